@@ -21,14 +21,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from core.errors import InfraError, StopRun, UserError
 from mcp_server import metrics
 from mcp_server.config import ServerSettings
+from mcp_server.connections import Body, Connections, most_connections
 from mcp_server.server import NAME, BankServer, redact_logs
 from mcp_server.sessions import IDLE_S, FairSessions
+from mcp_server.streams import FairStreams
 from mcp_server.tokens import Tenants, is_loopback
 
 log = logging.getLogger(__name__)
 
 ONCE = (b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id", b"mcp-protocol-version")
-BODY_S = 60.0  # seconds that a client may take to send a body
 CLIENTS = 10_000  # clients whose budgets the rate limit remembers
 
 
@@ -68,26 +69,11 @@ class Gate:
                 (name, value.strip()) for name, value in scope["headers"]
             ]  # RFC 9110, 5.5: no part of it
             own = await self.own_answer(scope, receive)
-            ends = time.monotonic() + BODY_S
-            late, whole, started = False, False, False
-
-            async def in_time() -> dict:
-                """The next part of the body; a client that is late counts as gone."""
-                nonlocal late, whole
-                if whole:  # what follows is only that the client leaves
-                    return await receive()
-                try:
-                    message = await asyncio.wait_for(receive(), max(ends - time.monotonic(), 0.0))
-                except TimeoutError:
-                    late = True
-                    log.warning(f"a body was not sent to its end within {BODY_S:.0f} s: 408")
-                    return {"type": "http.disconnect"}
-                whole = not message.get("more_body", False)
-                return message
+            body, started = Body(receive), False
 
             async def counted(message: dict) -> None:
                 nonlocal started
-                if late and not started:
+                if body.late and not started:
                     return  # the answer is 408, below
                 if message["type"] == "http.response.start":
                     started = True
@@ -95,14 +81,15 @@ class Gate:
                 await send(message)
 
             try:
-                await (own or self.app)(scope, in_time, counted)
+                await (own or self.app)(scope, body, counted)
             except ClientDisconnect:
-                if not late:
+                if not body.late:
                     raise
-            if late and not started:
-                late = False
-                says = "the body was not sent to its end in time"
-                await _refused(408, "request_timeout", says, {"connection": "close"})(scope, receive, counted)
+            if body.late:
+                log.warning("a client did not send the body of a request to its end in time: 408.")
+                if not started:
+                    body.late, says = False, "the body was not sent to its end in time"
+                    await _refused(408, "request_timeout", says, {"connection": "close"})(scope, receive, counted)
 
     async def own_answer(self, scope: dict, receive: Any) -> Response | None:
         """A refusal, or the response for /health or /metrics; None: the SDK responds."""
@@ -228,17 +215,27 @@ def build_app(
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in allowed]
     security = TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=origins)
     shared = {"host": host, "transport_security": security, "max_request_body_size": settings.max_body_bytes}
+    most = _most_sessions(settings)
     if transport == "sse":
         if settings.stateless or settings.json_response:
             raise UserError("--transport sse keeps a session: server.stateless and server.json_response are for http.")
-        app = server.sse_app(**shared)
+        app = FairStreams(server.sse_app(**shared), most)
     else:
         how = {"stateless_http": settings.stateless, "json_response": settings.json_response}
-        kept = {"max_sessions": settings.max_sessions, "session_idle_timeout": IDLE_S}
+        kept = {"max_sessions": most, "session_idle_timeout": IDLE_S}
         app = server.streamable_http_app(**kept, **how, **shared)
-        app = FairSessions(app, settings.max_sessions)
+        app = FairSessions(app, most)
     checked = TransportSecurityMiddleware(security)
     return Gate(app, token, settings.requests_per_min, tenants=tenants, server=server, security=checked)
+
+
+def _most_sessions(settings: ServerSettings) -> int:
+    """server.max_sessions, or fewer where descriptors are few: each session may hold one, and so may its next call."""
+    connections = most_connections()
+    if connections is None or settings.max_sessions <= connections // 2:
+        return settings.max_sessions
+    log.warning(f"this process may open few files (ulimit -n): {connections // 2} sessions at once, not more.")
+    return connections // 2
 
 
 def checked_proxies(given: Any) -> list[str]:
@@ -254,6 +251,8 @@ def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
     import uvicorn
 
     behind = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2, **behind)
+    rules = Connections(most_connections())
+    limits = {"http": rules.protocol(), "limit_concurrency": rules.most, "timeout_graceful_shutdown": 2}
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", **limits, **behind)
     redact_logs(app.server.service.redact, "uvicorn")  # it has handlers of its own
     uvicorn.Server(config).run()

@@ -111,12 +111,17 @@ def here(path, *overrides, tools="all", **options):
 
 
 @contextmanager
-def http_server(bank, *options, transport="http", token="", errors=None, processes=None):
-    """A server over HTTP on a free port: its address without a path. Its process is added to `processes`."""
+def http_server(bank, *options, transport="http", token="", errors=None, processes=None, files=None):
+    """A server over HTTP on a free port: its address without a path. Its process is added to `processes`.
+
+    files   how many descriptors it may have; None: as many as this process
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     line = command(bank, "--embedder", "hashing-256", "--transport", transport, "--port", port, *options)
+    if files is not None:
+        line = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *line]
     process = subprocess.Popen(
         line,
         cwd=REPO,
