@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import Any, Literal
 
 log = logging.getLogger(__name__)
 
@@ -32,28 +32,49 @@ def most_connections() -> int | None:
     return None if soft == resource.RLIM_INFINITY else max(soft - KEPT_BACK, LEAST)
 
 
-class Body:
-    """ASGI `receive` for one request: a client that is too slow with its body counts as gone, and is `late`.
+class Seldom:
+    """Warnings that clients can cause: each is logged once in SAY_S, so that nobody fills a disk with them."""
 
-    Only the time that the server waits counts. Once the body is whole, what follows (that the client leaves) has no
-    limit, so that a stream may last for hours.
+    def __init__(self) -> None:
+        self._said: dict[str, float] = {}
+
+    def warn(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._said.get(text, -SAY_S) >= SAY_S:
+            self._said[text] = now
+            log.warning(f"{text}.")
+
+
+class Body:
+    """The body of a request, read before the application sees the request: ASGI `receive`, once it has arrived.
+
+    most   bytes; of a longer body as much is read as shows that it is, and the application refuses it
     """
 
-    def __init__(self, receive: Any) -> None:
-        self._receive, self._left, self._whole, self.late = receive, BODY_S, False, False
+    def __init__(self, receive: Any, most: int) -> None:
+        self.most, self._receive = most, receive
+        self._messages: list[dict] = []
+
+    async def arrive(self) -> Literal["whole", "late", "left"]:
+        """Wait for the body. late: the client was too slow. left: it has gone. Only waiting for the client counts."""
+        time_left, size = BODY_S, 0
+        while size <= self.most:
+            began = time.monotonic()
+            try:
+                message = await asyncio.wait_for(self._receive(), max(time_left, 0.001))
+            except TimeoutError:
+                return "late"
+            if message["type"] == "http.disconnect":
+                return "left"
+            self._messages.append(message)
+            if not message.get("more_body", False):
+                break
+            size += len(message["body"])
+            time_left += len(message["body"]) / BODY_RATE - (time.monotonic() - began)
+        return "whole"
 
     async def __call__(self) -> dict:
-        if self._whole:
-            return await self._receive()
-        began = time.monotonic()
-        try:
-            message = await asyncio.wait_for(self._receive(), max(self._left, 0.001))
-        except TimeoutError:
-            self._left, self.late = 0.0, True
-            return {"type": "http.disconnect"}
-        self._left += len(message.get("body", b"")) / BODY_RATE - (time.monotonic() - began)
-        self._whole = not message.get("more_body", False)
-        return message
+        return self._messages.pop(0) if self._messages else await self._receive()
 
 
 class Connections:
@@ -64,8 +85,7 @@ class Connections:
     """
 
     def __init__(self, most: int | None) -> None:
-        self.most = most
-        self._said: dict[str, float] = {}
+        self.most, self._seldom = most, Seldom()
 
     def protocol(self) -> type:
         """uvicorn's protocol class with these rules."""
@@ -105,7 +125,9 @@ class Connections:
         while self.most is not None and len(others) >= self.most - 1:
             waiting = [each for each in others if _waits(each, for_body=True)]
             if not waiting:
-                self._say(f"{self.most} connections are open, each with a request at work: more are answered by 503")
+                self._seldom.warn(
+                    f"{self.most} connections are open, each with a request at work: more are answered by 503"
+                )
                 return
             oldest = min(waiting, key=lambda each: each.since)
             others.discard(oldest)
@@ -114,19 +136,13 @@ class Connections:
             )
 
     def _end(self, connection: Any, why: str) -> None:
-        self._say(why)
+        self._seldom.warn(why)
         connection.connections.discard(connection)
         if not connection.transport.is_closing():
             connection.transport.write(
                 b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
             )
             connection.transport.close()
-
-    def _say(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._said.get(text, -SAY_S) >= SAY_S:
-            self._said[text] = now
-            log.warning(f"{text}.")
 
 
 def _waits(connection: Any, *, for_body: bool) -> bool:

@@ -15,13 +15,13 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from core.errors import InfraError, StopRun, UserError
 from mcp_server import metrics
 from mcp_server.config import ServerSettings
-from mcp_server.connections import Body, Connections, most_connections
+from mcp_server.connections import Body, Connections, Seldom, most_connections
 from mcp_server.server import NAME, BankServer, redact_logs
 from mcp_server.sessions import IDLE_S, FairSessions
 from mcp_server.streams import FairStreams
@@ -57,7 +57,7 @@ class Gate:
     ) -> None:
         self.app, self.requests_per_min, self.tenants, self.server = app, requests_per_min, tenants, server
         self.wanted = None if token is None else f"Bearer {token}".encode()
-        self._security = security
+        self._security, self._seldom = security, Seldom()
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client: (requests left, at)
 
@@ -68,28 +68,35 @@ class Gate:
             scope["headers"] = [
                 (name, value.strip()) for name, value in scope["headers"]
             ]  # RFC 9110, 5.5: no part of it
-            own = await self.own_answer(scope, receive)
-            body, started = Body(receive), False
+            await self._answer(scope, receive, send)
 
-            async def counted(message: dict) -> None:
-                nonlocal started
-                if body.late and not started:
-                    return  # the answer is 408, below
-                if message["type"] == "http.response.start":
-                    started = True
-                    self.server.metrics.answered(message["status"])
-                await send(message)
+    async def _answer(self, scope: dict, receive: Any, send: Any) -> None:
+        started = False
 
-            try:
-                await (own or self.app)(scope, body, counted)
-            except ClientDisconnect:
-                if not body.late:
-                    raise
-            if body.late:
-                log.warning("a client did not send the body of a request to its end in time: 408.")
-                if not started:
-                    body.late, says = False, "the body was not sent to its end in time"
-                    await _refused(408, "request_timeout", says, {"connection": "close"})(scope, receive, counted)
+        async def counted(message: dict) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self.server.metrics.answered(message["status"])
+            await send(message)
+
+        if (app := await self.own_answer(scope, receive)) is None:
+            body = Body(receive, self.server.service.settings.max_body_bytes)
+            if _says_it_is_larger(scope, body.most) or (arrived := await body.arrive()) == "whole":
+                app, receive = self.app, body
+            elif arrived == "late":
+                self._seldom.warn("a client did not send the body of a request to its end in time: 408")
+                says = "the body was not sent to its end in time"
+                app = _refused(408, "request_timeout", says, {"connection": "close"})
+            else:
+                self._seldom.warn("a client left before its request was sent to its end")
+                return
+        try:
+            await app(scope, receive, counted)
+        except asyncio.CancelledError:  # by uvicorn, after timeout_graceful_shutdown
+            if not started:
+                says = "the server is stopping"
+                await _refused(503, "temporarily_unavailable", says, {"connection": "close"})(scope, receive, counted)
 
     async def own_answer(self, scope: dict, receive: Any) -> Response | None:
         """A refusal, or the response for /health or /metrics; None: the SDK responds."""
@@ -174,6 +181,12 @@ class Gate:
 def _refused(status: int, error: str, says: str, headers: dict[str, str] | None = None) -> Response:
     """An error response as OAuth clients read it: JSON with `error` and `error_description`."""
     return JSONResponse({"error": error, "error_description": says}, status, headers)
+
+
+def _says_it_is_larger(scope: dict, most: int) -> bool:
+    """Whether a request's Content-Length is beyond the limit: the SDK refuses it by this header."""
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    return length.isdigit() and int(length) > most
 
 
 def _bearer(given: bytes) -> bytes:
