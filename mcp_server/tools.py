@@ -155,7 +155,7 @@ class MemoryTools:
         made_with = bank.made_with() if whole else {}
         status = {
             "version": package_version(),
-            "bank": bank.path if (file := file_of(bank.path)) is None else str(file.resolve()),
+            **({} if service.bound else {"bank": str(file.resolve()) if (file := file_of(bank.path)) else bank.path}),
             "agent_id": bank.namespace,
             "records": bank.statuses(),
             "embedder": {
@@ -167,7 +167,7 @@ class MemoryTools:
             "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
             "failed_jobs": jobs.get("failed", 0),
             "preset": service.cfg.preset,
-            **({"settings": service.cfg.settings} if service.cfg.settings else {}),
+            **({"settings": service.cfg.settings} if service.cfg.settings and not service.bound else {}),
             "retrieval": type(bank.policy).__name__.lower(),
             "clock": bank.clock,
             "changes": bank.history.n_changes(),
@@ -176,7 +176,7 @@ class MemoryTools:
             status["embedder"]["texts_in_windows"] = embedder.long_texts
         if by_words := bank.counts[f"retrieved by words of {bank.namespace}"]:
             status["retrieved_by_words"] = by_words
-        if warnings := run_warnings.count(Path(bank.path)):
+        if not service.bound and (warnings := run_warnings.count(Path(bank.path))):
             status["warnings"] = warnings
         return result(status)
 
