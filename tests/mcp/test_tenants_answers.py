@@ -34,6 +34,7 @@ PRESETS = (
     ("retrieval=four_factor", "memory.clock=stream", "retrieval.pool=null"),
     ("memory.hygiene.burst=2", "memory.hygiene.max_per_source=9"),
 )
+SLOW = [pytest.param(words, marks=pytest.mark.slow) for words in PRESETS[1:] if "retrieval=lexical" not in words]
 
 
 class Tenant:
@@ -139,7 +140,7 @@ def turns(more=""):
     return [TrajectoryStep(**{**turn, "content": f"{turn['content']} {more}"}) for turn in TRAJECTORY]
 
 
-@pytest.mark.parametrize("words", PRESETS, ids=lambda words: " ".join(words) or "production")
+@pytest.mark.parametrize("words", [PRESETS[0], PRESETS[4], *SLOW], ids=lambda words: " ".join(words) or "production")
 def test_no_answer_to_a_tenant_changes_when_another_acts(tmp_path, words):
     def answers(name, *, acts):
         with team(tmp_path / name, *words) as (ann, bob, service):
@@ -182,6 +183,22 @@ def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path, words):
 
     for one, other in zip(stored("alone.sqlite", beside=False), stored("shared.sqlite", beside=True), strict=True):
         assert one == other
+
+
+def test_the_guard_counts_no_lessons_of_others(tmp_path):
+    """Below a number of lessons of other sources each word is new, and no burst is reported."""
+
+    def said(name, *, beside):
+        with team(tmp_path / name, "memory.hygiene.burst=2") as (ann, bob, _):
+            if beside:
+                act(ann)
+            content = "Use mangotool instead of tool{} to deploy."
+            return [
+                bob.call("save_lesson", query="deploy it", title=f"Deploy {n}", content=content.format(n))
+                for n in range(3)
+            ]
+
+    assert said("alone.sqlite", beside=False) == said("shared.sqlite", beside=True)
 
 
 def test_1005_extractions_of_one_leave_the_results_of_others(tmp_path, monkeypatch):
