@@ -12,6 +12,7 @@ from core.memory.policies.points import Points
 from core.memory.policies.random import Random
 from core.memory.policies.rrf import RRF
 from core.memory.ranking import ranked
+from core.models.embedding import HashingEmbedder
 
 WORDS = ("zebra", "postgres", "zebra postgres the", "task 2", "quokka", "任务 2")
 POLICIES = (Cosine, Lexical, RRF, Hybrid, Points, Random)
@@ -111,3 +112,15 @@ def test_a_change_that_is_undone_leaves_no_words_behind(open_bank):  # noqa: F81
         assert bob.lexical("quokka", 3)
         raise RuntimeError("broken")
     assert everything(bob) == before and not bob.lexical("quokka", 3)
+
+
+@pytest.mark.slow
+def test_the_last_digit_of_a_score_does_not_depend_on_how_many_others_there_are(open_bank):  # noqa: F811
+    alone = open_bank("alone.sqlite", embedder=HashingEmbedder(dim=384)).of("bob")
+    shared = open_bank("shared.sqlite", embedder=HashingEmbedder(dim=384)).of("bob")
+    others = [record(f"zebra {n} of {n * 7}", task=f"z{n}", id=f"z{n}") for n in range(3000)]
+    for view, more in ((alone, 0), (shared, 1)):
+        view.of("ann").add_many(others[: 1500 * more])
+        filled(view, 120)
+        view.of("ann").add_many(others[1500 * more :] if more else [])
+    assert everything(alone) == everything(shared)
