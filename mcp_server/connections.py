@@ -77,7 +77,7 @@ class Body:
         return self._messages.pop(0) if self._messages else await self._receive()
 
 
-class Connections:
+class ConnectionRules:
     """The rules for all connections of a server: who has sent no whole head after HEAD_S, or must give way, is ended.
 
     most   connections at once. One more ends the connection that has waited longest for its client, if there is one;

@@ -24,7 +24,7 @@ _PASSED_ON = (b"host", b"origin")  # headers that the SDK checks before it accep
 
 
 @dataclass
-class Session:
+class OpenSession:
     """An open session.
 
     end   the scope for a DELETE request that ends it: copied from the request that opened it, so that the SDK accepts
@@ -56,7 +56,7 @@ class FairSessions:
 
     def __init__(self, app: Any, most: int) -> None:
         self._app, self._most = app, most
-        self._open: OrderedDict[str, Session] = OrderedDict()  # by id, the longest idle first
+        self._open: OrderedDict[str, OpenSession] = OrderedDict()  # by id, the longest idle first
         self._coming: Counter[str] = Counter()  # sessions that are being opened, by tenant
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
@@ -109,7 +109,7 @@ class FairSessions:
                 self._coming[tenant] -= coming
                 coming = False
                 end["headers"] = [*headers, (_HEADER, id)]
-                session = self._open[id.decode("latin-1")] = Session(end, Counter([scope["method"]]))
+                session = self._open[id.decode("latin-1")] = OpenSession(end, Counter([scope["method"]]))
             await send(message)
 
         try:
@@ -121,7 +121,7 @@ class FairSessions:
                 session.at = time.monotonic()
 
     @contextmanager
-    def _at_work(self, id: str, session: Session, method: str) -> Iterator[None]:
+    def _at_work(self, id: str, session: OpenSession, method: str) -> Iterator[None]:
         session.served[method] += 1
         self._open.move_to_end(id)
         try:
@@ -153,7 +153,7 @@ class FairSessions:
         self._coming[asker] += 1
         return True
 
-    async def _end(self, id: str, session: Session) -> None:
+    async def _end(self, id: str, session: OpenSession) -> None:
         """End a session as its client would, by a DELETE. The SDK may have ended it already (404)."""
 
         async def nothing() -> dict:

@@ -11,14 +11,14 @@ from urllib.parse import parse_qs
 
 from starlette.responses import PlainTextResponse
 
-from mcp_server.sessions import FairSessions, Session, tenant_of
+from mcp_server.sessions import FairSessions, OpenSession, tenant_of
 
 PATH = "/sse"
 _ID = re.compile(rb"session_id=([0-9a-f]{32})")  # in the first event: where the client sends its messages
 
 
 @dataclass
-class Stream(Session):
+class OpenStream(OpenSession):
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -43,7 +43,7 @@ class FairStreams(FairSessions):
         if not (coming := await self._make_room(tenant)):
             await PlainTextResponse("too many sessions are being opened", 503)(scope, receive, send)
             return
-        id, session = "", Stream(scope, Counter([scope["method"]]))
+        id, session = "", OpenStream(scope, Counter([scope["method"]]))
 
         async def received() -> dict:
             """What the client sends, or that it has left; that also once the session gives way."""
@@ -69,5 +69,5 @@ class FairStreams(FairSessions):
             self._coming[tenant] -= coming
             self._open.pop(id, None)
 
-    async def _end(self, id: str, session: Stream) -> None:
+    async def _end(self, id: str, session: OpenStream) -> None:
         session.ended.set()

@@ -51,6 +51,12 @@ def answer(messages, role, sample):
     )
 
 
+def slow_answer(messages, role, sample):
+    """The same model, which takes its time."""
+    time.sleep(2)
+    return answer(messages, role, sample)
+
+
 def no_merges(messages, role, sample):
     """The same model, but it breaks where several lessons are to become one."""
     if messages[-1]["content"].startswith("You look after the lessons"):

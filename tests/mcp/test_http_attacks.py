@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from conftest import wait_for
-from mcp_kit import HELLO, call, http_server
+from mcp_kit import HELLO, TRAJECTORY, call, http_server
 
 from mcp_server.__main__ import main
 
@@ -191,6 +191,28 @@ def test_more_streams_than_descriptors_are_refused_and_calls_served(tmp_path):
         assert set(statuses) == {200}
         answer = client.post(f"{url}/mcp", json=call(1, "bank_status"), headers=session)
         assert answer.status_code == 200 and "records" in answer.text
+
+
+@pytest.mark.slow
+def test_more_calls_at_work_than_connections_are_refused_by_503(tmp_path):
+    errors, statuses = [], []
+    slow = ("llm=scripted", "llm.script.path=mcp_kit.slow_answer", "server.stateless=true")
+    with http_server(tmp_path / "b.sqlite", *slow, files=64, errors=errors) as url:
+
+        def learn(number):
+            words = {"trajectory": TRAJECTORY, "success_signal": True, "async_mode": False}
+            body = call(number, "extract_memory", query=f"task {number}", **words)
+            accept = {"accept": "application/json, text/event-stream"}
+            statuses.append(httpx2.post(f"{url}/mcp", json=body, headers=accept, timeout=120).status_code)
+
+        threads = [threading.Thread(target=learn, args=(number,)) for number in range(30)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert httpx2.get(f"{url}/health").status_code == 200
+    assert set(statuses) == {200, 503} and statuses.count(200) >= 20
+    assert "more are answered by 503" in one_line(errors[0])
 
 
 @pytest.fixture
