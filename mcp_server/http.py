@@ -80,23 +80,28 @@ class Gate:
                 self.server.metrics.answered(message["status"])
             await send(message)
 
-        if (app := await self.own_answer(scope, receive)) is None:
-            body = Body(receive, self.server.service.settings.max_body_bytes)
-            if _says_it_is_larger(scope, body.most) or (arrived := await body.arrive()) == "whole":
-                app, receive = self.app, body
-            elif arrived == "late":
-                self._seldom.warn("a client did not send the body of a request to its end in time: 408")
-                says = "the body was not sent to its end in time"
-                app = _refused(408, "request_timeout", says, {"connection": "close"})
-            else:
-                self._seldom.warn("a client left before its request was sent to its end")
-                return
         try:
+            app, receive = await self._admitted(scope, receive)
             await app(scope, receive, counted)
         except asyncio.CancelledError:  # by uvicorn, after timeout_graceful_shutdown
             if not started:
                 says = "the server is stopping"
                 await _refused(503, "temporarily_unavailable", says, {"connection": "close"})(scope, receive, counted)
+
+    async def _admitted(self, scope: dict, receive: Any) -> tuple[Any, Any]:
+        """(what answers a request, its `receive`): the SDK, once the whole body is there, or a refusal."""
+        if (own := await self.own_answer(scope, receive)) is not None:
+            return own, receive
+        body = Body(receive, self.server.service.settings.max_body_bytes)
+        if _says_it_is_larger(scope, body.most) or (arrived := await body.arrive()) == "whole":
+            return self.app, body
+        if arrived == "late":
+            self._seldom.warn("a client did not send the body of a request to its end in time: 408")
+            says = "the body was not sent to its end in time"
+        else:
+            self._seldom.warn("a client left before its request was sent to its end")
+            says = "the client has left"  # nobody reads it; metrics count it
+        return _refused(408, "request_timeout", says, {"connection": "close"}), receive
 
     async def own_answer(self, scope: dict, receive: Any) -> Response | None:
         """A refusal, or the response for /health or /metrics; None: the SDK responds."""
