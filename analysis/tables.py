@@ -159,10 +159,14 @@ def is_cell(row: dict[str, Any], cell: dict[str, str], also: Container[str] = ()
 
     also   keys in which the row may depart from its arm beside those of the cell: see `set_for_all`
     """
-    columns = {COLUMN.get(key, key): value for key, value in cell.items()}
     others = [key for word in row["overridden"].split() if (key := word.partition("=")[0]) not in cell]
-    known = all(short(row[column]) == value for column, value in columns.items() if column in row)
-    return known and all(key in also for key in others)
+    return resembles(row, cell) and all(key in also for key in others)
+
+
+def resembles(row: dict[str, Any], cell: dict[str, str]) -> bool:
+    """Whether a row is the wanted cell or departs from it in other settings, which its label names."""
+    columns = {COLUMN.get(key, key): value for key, value in cell.items()}
+    return all(short(row[column]) == value for column, value in columns.items() if column in row)
 
 
 def set_for_all(experiment: str, command: str = "") -> set[str]:
@@ -214,25 +218,19 @@ def with_table_arms(frame: pd.DataFrame) -> pd.DataFrame:
 def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     """The episodes of the cells that the table wants: of its experiment, of runs made by hand, else of any others.
 
-    The main table also has every run by hand that is no cell of its experiment: a workflow of one's own, an arm that
-    was overridden, a second baseline.
+    The main table also has every run by hand that resembles no cell of its experiment: a workflow of one's own, a
+    second baseline.
     """
     if not table.experiment:
         return frame
     cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
     runs = rows_of(frame.drop_duplicates("run_dir"))
     if table is not TABLES[OPEN]:
-        runs = [row for row in runs if any(is_cell(row, cell, _set_by(row, table.experiment)) for cell in cells)]
+        runs = [row for row in runs if any(resembles(row, cell) for cell in cells)]
     made = [typed(row["command"]).get("experiment", "") for row in runs]
     own = ("", table.experiment) if table.experiment in made else made
     dirs = [row["run_dir"] for row, experiment in zip(runs, made, strict=True) if experiment in own]
     return frame[frame["run_dir"].isin(dirs)]
-
-
-def _set_by(run: dict[str, Any], experiment: str) -> set[str]:
-    """`set_for_all` of an experiment, with what the run's own command sets if it is a command of the experiment."""
-    own = typed(run["command"]).get("experiment") == experiment
-    return set_for_all(experiment, run["command"] if own else "")
 
 
 def left_out(frame: pd.DataFrame, kept: pd.DataFrame, experiment: str) -> list[str]:

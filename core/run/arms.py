@@ -91,8 +91,14 @@ def _departures(chosen: dict[str, Any], hydra: dict[str, Any], config: dict[str,
     compared = [key for key in kept if key not in WRITTEN_INTO_OTHERS]  # k is compared as workflow.k
     here, there = _settings(config, compared), _settings(plain, compared)
     leaves = {key: here.get(key) for key in sorted(here | there) if here.get(key) != there.get(key)}
-    words = {_as_typed(key, value, config): value for key, value in (groups | leaves).items() if _acts(key, config)}
+    changed = sorted((groups | leaves).items(), key=lambda each: (each[0] not in groups, *_place(each[0], kept)))
+    words = {_as_typed(key, value, config): value for key, value in changed if _acts(key, config)}
     return [f"{key}={_short(value)}" for key, value in words.items()]
+
+
+def _place(key: str, kept: list[str]) -> tuple[int, str]:
+    """The order of the words in a name: that of `KEYS`, then by name."""
+    return next((n for n, each in enumerate(kept) if _is_of(key, [each])), len(kept)), key
 
 
 @cache

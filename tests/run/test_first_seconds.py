@@ -139,7 +139,8 @@ def test_main_log_holds_what_was_odd(cli, serve, tmp_path):
     assert log.count("[run.retries][WARNING] - try 1 of 4 failed, the next in ") == 1 and "overloaded" in log
     assert len(re.findall(r"is broken: bad_request", log)) == 2
     assert len(re.findall(r"is broken: bad_request.*\nTraceback", log)) == 1  # one cause, told once
-    for line in ("vanilla on toy, setting=test_time, seed=0: ", "models: agent hosted_vllm/default", "versions: git "):
+    head = "vanilla prompts.memory_block=plain on toy, setting=test_time, seed=0: "
+    for line in (head, "models: agent hosted_vllm/default", "versions: git "):
         assert log.count(line) == 1, line
     assert "ended: 2 of 4 tasks, 0 successes, 2 broken, " in log and "is not complete" in log
     assert cli(*words, "prompts.memory_block=plain", "retry_broken=1", env=key).returncode == 0
