@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
-from starlette.responses import PlainTextResponse
-
 from mcp_server.sessions import FairSessions, OpenSession, tenant_of
 
 PATH = "/sse"
@@ -39,10 +37,6 @@ class FairStreams(FairSessions):
             await self._app(scope, receive, send)
 
     async def _stream(self, scope: dict, receive: Any, send: Any) -> None:
-        tenant = tenant_of(scope)
-        if not (coming := await self._make_room(tenant)):
-            await PlainTextResponse("too many sessions are being opened", 503)(scope, receive, send)
-            return
         id, session = "", OpenStream(scope, Counter([scope["method"]]))
 
         async def received() -> dict:
@@ -56,17 +50,17 @@ class FairStreams(FairSessions):
                 ended.cancel()
 
         async def watched(message: dict) -> None:
-            nonlocal id, coming
-            if not id and (found := _ID.search(message.get("body", b""))):
+            nonlocal id
+            if not id and (found := _ID.search(message.get("body", b""))):  # now the SDK has accepted the request
                 id = found[1].decode()
-                self._coming[tenant] -= coming
-                coming, self._open[id] = False, session
+                counted = await self._make_room(session.tenant)
+                self._coming[session.tenant] -= counted
+                self._open[id] = session
             await send(message)
 
         try:
             await self._app(scope, received, watched)
         finally:
-            self._coming[tenant] -= coming
             self._open.pop(id, None)
 
     async def _end(self, id: str, session: OpenStream) -> None:
