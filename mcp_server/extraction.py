@@ -227,11 +227,11 @@ class QueueWorker:
     def _finish(self, job: Job) -> bool:
         """Learn from one attempt; False if it stays in the queue for a later try."""
         try:
-            bank = self.service.bank.of(job.namespace)
+            bank = self.service.bank_of(job.namespace)
             result = learn_attempt(self.service, bank, job.id, job.payload)
             self.service.jobs.end(job.id, "completed", result)
         except (UserError, InfraError) as error:
-            why = self.service.redact(str(error))
+            why = self.service.said(error)
             # A key, the provider, a bank that others write to or the budget of all: no attempt could succeed now.
             if isinstance(error, StopRun | Busy) or (isinstance(error, OverBudget) and error.whole_run):
                 log.warning(f"extraction {job.id} and those after it wait: {why}")

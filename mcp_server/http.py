@@ -21,12 +21,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from core.errors import InfraError, StopRun, UserError
 from mcp_server import metrics
 from mcp_server.config import ServerSettings
+from mcp_server.connections import Body, ConnectionRules, Seldom, most_connections
 from mcp_server.server import NAME, BankServer, redact_logs
 from mcp_server.sessions import IDLE_S, FairSessions
+from mcp_server.streams import FairStreams
 from mcp_server.tokens import Tenants, is_loopback
 
 log = logging.getLogger(__name__)
 
+ONCE = (b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id", b"mcp-protocol-version")
 CLIENTS = 10_000  # clients whose budgets the rate limit remembers
 
 
@@ -54,7 +57,7 @@ class Gate:
     ) -> None:
         self.app, self.requests_per_min, self.tenants, self.server = app, requests_per_min, tenants, server
         self.wanted = None if token is None else f"Bearer {token}".encode()
-        self._security = security
+        self._security, self._seldom = security, Seldom()
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client: (requests left, at)
 
@@ -65,17 +68,46 @@ class Gate:
             scope["headers"] = [
                 (name, value.strip()) for name, value in scope["headers"]
             ]  # RFC 9110, 5.5: no part of it
-            own = await self.own_answer(scope, receive)
+            await self._answer(scope, receive, send)
 
-            async def counted(message: dict) -> None:
-                if message["type"] == "http.response.start":
-                    self.server.metrics.answered(message["status"])
-                await send(message)
+    async def _answer(self, scope: dict, receive: Any, send: Any) -> None:
+        started = False
 
-            await (own or self.app)(scope, receive, counted)
+        async def counted(message: dict) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self.server.metrics.answered(message["status"])
+            await send(message)
+
+        try:
+            app, receive = await self._admitted(scope, receive)
+            await app(scope, receive, counted)
+        except asyncio.CancelledError:  # by uvicorn, after timeout_graceful_shutdown
+            if not started:
+                says = "the server is stopping"
+                await _refused(503, "temporarily_unavailable", says, {"connection": "close"})(scope, receive, counted)
+
+    async def _admitted(self, scope: dict, receive: Any) -> tuple[Any, Any]:
+        """(what answers a request, its `receive`): the SDK, once the whole body is there, or a refusal."""
+        if (own := await self.own_answer(scope, receive)) is not None:
+            return own, receive
+        body = Body(receive, self.server.service.settings.max_body_bytes)
+        if _says_it_is_larger(scope, body.most) or (arrived := await body.arrive()) == "whole":
+            return self.app, body
+        if arrived == "late":
+            self._seldom.warn("a client did not send the body of a request to its end in time: 408")
+            says = "the body was not sent to its end in time"
+        else:
+            self._seldom.warn("a client left before its request was sent to its end")
+            says = "the client has left"  # nobody reads it; metrics count it
+        return _refused(408, "request_timeout", says, {"connection": "close"}), receive
 
     async def own_answer(self, scope: dict, receive: Any) -> Response | None:
         """A refusal, or the response for /health or /metrics; None: the SDK responds."""
+        names = [name for name, _ in scope["headers"]]
+        if twice := [name for name in ONCE if names.count(name) > 1]:  # of two, one part would read the other one
+            return _refused(400, "invalid_request", f"the header {twice[0].decode()} was sent more than once")
         if scope["path"] == "/health":  # proxies poll it without a token
             return await self.health()
         if scope["path"].startswith("/.well-known/"):  # clients with OAuth look here first, and go on without it
@@ -133,6 +165,8 @@ class Gate:
         """The response for /metrics, which has the same access rules as the tools."""
         if (refused := await self._security.validate_request(request)) is not None:
             return refused
+        if self.tenants is not None and not is_loopback((request.client or ("",))[0]):
+            return _refused(403, "forbidden", "/metrics tells of all tenants: it is read on the server's machine")
         service, retrievals = self.server.service, self.server.service.retrievals
         gauges = {}
         with suppress(UserError, InfraError, StopRun):  # if the bank cannot be read, the other numbers are still shown
@@ -152,6 +186,12 @@ class Gate:
 def _refused(status: int, error: str, says: str, headers: dict[str, str] | None = None) -> Response:
     """An error response as OAuth clients read it: JSON with `error` and `error_description`."""
     return JSONResponse({"error": error, "error_description": says}, status, headers)
+
+
+def _says_it_is_larger(scope: dict, most: int) -> bool:
+    """Whether a request's Content-Length is beyond the limit: the SDK refuses it by this header."""
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    return length.isdigit() and int(length) > most
 
 
 def _bearer(given: bytes) -> bytes:
@@ -193,17 +233,27 @@ def build_app(
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in allowed]
     security = TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=origins)
     shared = {"host": host, "transport_security": security, "max_request_body_size": settings.max_body_bytes}
+    most = _most_sessions(settings)
     if transport == "sse":
         if settings.stateless or settings.json_response:
             raise UserError("--transport sse keeps a session: server.stateless and server.json_response are for http.")
-        app = server.sse_app(**shared)
+        app = FairStreams(server.sse_app(**shared), most)
     else:
         how = {"stateless_http": settings.stateless, "json_response": settings.json_response}
-        kept = {"max_sessions": settings.max_sessions, "session_idle_timeout": IDLE_S}
+        kept = {"max_sessions": most, "session_idle_timeout": IDLE_S}
         app = server.streamable_http_app(**kept, **how, **shared)
-        app = FairSessions(app, settings.max_sessions)
+        app = FairSessions(app, most)
     checked = TransportSecurityMiddleware(security)
     return Gate(app, token, settings.requests_per_min, tenants=tenants, server=server, security=checked)
+
+
+def _most_sessions(settings: ServerSettings) -> int:
+    """server.max_sessions, or fewer where descriptors are few: each session may hold one, and so may its next call."""
+    connections = most_connections()
+    if connections is None or settings.max_sessions <= connections // 2:
+        return settings.max_sessions
+    log.warning(f"this process may open few files (ulimit -n): {connections // 2} sessions at once, not more.")
+    return connections // 2
 
 
 def checked_proxies(given: Any) -> list[str]:
@@ -219,6 +269,10 @@ def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
     import uvicorn
 
     behind = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2, **behind)
+    rules = ConnectionRules(most_connections())
+    limits = {"http": rules.protocol(), "limit_concurrency": rules.most, "timeout_graceful_shutdown": 2}
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", **limits, **behind)
     redact_logs(app.server.service.redact, "uvicorn")  # it has handlers of its own
+    # The rules say so themselves, more seldom.
+    logging.getLogger("uvicorn.error").addFilter(lambda line: line.msg != "Exceeded concurrency limit.")
     uvicorn.Server(config).run()

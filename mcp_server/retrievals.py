@@ -17,6 +17,8 @@ from typing import Any
 
 from core.memory.bank import MemoryBank
 from core.models.embedding import MINILM, NamedEmbedder
+from core.models.embedding import MINILM, MeasuredEmbedder, NamedEmbedder, embedder_named
+from core.types import Usage
 
 RECENT = 256  # cached vectors: a query is embedded with its batch, then needed again in one or two searches
 
@@ -26,26 +28,49 @@ Retrieved = tuple[Any, list[str]]  # a tool's result, and the ids of the records
 @dataclass(kw_only=True)
 class SharedEmbedder(NamedEmbedder):
     """A NamedEmbedder for many clients: MiniLM embeds texts on all cores, and the last vectors are cached."""
+    """A NamedEmbedder for many clients: MiniLM embeds several texts in one pass, and the last vectors are cached.
 
+    model   the embedder that this one is a tenant's view of (`of`); None: it is none
+    """
+
+    model: SharedEmbedder | None = field(default=None, repr=False)
     _recent: OrderedDict[str, Any] = field(default_factory=OrderedDict, init=False, repr=False)
+    _views: dict[str, SharedEmbedder] = field(default_factory=dict, init=False, repr=False)  # by tenant
+
+    def of(self, tenant: str) -> SharedEmbedder:
+        with self._lock:
+            if tenant not in self._views:
+                self._views[tenant] = SharedEmbedder(name=self.name, model=self)
+            return self._views[tenant]
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        return super().measure(texts) if self.model is None else self.model.measure(texts)
 
     def embed(self, texts: list[str]) -> Any:
         import numpy as np
 
         found = {text: row for text in texts if (row := self._recent.get(text)) is not None}
         if missing := [text for text in dict.fromkeys(texts) if text not in found]:
-            found |= zip(missing, self.measure(missing)[0], strict=True)
-            with self._lock:
-                self._recent.update((text, found[text]) for text in missing)
-                while len(self._recent) > RECENT:
-                    self._recent.popitem(last=False)
+            new = dict(zip(missing, self.measure(missing)[0], strict=True))
+            found |= new
+            self._keep(new)
         return np.stack([found[text] for text in texts])
 
-    def embed_ahead(self, texts: list[str]) -> None:
-        """Embed texts in one pass if that is cheaper. Errors are ignored: embedding the text again will raise them."""
+    def _keep(self, new: dict[str, Any]) -> None:
+        with self._lock:
+            self._recent.update(new)
+            while len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
+
+    def embed_ahead(self, asked: list[tuple[SharedEmbedder, str]]) -> None:
+        """Embed texts for these views in one pass if that is cheaper. Errors are ignored: `embed` will raise them."""
         if self.name == MINILM:
             with suppress(Exception):
-                self.embed(texts)
+                each_once = {(id(view), text): (view, text) for view, text in asked}.values()
+                missing = [(view, text) for view, text in each_once if text not in view._recent]
+                rows = self.measure([text for _, text in missing])[0] if missing else ()
+                for (view, text), row in zip(missing, rows, strict=True):
+                    view._keep({text: row})
 
 
 @dataclass(kw_only=True)
@@ -89,7 +114,7 @@ class Retrievals:
         self,
         most: int,
         count: Callable[[MemoryBank, dict[str, int]], bool],
-        embed_ahead: Callable[[list[str]], None] | None,
+        embed_ahead: Callable[[list[tuple[Any, str]]], None] | None,
     ) -> None:
         self._most, self._count, self._embed_ahead = most, count, embed_ahead
         self._waiting: deque[_Pending] = deque()
@@ -115,7 +140,7 @@ class Retrievals:
 
     def _make(self, batch: list[_Pending]) -> None:
         if self._embed_ahead is not None and len(batch) > 1:
-            self._embed_ahead([pending.query for pending in batch])
+            self._embed_ahead([(pending.bank.embedder, pending.query) for pending in batch])
         for pending in batch:
             try:
                 pending.result, pending.shown = pending.make()

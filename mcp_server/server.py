@@ -87,8 +87,11 @@ class BankServer(MCPServer):
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(f"{name}: {_first_problem(error.__cause__)}") from error.__cause__
             if isinstance(error.__cause__, UserError | InfraError):
-                raise ToolError(self.service.redact(str(error.__cause__))) from error
-            raise
+                raise ToolError(self.service.said(error.__cause__)) from error
+            if error.__cause__ is None or not self.service.bound:
+                raise
+            log.error(f"the tool {name} failed", exc_info=error)
+            raise ToolError(f"{type(error.__cause__).__name__} in the server, see its log") from error
 
     def _ignore(self, key: str) -> None:
         """Ignore an argument that a client adds to every call, such as n8n's toolCallId; say so once."""

@@ -68,7 +68,7 @@ class Service:
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
         self._named: NamedEmbedder | None = None  # the embedder, where no `embedder=` is configured
-        self._embed_ahead: Callable[[list[str]], None] | None = None
+        self._embed_ahead: Callable[[list[tuple[Any, str]]], None] | None = None
         self.bank = self._open(path, embedder)
         self.retrievals = Retrievals(self.settings.batch, self.count_shown, self._embed_ahead)
         self._stack.callback(self.retrievals.close)
@@ -138,12 +138,29 @@ class Service:
                 raise UserError("this call carries no token that is bound to an agent_id.")
             if agent_id not in ("", caller):
                 raise UserError(f"agent_id: your token is bound to {caller}: leave agent_id out.")
-            return self.bank.of(caller)
+            return self.bank_of(caller)
         if agent_id:
             return self.bank.of(checks.namespace(agent_id))
         if self.require_agent:
             raise UserError("agent_id is required by this server: say whose memory is meant.")
         return self.bank
+
+    def bank_of(self, namespace: str) -> MemoryBank:
+        """The bank in a namespace; with `bound` it has an embedding cache of its own, too."""
+        bank = self.bank.of(namespace)
+        if self.bound:
+            bank.embedder = self.bank.embedder.of(namespace)
+        return bank
+
+    def said(self, error: Exception) -> str:
+        """What a client may read of an error: no secrets, and with `bound` not where the bank is."""
+        text = self.redact(str(error))
+        if self.bound:
+            path = str(self.bank.path)
+            places = {path, self.redact(path), str(Path(path).absolute()), str(Path(path).resolve())}
+            for place in sorted(places, key=len, reverse=True):
+                text = text.replace(f"the bank {place}", "the bank").replace(place, "BANK")
+        return text
 
     async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Retrieved]) -> Any:
         """Run a retrieval and count the shown records; batched with other clients if server.batch > 1.

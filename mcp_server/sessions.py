@@ -24,7 +24,7 @@ _PASSED_ON = (b"host", b"origin")  # headers that the SDK checks before it accep
 
 
 @dataclass
-class _Session:
+class OpenSession:
     """An open session.
 
     end   the scope for a DELETE request that ends it: copied from the request that opened it, so that the SDK accepts
@@ -37,7 +37,7 @@ class _Session:
 
     @property
     def tenant(self) -> str:
-        return _tenant(self.end)
+        return tenant_of(self.end)
 
     def is_over(self) -> bool:
         return not self.served.total() and time.monotonic() - self.at > IDLE_S
@@ -56,7 +56,7 @@ class FairSessions:
 
     def __init__(self, app: Any, most: int) -> None:
         self._app, self._most = app, most
-        self._open: OrderedDict[str, _Session] = OrderedDict()  # by id, the longest idle first
+        self._open: OrderedDict[str, OpenSession] = OrderedDict()  # by id, the longest idle first
         self._coming: Counter[str] = Counter()  # sessions that are being opened, by tenant
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
@@ -70,7 +70,7 @@ class FairSessions:
     async def _within(self, id: str, scope: dict, receive: Any, send: Any) -> None:
         """Serve a request within a session; the SDK refuses it if this tenant has no such session."""
         session, method = self._open.get(id), scope["method"]
-        if session is None or session.tenant != _tenant(scope):
+        if session is None or session.tenant != tenant_of(scope):
             await self._app(scope, receive, send)
             return
         status = 0
@@ -89,7 +89,7 @@ class FairSessions:
     async def _opening(self, scope: dict, receive: Any, send: Any) -> None:
         """Serve a request that may open a session."""
         headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
-        end, tenant = scope | {"method": "DELETE", "headers": headers}, _tenant(scope)
+        end, tenant = scope | {"method": "DELETE", "headers": headers}, tenant_of(scope)
         coming, session, body = False, None, bytearray()
 
         async def received() -> dict:
@@ -109,7 +109,7 @@ class FairSessions:
                 self._coming[tenant] -= coming
                 coming = False
                 end["headers"] = [*headers, (_HEADER, id)]
-                session = self._open[id.decode("latin-1")] = _Session(end, Counter([scope["method"]]))
+                session = self._open[id.decode("latin-1")] = OpenSession(end, Counter([scope["method"]]))
             await send(message)
 
         try:
@@ -121,7 +121,7 @@ class FairSessions:
                 session.at = time.monotonic()
 
     @contextmanager
-    def _at_work(self, id: str, session: _Session, method: str) -> Iterator[None]:
+    def _at_work(self, id: str, session: OpenSession, method: str) -> Iterator[None]:
         session.served[method] += 1
         self._open.move_to_end(id)
         try:
@@ -153,7 +153,7 @@ class FairSessions:
         self._coming[asker] += 1
         return True
 
-    async def _end(self, id: str, session: _Session) -> None:
+    async def _end(self, id: str, session: OpenSession) -> None:
         """End a session as its client would, by a DELETE. The SDK may have ended it already (404)."""
 
         async def nothing() -> dict:
@@ -166,7 +166,7 @@ class FairSessions:
         await self._app(dict(session.end), nothing, heard)
 
 
-def _tenant(scope: dict) -> str:
+def tenant_of(scope: dict) -> str:
     """The tenant of a request's token; "" without tokens of tenants."""
     user = scope.get("user")
     return "" if user is None else user.access_token.client_id

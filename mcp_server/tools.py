@@ -151,30 +151,32 @@ class MemoryTools:
         """Counts, embedder, model, version and pending extractions of this memory."""
         service, bank = self._service, self._service.bank_for(agent_id)
         embedder, jobs = bank.embedder, service.jobs.counts(bank.namespace)
+        whole = bank.namespace == service.bank.namespace and not service.bound  # may hear of the server's other uses
+        made_with = bank.made_with() if whole else {}
         status = {
             "version": package_version(),
-            "bank": bank.path if (file := file_of(bank.path)) is None else str(file.resolve()),
+            **({} if service.bound else {"bank": str(file.resolve()) if (file := file_of(bank.path)) else bank.path}),
             "agent_id": bank.namespace,
             "records": bank.statuses(),
             "embedder": {
-                **{name: value for name, value in bank.made_with().items() if value is not None},
+                **{name: value for name, value in made_with.items() if value is not None},
                 "name": embedder.name,
-                "loaded": service.embedder_class(),
+                **({"loaded": service.embedder_class()} if whole else {}),
             },
             "model": service.roles()["extractor"].llm.name if service.cfg.get("llm") is not None else None,
             "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
             "failed_jobs": jobs.get("failed", 0),
             "preset": service.cfg.preset,
-            **({"settings": service.cfg.settings} if service.cfg.settings else {}),
+            **({"settings": service.cfg.settings} if service.cfg.settings and not service.bound else {}),
             "retrieval": type(bank.policy).__name__.lower(),
             "clock": bank.clock,
-            "changes": bank.history.seq(),
+            "changes": bank.history.n_changes(),
         }
-        if embedder.long_texts:  # since the server was started
+        if whole and embedder.long_texts:  # since the server was started
             status["embedder"]["texts_in_windows"] = embedder.long_texts
-        if bank.counts["retrieved by words"]:
-            status["retrieved_by_words"] = bank.counts["retrieved by words"]
-        if warnings := run_warnings.count(Path(bank.path)):
+        if by_words := bank.counts[f"retrieved by words of {bank.namespace}"]:
+            status["retrieved_by_words"] = by_words
+        if not service.bound and (warnings := run_warnings.count(Path(bank.path))):
             status["warnings"] = warnings
         return result(status)
 

@@ -365,7 +365,7 @@ class MemoryBank(Contents, Memory):
             return 0
         key = f"began:{self.run}"
         if (known := self.fact(key)) is None:
-            known = str(self.tick() + 1 if len(self) else 0)
+            known = str(self.tick() + 1 if self.statuses() else 0)
             with self.change("a run begins") as change:
                 change.fact(key, known)
         return int(known)

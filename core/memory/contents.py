@@ -20,7 +20,7 @@ ERASED = "erased"  # key of the namespace value that holds the ids of records de
 class Contents:
     """Reads one namespace, and where a method says so all of them. An id is unique within its namespace only.
 
-    Of all namespaces are `records` (without a namespace), `recent(everyone=True)`, `__len__`, `tick`, `dim` and `jobs`.
+    Of all namespaces are `records` (without a namespace), `recent(everyone=True)`, `__len__`, `dim` and `jobs`.
     """
 
     path: str
@@ -136,8 +136,11 @@ class Contents:
         return self._store.of(None).count()
 
     def tick(self) -> int:
-        """The highest tick of any record, across all namespaces: the position in the stream of tasks."""
-        return self._store.of(None).rows("SELECT coalesce(max(tick), 0) FROM records")[0][0]
+        """The highest tick of any record of the namespace: the position in its stream of tasks."""
+        # Down the index of the ticks, where the first is most often the namespace's: not over all its records.
+        query = "SELECT tick FROM records WHERE namespace || '' = $1 ORDER BY tick DESC LIMIT 1"
+        found = self._store.rows(query, (self.namespace,))
+        return found[0][0] if found else 0
 
     def dim(self) -> int | None:
         """Dimension of the embeddings, the same in all namespaces; None while the bank is empty."""

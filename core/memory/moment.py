@@ -35,7 +35,7 @@ def since(text: str) -> datetime:
 class Moment:
     """The current time, read once, so that all records of one ranking or one change are compared with the same time.
 
-    tick   the highest tick of any record, which is the position in the stream of tasks; None on the wall clock
+    tick   the highest tick of any record of the namespace: the position in its stream of tasks; None on the wall clock
     at     time of the wall clock, UTC
     """
 

@@ -94,7 +94,7 @@ class Bank(Protocol):
         """The current time on the bank's clock."""
 
     def tick(self) -> int:
-        """The highest tick of any record, across all namespaces: the position in the stream of tasks."""
+        """The highest tick of any record of the namespace: the position in its stream of tasks."""
 
     def dim(self) -> int | None:
         """Dimension of the embeddings; None while the bank is empty."""

@@ -36,6 +36,9 @@ class RankedBank(Bank, Protocol):
     def say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
 
+    def statuses(self) -> dict[str, int]:
+        """{status: number of records} of the namespace."""
+
 
 def ranked(
     bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
@@ -73,7 +76,7 @@ def _corrected(
     while pairs := bank.corrections([hit.record.id for hit in hits]) - known:
         known |= pairs
         if missing := {newer for newer, _ in pairs} - {hit.record.id for hit in hits}:
-            hits += _hits_of(missing, rank, top_k, len(bank))
+            hits += _hits_of(missing, rank, top_k, _size(bank, where))
     return newest_first(hits, known)[:top_k]
 
 
@@ -94,7 +97,7 @@ def _ranking(
     If no record shares a word with such a query, the policy ranks after all, but nothing can reach a threshold.
     """
     if policy.by_meaning and not bank.embedder.reads(query):
-        bank.counts["retrieved by words"] += 1
+        bank.counts.update(("retrieved by words", f"retrieved by words of {bank.namespace}"))
         bank.say_unread()
         by_words = True
     else:
@@ -111,14 +114,21 @@ def _ranking(
 
 def _all_near(bank: RankedBank, query: str, exclude_task: str | None, where: Filter | None) -> list[Scored]:
     """The records that a query is compared with by words: all of them, in a large bank the nearest."""
-    most = min(max(len(bank), 1), MOST_BY_WORDS)
-    if len(bank) > most:
+    size = _size(bank, where)
+    most = min(max(size, 1), MOST_BY_WORDS)
+    if size > most:
         return bank.nearest(query, most, exclude_task, where)
     import numpy as np
 
     if (dim := bank.dim()) is None:
         return []
     return bank.nearest(np.zeros(dim, dtype=np.float32), most, exclude_task, where)  # a zero vector: near to none
+
+
+def _size(bank: RankedBank, where: Filter | None) -> int:
+    """Number of records that a search may look at: in its own namespace none of the others'."""
+    own = where is None or (not where.everyone and where.namespace in (None, bank.namespace))
+    return sum(bank.statuses().values()) if own else len(bank)
 
 
 def _of_long_text(

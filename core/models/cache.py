@@ -141,6 +141,7 @@ class CachedEmbedder(Embedder):
     _busy: dict[str, threading.Lock] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _ahead: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
+    _views: dict[str, CachedEmbedder] = field(default_factory=dict, init=False, repr=False)  # by tenant
 
     def __post_init__(self) -> None:
         self.name, self.former_name = self.inner.name, self.inner.former_name
@@ -155,6 +156,13 @@ class CachedEmbedder(Embedder):
     @property
     def long_texts(self) -> int:
         return self.inner.long_texts
+
+    def of(self, tenant: str) -> CachedEmbedder:
+        """As in Embedder, where the cache is in memory; one in a file is shared."""
+        with self._lock:
+            if tenant not in self._views:
+                self._views[tenant] = CachedEmbedder(inner=self.inner, path=self.path, meter=self.meter)
+            return self._views[tenant]
 
     def embed(self, texts: list[str]) -> Any:
         """As in Embedder; the meter gets the usage of texts that are not in the cache."""

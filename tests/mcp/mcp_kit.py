@@ -51,6 +51,12 @@ def answer(messages, role, sample):
     )
 
 
+def slow_answer(messages, role, sample):
+    """The same model, which takes its time."""
+    time.sleep(2)
+    return answer(messages, role, sample)
+
+
 def no_merges(messages, role, sample):
     """The same model, but it breaks where several lessons are to become one."""
     if messages[-1]["content"].startswith("You look after the lessons"):
@@ -111,12 +117,22 @@ def here(path, *overrides, tools="all", **options):
 
 
 @contextmanager
-def http_server(bank, *options, transport="http", token="", errors=None, processes=None):
-    """A server over HTTP on a free port: its address without a path. Its process is added to `processes`."""
+def http_server(bank, *options, transport="http", token="", errors=None, processes=None, files=None, **limits):
+    """A server over HTTP on a free port: its address without a path. Its process is added to `processes`.
+
+    files    how many descriptors it may have; None: as many as this process
+    limits   constants of mcp_server/connections.py, e.g. BODY_S=0.5
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     line = command(bank, "--embedder", "hashing-256", "--transport", transport, "--port", port, *options)
+    if limits:
+        lines = [f"connections.{name} = {value}" for name, value in limits.items()]
+        lines = ["from mcp_server import connections", *lines, "from mcp_server.__main__ import run", "run()"]
+        line[1:3] = ["-c", "\n".join(lines)]
+    if files is not None:
+        line = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *line]
     process = subprocess.Popen(
         line,
         cwd=REPO,

@@ -41,13 +41,14 @@ def burst(record: MemoryRecord, others: list[MemoryRecord], bank: Bank, by: str,
     """Ids of the other records that, together with this one, redirect from one thing to another; [] if there are none.
 
     Condition: at least `least` records of one source, this one included, share a word that no lesson of another source
-    has, and all but one of them suggest something in place of something else (`hints`). In a bank with fewer than
+    has, and all but one of them suggest something in place of something else (`hints`). In a namespace with fewer than
     3 * least records of other sources every word is new, so nothing is reported there.
 
     others   records of the same source, from `same_source`
     """
     together = [record, *(other for other in others if other.parents == ())]
-    if len(together) < least or len(bank) - len(others) < 3 * least:
+    known = bank.recent(len(others) + 3 * least, everyone=by == "namespace")
+    if len(together) < least or len(known) - len(others) < 3 * least:
         return []
     words = {one.id: set(_WORD.findall(one.text.lower())) for one in together}
     counts = Counter(word for own in words.values() for word in own)

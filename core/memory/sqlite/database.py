@@ -217,6 +217,11 @@ class SqliteDatabase:
                 if self._only_read is not None:
                     self._only_read.check()
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether this thread has a change open, whose reads see what may yet be rolled back."""
+        return self._writer == threading.get_ident()
+
     def version(self) -> int:
         """SQLite's data_version: changes when another connection, such as this store's writer, has committed; cheap."""
         with self._read_lock:

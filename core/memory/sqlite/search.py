@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from core.memory.filter import PRIOR, Filter, by_source_and_confidence, visible
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite.database import SqliteDatabase
 from core.memory.sqlite.index import Entry, VectorIndex
+from core.memory.sqlite.lexicons import Lexicons, State
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit
 from core.memory.store.schema import NOT_SEARCHED, column_of_tags, placeholders, to_record
@@ -22,11 +24,11 @@ log = logging.getLogger(__name__)
 
 CHUNK = 20_000  # records read at once
 WHOLE = 4_096  # banks up to this size (records) are cached whole
+VISIBLE = 1_000  # matches whose visibility is looked up at once
 KEPT = 16_384  # records kept in memory: 200 MB with vectors of 384 numbers
 MOST_DELETED = 0.2  # share of deleted entries from which an index is rebuilt
 # A record's confidence, or the prior of its outcome.
 BELIEVED = f"coalesce(r.confidence, iif(r.outcome = 'success', {PRIOR['success']}, {PRIOR['failure']}))"
-State = tuple[int, int, str | None]  # sync position: (max rowid, max seq in `touched`, journal entry of last erasure)
 
 
 @dataclass(kw_only=True)
@@ -95,6 +97,7 @@ class IndexSearch:
 
     def __init__(self, database: SqliteDatabase, settings: SearchSettings) -> None:
         self._database, self._settings = database, settings
+        self._lexicons = Lexicons(database)
         self._lock = threading.RLock()  # FAISS does not allow an add during a search
         self._indexes: dict[bool, _SyncedIndex] = {}
         self._records_lock = threading.Lock()
@@ -117,7 +120,10 @@ class IndexSearch:
         return self._with_records(found, version)
 
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
+        """As in the contract; of one namespace with its own statistics, which tell nothing of the others' words."""
         expression = " OR ".join(f'"{word}"' for word in words)  # quoted: nothing in a text is an operator
+        if not where.everyone and self._is_shared(where.namespace):
+            return self._lexical_of_one(expression, k, where, exclude_task)
         backend = _Conditions(values=[expression])
         query = (
             "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
@@ -126,6 +132,27 @@ class IndexSearch:
         )
         found = [(rowid, -1, score) for rowid, score in self._database.rows(query, tuple(backend.values))]
         return self._with_records(found, self._database.version())
+
+    def _is_shared(self, namespace: str) -> bool:
+        """Whether the file holds records of another namespace."""
+        ends = "(SELECT min(namespace) FROM records), (SELECT max(namespace) FROM records)"
+        return not set(self._database.rows(f"SELECT {ends}")[0]) <= {namespace, None}
+
+    def _lexical_of_one(self, expression: str, k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
+        with self._database.read_transaction():
+            scores = self._lexicons.scores(where.namespace, expression)
+            found: list[RowHit] = []
+            step = max(VISIBLE, k)
+            for start in range(0, len(scores), step):  # most often the first are enough
+                part = scores[start : start + step]
+                backend = _Conditions(values=[json.dumps([rowid for rowid, _ in part])])
+                terms = " AND ".join(visible(where, exclude_task, backend))
+                query = f"SELECT r.rowid FROM records r WHERE r.rowid IN (SELECT value FROM json_each($1)) AND {terms}"
+                allowed = {row[0] for row in self._database.rows(query, tuple(backend.values))}
+                found += [(rowid, -1, score) for rowid, score in part if rowid in allowed]
+                if len(found) >= k:
+                    break
+        return self._with_records(found[:k], self._database.version())
 
     def save(self) -> None:
         """Write the cache files that are out of date, of indexes large enough to be worth it."""

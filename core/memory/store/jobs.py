@@ -13,7 +13,7 @@ from typing import Any
 from core.memory.moment import now
 from core.memory.store.contract import BankStore, Lead
 
-KEPT = 1000  # finished jobs that are kept, so that clients can ask for their results
+KEPT = 1000  # finished jobs of a namespace that are kept, so that clients can ask for their results
 TRIES = 5  # max. starts of a job: its process died at each
 # A job left running comes first; then round-robin over namespaces, so that one with a long queue does not starve the
 # others: the oldest job of the namespace whose last job ended longest ago.
@@ -109,13 +109,14 @@ class Jobs:
             db.execute(query, (json.dumps({"waits_for": why[:2000]}), now(), id))
 
     def end(self, id: str, state: str, result: dict[str, Any]) -> None:
-        """Mark a job as completed or failed. Its payload is deleted; jobs beyond the newest KEPT are deleted whole."""
+        """Mark a job as completed or failed, and delete its payload. Of a namespace the newest KEPT stay."""
         with self._store.unjournaled() as db:
             query = "UPDATE jobs SET state = $1, payload = '{}', result = $2, changed_at = $3 WHERE id = $4"
             db.execute(query, (state, json.dumps(result), now(), id))
             ended = "FROM jobs WHERE state IN ('completed', 'failed')"
+            ended += " AND namespace = (SELECT namespace FROM jobs WHERE id = $1)"
             kept = f"SELECT rowid {ended} ORDER BY changed_at DESC, rowid DESC LIMIT {KEPT}"
-            db.execute(f"DELETE {ended} AND rowid NOT IN ({kept})")
+            db.execute(f"DELETE {ended} AND rowid NOT IN ({kept})", (id,))
 
 
 def _job(row: tuple) -> Job:
