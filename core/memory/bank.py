@@ -255,6 +255,12 @@ class MemoryBank(Contents, Memory):
         hits = self._search.lexical(words, k, where, exclude)
         return scored(self._further_keys.lexical(hits, words, k, where, exclude), "record", by_words=True)
 
+    def found_by_others(self, exclude_task: str | None, where: Filter | None) -> list[tuple[MemoryRecord, Scored]]:
+        """(a merged or superseded record, a hit of the record that holds its lessons now), of all of them."""
+        exclude = None if self.allow_self else exclude_task
+        pairs = self._further_keys.texts(self._within(where), exclude)
+        return [(gone, hit) for gone, held in pairs for hit in scored([held], self.unit)]
+
     def add(
         self,
         record: MemoryRecord | str,

@@ -114,9 +114,7 @@ class FurtherKeys:
             pairs += [(gone[rowid], hit) for hit in held if rowid in gone]
         return pairs
 
-    def _first(
-        self, ranked: list[RowHit], keys: _Keys, k: int, where: Filter, exclude_task: str | None
-    ) -> list[Hit]:
+    def _first(self, ranked: list[RowHit], keys: _Keys, k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         """The hits of the best k or more records that these keys lead to, of those that a search may return."""
         found: list[Hit] = []
         step = max(AT_ONCE, 2 * k)
@@ -130,7 +128,7 @@ class FurtherKeys:
         return found
 
     def _allowed(self, rowids: Iterable[int], where: Filter, exclude_task: str | None) -> set[int]:
-        """Those of these keys that are not from the task that searches: what it taught is no way to a lesson, either."""
+        """Those of these keys that are not from the task that searches: what it taught leads it to nothing, either."""
         if exclude_task is None:
             return set(rowids)
         anywhere = Filter(namespace=where.namespace, everyone=where.everyone, statuses=STATUSES)
