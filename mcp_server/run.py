@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from core.learning.transcript import without_lessons
 from core.memory.citations import cited
 from core.memory.long_texts import both_ends
 from core.models.reply_text import storable
+from core.redact import Redactor
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import run_warnings
 from mcp_server.agent_commands import Prompt, prompt_in
@@ -44,6 +46,8 @@ EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite --task-file TASK.md --stdin prompt -- my-agent
 """
 JUDGES = ("heuristic", "llm", "exit-code", "none")
+MODEL_KEY = re.compile(r"\+*(?:\w+_)?llm[=.]")  # overrides that choose a model or say something about it
+WITH_MODEL = 0.9  # share of --learn-timeout in which a model may be asked
 CLOSING = 2_000  # characters kept of the command's last paragraph
 
 
@@ -56,8 +60,11 @@ class BestEffort:
     step: str = "start"  # the current step
     stuck: bool = False  # a step exceeded its time and still runs
 
-    def do(self, step: str, seconds: float, function: Callable[[], Any]) -> Any:
-        """Call the function and return its result; None if it fails or takes longer than `seconds`."""
+    def do(self, step: str, seconds: float, function: Callable[[], Any], otherwise: str = "") -> Any:
+        """Call the function and return its result; None if it fails or takes longer than `seconds`.
+
+        otherwise   a sentence for the warning: what is done instead
+        """
         self.step = step
         outcome: dict[str, Any] = {}
 
@@ -75,15 +82,16 @@ class BestEffort:
         if "error" in outcome:
             error = outcome["error"]
             plain = isinstance(error, UserError | InfraError)
-            self.warn(step, str(error) if plain else f"{type(error).__name__}: {error}")
+            why = str(error) if plain else f"{type(error).__name__}: {error}"
         else:
             self.stuck = True
-            self.warn(step, f"not done within {seconds:g} s")
+            why = f"not done within {seconds:.3g} s."
+        self.warn(step, f"{why[:400]} {otherwise}")
         return None
 
     def warn(self, step: str, why: str) -> None:
         """Print a warning to stderr and record it for bank_status; a repeated one is ignored."""
-        why = " ".join(why.split())[:500]
+        why = " ".join(Redactor(os.environ)(why).split())[:500]  # a provider's error may quote a key
         if why in [warning["why"] for warning in self.warnings]:
             return
         self.warnings.append({"what": step, "why": why})
@@ -116,7 +124,7 @@ def run_around(argv: list[str]) -> int:
     task = task.replace("\x00", "")  # neither a variable nor an argument can hold one
     if not task:
         best_effort.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
-    memory = TaskMemory(given=given, task=task)
+    memory = TaskMemory(given=given, task=task, best_effort=best_effort)
     hits = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) or [] if task else []
     list_lessons(hits)
     text = memory.text(hits).replace("\x00", "")
@@ -245,7 +253,9 @@ class TaskMemory:
 
     given: argparse.Namespace
     task: str
+    best_effort: BestEffort
     _service: Service | None = None
+    _model_until: float = 0.0  # time.monotonic() until when a model may be asked; then the attempt is learned without
 
     def retrieve(self) -> list[Scored]:
         """Retrieve the records for the task, and count them as shown."""
@@ -269,7 +279,15 @@ class TaskMemory:
     def service(self) -> Service:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
-            self._service = open_service(self.given)
+            try:
+                self._service = open_service(self.given)
+            except UserError as error:
+                others = [word for word in self.given.overrides if not MODEL_KEY.match(word)]
+                if others == self.given.overrides:
+                    raise
+                self.given.overrides = others
+                self._service = open_service(self.given)  # raises what is wrong besides
+                self.best_effort.warn("model", f"{str(error)[:400]} What is said about a model is left out.")
         return self._service
 
     def bank(self) -> MemoryBank:
@@ -281,6 +299,7 @@ class TaskMemory:
         If the bank sets the record aside at once, as a copy of a shown one or as suspect, it is under `set_aside`.
         """
         service, bank = self.service(), self.bank()
+        self._model_until = time.monotonic() + WITH_MODEL * self.given.learn_timeout
         task = Task(id=content_id("task", self.query), query=self.query)
         payload = {"query": self.query, "trajectory": turns(self.task, done)}
         attempt = without_lessons(as_trajectory(payload), hits)
@@ -308,32 +327,53 @@ class TaskMemory:
         return outcome
 
     def _verdict(self, task: Task, attempt: Trajectory, done: CommandResult) -> Verdict:
+        """The verdict; by the heuristic judge where the model that should judge fails."""
         service, judge = self.service(), self.given.judge
         judge = judge or ("llm" if service.cfg.get("llm") is not None else "heuristic")
         if judge == "exit-code":
             label = "success" if done.status == 0 else "failure"
             return Verdict(label=label, source="exit_code", reason=f"exit status {done.status}")
-        if judge == "heuristic":
-            said = {"role": "assistant", "content": f"{done.output}\n{done.errors}"}  # all of it is what it printed
-            return heuristic_verdict(as_trajectory({"trajectory": [said]}), exit_status=done.status)
+        if judge == "none":
+            return UNJUDGED
         if judge == "llm":
-            return build_learner(service.cfg.judge, service.roles()["judge"], service.cfg).judge(task, attempt)
-        return UNJUDGED
+
+            def ask() -> Verdict:
+                return build_learner(service.cfg.judge, service.roles()["judge"], service.cfg).judge(task, attempt)
+
+            if verdict := self._by_model("judge", ask, "The heuristic judges instead."):
+                return verdict
+            self._model_until = 0.0  # it would not distil either
+        said = {"role": "assistant", "content": f"{done.output}\n{done.errors}"}  # all of it is what it printed
+        return heuristic_verdict(as_trajectory({"trajectory": [said]}), exit_status=done.status)
 
     def _lessons(
         self, task: Task, attempt: Trajectory, verdict: Verdict, hits: list[Scored], done: CommandResult
     ) -> tuple[tuple[Lesson, ...], str]:
-        """(lessons, their author): by the configured model; without one, the closing words with --closing-words."""
+        """(lessons, their author): by the model; where there is none, the closing words with --closing-words."""
         service = self.service()
-        if service.cfg.get("llm") is not None:
-            role = service.roles()["extractor"]
-            distiller = build_learner(service.cfg.distiller, role, service.cfg)
-            lessons = distiller.distil(task, attempt, verdict, hits, None).lessons
-            if not lessons:
+        if service.cfg.get("llm") is not None and self._model_until:
+
+            def ask() -> tuple[tuple[Lesson, ...], str]:
+                role = service.roles()["extractor"]
+                distiller = build_learner(service.cfg.distiller, role, service.cfg)
+                return distiller.distil(task, attempt, verdict, hits, None).lessons, role.llm.name
+
+            kept = (
+                "The closing words are kept." if self.given.closing_words else "--closing-words keeps the last words."
+            )
+            found = self._by_model("distil", ask, kept)
+            if found and not found[0]:
                 raise UserError("the model's reply held no lesson that could be read")
-            return lessons, role.llm.name
+            if found:
+                return found
         lesson = closing_words(self.task, done) if self.given.closing_words else None
         return ((lesson,) if lesson else ()), "closing words"
+
+    def _by_model(self, step: str, ask: Callable[[], Any], otherwise: str) -> Any:
+        """What a model says; None, with a warning, if it cannot be called, fails or takes too long."""
+        found = self.best_effort.do(step, max(self._model_until - time.monotonic(), 0.0), ask, otherwise)
+        self.best_effort.step = "learn"
+        return found
 
     def close(self) -> None:
         """Wait for background work, and close the bank."""
