@@ -29,7 +29,7 @@ from core.models.reply_text import storable
 from core.redact import Redactor
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import run_warnings
-from mcp_server.agent_commands import Prompt, prompt_in
+from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
 from mcp_server.config import bank_file, bank_options
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult, run_command, with_memory
@@ -45,9 +45,13 @@ EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite --task "Deploy the site" --judge exit-code -- ./deploy.sh {memory}
   %(prog)s --bank ~/lessons.sqlite --task-file TASK.md --stdin prompt -- my-agent
 """
+VARIABLE = "REASONINGBANK_MEMORY"
+K = 3  # lessons to retrieve, unless settings, preset or options say otherwise
+UNLESS_SET = [f"retrieval.top_k={K}"]
 JUDGES = ("heuristic", "llm", "exit-code", "none")
 MODEL_KEY = re.compile(r"\+*(?:\w+_)?llm[=.]")  # overrides that choose a model or say something about it
 WITH_MODEL = 0.9  # share of --learn-timeout in which a model may be asked
+SENTENCE = re.compile(r"[.!?]\s+|[\n。！？]\s*")  # the end of one
 CLOSING = 2_000  # characters kept of the command's last paragraph
 
 
@@ -131,6 +135,9 @@ def run_around(argv: list[str]) -> int:
     if given.memory_file is not None:
         best_effort.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8"))
     with_lessons, plain = (hand_over(command, prompt, task, words) for words in (text, ""))
+    reached = "stdin" if given.stdin else "arguments" if with_lessons != plain else "variables"
+    if text and reached == "variables" and given.memory_file is None and VARIABLE not in " ".join(command):
+        note_nowhere(command)
     done = run_command(with_lessons, plain, task, text, given.stdin)
     if done.too_long:
         why = "it is too long for this system with the lessons in it: they were in their file alone"
@@ -142,6 +149,7 @@ def run_around(argv: list[str]) -> int:
         "duration_s": round(done.duration_s, 3),
         "verdict": None,
         "confidence": None,
+        "lessons_in": reached if text else None,
         "retrieved": [hit.record.id for hit in hits],
         "used": used_of(hits, done),
         "learned": [],
@@ -186,7 +194,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     bank_options(top)
-    top.add_argument("--k", type=int, default=3, metavar="N", help="lessons to retrieve (3)")
+    top.add_argument("--k", type=int, metavar="N", help=f"lessons to retrieve (retrieval.top_k, else {K})")
     top.add_argument("--domain", default="", metavar="NAME", help="retrieve and store within this domain only")
     top.add_argument("--agent-id", default="", metavar="NAME", help="whose memory")
     task = top.add_mutually_exclusive_group()
@@ -216,9 +224,10 @@ def find_task(given: argparse.Namespace, command: list[str]) -> tuple[str, Promp
     try:
         prompt = prompt_in(command)
     except UserError:
-        said, prompt = os.environ.get("REASONINGBANK_TASK") if said is None else said, None
+        said = os.environ.get("REASONINGBANK_TASK") if said is None else said
         if said is None:
             raise
+        prompt = prompt_named(command, said)
     return (prompt.text if said is None else said).strip(), prompt
 
 
@@ -238,6 +247,15 @@ def hand_over(command: list[str], prompt: Prompt | None, task: str, memory: str)
     if filled.keys() & set(command):
         return [filled.get(word, word) for word in command]
     return prompt.with_text(command, with_memory("", memory)) if prompt and memory else command
+
+
+def note_nowhere(command: list[str]) -> None:
+    """Say on stderr that no prompt holds the lessons."""
+    print(
+        f"memory: no argument of {command[0]} is known to be its prompt, so the lessons are in $REASONINGBANK_MEMORY and "
+        "in the file $REASONINGBANK_MEMORY_FILE alone; an argument {memory} or {prompt} places them.",
+        file=sys.stderr,
+    )
 
 
 def list_lessons(hits: list[Scored]) -> None:
@@ -260,7 +278,7 @@ class TaskMemory:
     def retrieve(self) -> list[Scored]:
         """Retrieve the records for the task, and count them as shown."""
         bank = self.bank()
-        hits = bank.retrieve(self.query, self.given.k)
+        hits = bank.retrieve(self.query, bank.policy.top_k if self.given.k is None else self.given.k)
         self.service().count_shown(bank, [hit.record.id for hit in hits])
         return hits
 
@@ -280,13 +298,13 @@ class TaskMemory:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
             try:
-                self._service = open_service(self.given)
+                self._service = open_service(self.given, UNLESS_SET)
             except UserError as error:
                 others = [word for word in self.given.overrides if not MODEL_KEY.match(word)]
                 if others == self.given.overrides:
                     raise
                 self.given.overrides = others
-                self._service = open_service(self.given)  # raises what is wrong besides
+                self._service = open_service(self.given, UNLESS_SET)  # raises what is wrong besides
                 self.best_effort.warn("model", f"{str(error)[:400]} What is said about a model is left out.")
         return self._service
 
@@ -397,7 +415,16 @@ def closing_words(task: str, done: CommandResult) -> Lesson | None:
     if not paragraphs:
         return None
     title = " ".join(task.split())[:80]
-    return Lesson(title=title, description="What was said at the end of this task.", content=paragraphs[-1][-CLOSING:])
+    return Lesson(title=title, description=f"The last words after: {title}", content=last_words(paragraphs[-1]))
+
+
+def last_words(text: str) -> str:
+    """The end of a text, at most CLOSING characters, from the beginning of a sentence, or at least of a word, on."""
+    if len(text) <= CLOSING:
+        return text
+    end = text[-CLOSING:]
+    begin = SENTENCE.search(end) or re.search(r"\s", end)
+    return end[begin.end() :] if begin else end
 
 
 def used_of(hits: list[Scored], done: CommandResult) -> list[str]:

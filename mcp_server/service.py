@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
@@ -309,14 +309,17 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
     return stored | ({"why": list(why)} if why else {})
 
 
-def open_service(given: argparse.Namespace) -> Service:
-    """Open the bank that the options of `config.bank_options` name, with the configuration typed after them."""
+def open_service(given: argparse.Namespace, unless_set: Sequence[str] = ()) -> Service:
+    """Open the bank that the options of `config.bank_options` name, with the configuration typed after them.
+
+    unless_set   overrides that give way to the preset, the settings and what is typed
+    """
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
     words += given.overrides
     path = bank_path(given)
     if given.bank is None:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
-    return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)
+    return Service(path, load_config(words, unless_set), embedder=given.embedder, require_agent=given.require_agent_id)
 
 
 def package_version() -> str:
