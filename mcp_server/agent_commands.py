@@ -286,7 +286,7 @@ def prompt_in(command: list[str]) -> Prompt:
 
 
 def prompt_named(command: list[str], task: str) -> Prompt | None:
-    """The value of an option such as --task of a program that is not known, if it is the task, which stands there once."""
+    """The value of an option such as --task of a program that is not known, if it is the task and stands there once."""
     if name_of(command) in AGENTS or not task.strip():
         return None
     found = [

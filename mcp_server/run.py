@@ -50,7 +50,6 @@ K = 3  # lessons to retrieve, unless settings, preset or options say otherwise
 UNLESS_SET = [f"retrieval.top_k={K}"]
 JUDGES = ("heuristic", "llm", "exit-code", "none")
 MODEL_KEY = re.compile(r"\+*(?:\w+_)?llm[=.]")  # overrides that choose a model or say something about it
-WITH_MODEL = 0.9  # share of --learn-timeout in which a model may be asked
 SENTENCE = re.compile(r"[.!?]\s+|[\n。！？]\s*")  # the end of one
 CLOSING = 2_000  # characters kept of the command's last paragraph
 
@@ -154,8 +153,8 @@ def run_around(argv: list[str]) -> int:
         "used": used_of(hits, done),
         "learned": [],
     }
-    if task and done.status != 130:  # 130: the user stopped it
-        result |= best_effort.do("learn", given.learn_timeout, lambda: memory.learn(hits, done)) or {}
+    if task and done.status != 130:  # 130: the user stopped it. Without a model that took too long it learns, too
+        result |= best_effort.do("learn", 1.1 * given.learn_timeout + 1, lambda: memory.learn(hits, done)) or {}
     best_effort.do("close", 10, memory.close)
     result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
     result |= {"memories_learned": len(result["learned"]), "warnings": best_effort.warnings}
@@ -252,8 +251,8 @@ def hand_over(command: list[str], prompt: Prompt | None, task: str, memory: str)
 def note_nowhere(command: list[str]) -> None:
     """Say on stderr that no prompt holds the lessons."""
     print(
-        f"memory: no argument of {command[0]} is known to be its prompt, so the lessons are in $REASONINGBANK_MEMORY and "
-        "in the file $REASONINGBANK_MEMORY_FILE alone; an argument {memory} or {prompt} places them.",
+        f"memory: no argument of {command[0]} is known to be its prompt, so the lessons are in $REASONINGBANK_MEMORY "
+        "and in the file $REASONINGBANK_MEMORY_FILE alone; an argument {memory} or {prompt} places them.",
         file=sys.stderr,
     )
 
@@ -317,7 +316,7 @@ class TaskMemory:
         If the bank sets the record aside at once, as a copy of a shown one or as suspect, it is under `set_aside`.
         """
         service, bank = self.service(), self.bank()
-        self._model_until = time.monotonic() + WITH_MODEL * self.given.learn_timeout
+        self._model_until = time.monotonic() + self.given.learn_timeout
         task = Task(id=content_id("task", self.query), query=self.query)
         payload = {"query": self.query, "trajectory": turns(self.task, done)}
         attempt = without_lessons(as_trajectory(payload), hits)
