@@ -89,6 +89,7 @@ KEYS = {
     "memory.domain": Key(arm=True, noted=True),
     "memory.tags": Key(arm=True, noted=True),
     "memory.uses": Key(arm=True, noted=True),
+    "memory.redact": Key(arm=True, noted=True, before=None),
     "memory.inject": Key(arm=True, noted=True, usual="system"),
     "memory.max_tokens": Key(arm=True, noted=True),
     "retrieval": Key(arm=True, column="retrieval"),
