@@ -70,8 +70,8 @@ class MemoryBank(Contents, Memory):
     clock        stream | wall: the clock for ages
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
-    redact       secrets | personal: what is taken out of the texts of new records: credentials always, with personal also
-                 e-mail addresses, telephone numbers and the like. None in the config: personal if the bank outlives the run
+    redact       secrets | personal: what is taken out of the texts of new records: credentials, with personal also
+                 e-mail addresses, telephone numbers and the like; None: secrets (in the config: see core/build.py)
     hygiene      write filter for new records; None: no filter
     consolidate  updates the stored records after each episode; None: they are not updated
     query_instruction  stands before a query when it is embedded for a search; the records' queries are embedded without
