@@ -63,14 +63,14 @@ class Printable:
 
 
 def unfiltered(stream: Any) -> Any:
-    """The stream for our own control sequences: behind `Printable`, and behind what rich puts before it while it is live."""
+    """The stream for our own control sequences: behind `Printable`, and what rich puts before it while it is live."""
     while (behind := getattr(stream, "rich_proxied_file", None)) is not None:
         stream = behind
     return stream
 
 
 def print_printable() -> None:
-    """Let stdout and stderr be `Printable`, also after rich has put its own stream before them, which reads sequences."""
+    """Let stdout and stderr be `Printable`, also after rich has put its own stream, which reads sequences, before."""
     for name in _NAMES[1:]:
         if not isinstance(stream := getattr(sys, name), Printable):
             setattr(sys, name, Printable(stream))

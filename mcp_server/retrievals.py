@@ -17,7 +17,6 @@ from typing import Any
 
 from core.memory.bank import MemoryBank
 from core.models.embedding import MINILM, NamedEmbedder
-from core.models.embedding import MINILM, MeasuredEmbedder, NamedEmbedder, embedder_named
 from core.types import Usage
 
 RECENT = 256  # cached vectors: a query is embedded with its batch, then needed again in one or two searches
@@ -27,8 +26,7 @@ Retrieved = tuple[Any, list[str]]  # a tool's result, and the ids of the records
 
 @dataclass(kw_only=True)
 class SharedEmbedder(NamedEmbedder):
-    """A NamedEmbedder for many clients: MiniLM embeds texts on all cores, and the last vectors are cached."""
-    """A NamedEmbedder for many clients: MiniLM embeds several texts in one pass, and the last vectors are cached.
+    """A NamedEmbedder for many clients: MiniLM embeds texts on all cores, and the last vectors are cached.
 
     model   the embedder that this one is a tenant's view of (`of`); None: it is none
     """

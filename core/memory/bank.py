@@ -16,7 +16,9 @@ from typing import Any, Self
 from core.errors import InfraError, UserError, check_choice
 from core.memory.contents import Contents
 from core.memory.filter import Filter, normal_tag
+from core.memory.further_keys import FurtherKeys
 from core.memory.history import History
+from core.memory.hygiene.scrub import scrub_records
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
 from core.memory.ports import SAME, Consolidates, Hygiene, Policy, Steps
@@ -38,6 +40,7 @@ _CHOICES = {
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
     "uses": (None, "shown", "cited"),
+    "redact": (None, "secrets", "personal"),
 }
 MOST_MISSING = 500  # max. records without item vectors that a search embeds on the fly: some seconds, at each start
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
@@ -67,6 +70,8 @@ class MemoryBank(Contents, Memory):
     clock        stream | wall: the clock for ages
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
+    redact       secrets | personal: what is taken out of the texts of new records: credentials, with personal also
+                 e-mail addresses, telephone numbers and the like; None: secrets (in the config: see core/build.py)
     hygiene      write filter for new records; None: no filter
     consolidate  updates the stored records after each episode; None: they are not updated
     query_instruction  stands before a query when it is embedded for a search; the records' queries are embedded without
@@ -93,6 +98,7 @@ class MemoryBank(Contents, Memory):
     query_instruction: str | None = None
     clock: str = "stream"
     index: str = "flat"
+    redact: str | None = None
     hygiene: Hygiene | None = None
     consolidate: Consolidates | None = None
     run: str = ""
@@ -100,6 +106,7 @@ class MemoryBank(Contents, Memory):
     counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
+    _further_keys: FurtherKeys = field(init=False, repr=False)
     _item_vector_key: str = field(init=False, repr=False)  # item | both: key of the item vectors
     _closed: bool = field(default=False, init=False, repr=False)
 
@@ -126,6 +133,7 @@ class MemoryBank(Contents, Memory):
         )
         self._embed_missing()
         self._search = self._store.search(settings)
+        self._further_keys = FurtherKeys(self._store, self._search, self._key_vectors)
 
     def of(self, namespace: str) -> Self:
         """A view of the same open bank for another namespace; only the original may be closed."""
@@ -220,11 +228,13 @@ class MemoryBank(Contents, Memory):
         exclude = None if self.allow_self else exclude_task or None
         kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
         hits = self._search.nearest(vector, k, where, exclude, kinds=kinds, distinct=unit == "record")
-        if key == "both":
-            hits = in_order(hits)
-            hits = best_of_each(hits) if unit == "record" else hits
+        further = self._further_keys.nearest(hits, vector, k, where, exclude, kinds)
+        several = further is not None or key == "both"  # a record may be found by several of its keys
+        if several:
+            hits = in_order(hits if further is None else further)
+            hits = best_of_each(hits) if unit == "record" or key == "query" else hits
         found = scored(hits, unit)
-        return (each_item_once(found) if (key, unit) == ("both", "item") else found)[:k]
+        return (each_item_once(found) if several and unit == "item" else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
         """The k records whose queries are nearest to that of the record `id`, itself left out. UserError if unknown."""
@@ -246,8 +256,15 @@ class MemoryBank(Contents, Memory):
         words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
         if not words or k <= 0:
             return []
+        where, exclude = self._within(where), None if self.allow_self else exclude_task
+        hits = self._search.lexical(words, k, where, exclude)
+        return scored(self._further_keys.lexical(hits, words, k, where, exclude), "record", by_words=True)
+
+    def found_by_others(self, exclude_task: str | None, where: Filter | None) -> list[tuple[MemoryRecord, Scored]]:
+        """(a merged or superseded record, a hit of the record that holds its lessons now), of all of them."""
         exclude = None if self.allow_self else exclude_task
-        return scored(self._search.lexical(words, k, self._within(where), exclude), "record", by_words=True)
+        pairs = self._further_keys.texts(self._within(where), exclude)
+        return [(gone, hit) for gone, held in pairs for hit in scored([held], self.unit)]
 
     def add(
         self,
@@ -312,8 +329,11 @@ class MemoryBank(Contents, Memory):
         if self.hygiene is not None:
             more = {"did": did} if did is not None and self.hygiene.reads_attempts else {}
             records = [self.hygiene.screen(record, self.of(record.namespace), shown, **more) for record in records]
+        records, changed = scrub_records(records, personal=self.redact == "personal")
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
+        elif changed:
+            vectors = [None if v is None else self._vector(r, v, changed) for r, v in zip(records, vectors)]
         accomplices = [id for record in records for id in self._accomplices(record)]
         with self.change(reason) as change:
             for id in accomplices:
@@ -353,6 +373,10 @@ class MemoryBank(Contents, Memory):
         """Take a named lock without waiting; True if this process holds it. In PostgreSQL True, without a lock."""
         return self._store.try_lock(name)
 
+    def _vector(self, record: MemoryRecord, vector: Any, changed: set[str]) -> Any:
+        """The vector of a record's query: the given one, unless the query was changed."""
+        return self.embedder.embed([record.original_query])[0] if record.original_query in changed else vector
+
     def _accomplices(self, record: MemoryRecord) -> list[str]:
         """Ids of the stored records to quarantine together with a screened one."""
         if self.hygiene is None or record.status != "quarantined":
@@ -384,7 +408,9 @@ class MemoryBank(Contents, Memory):
         """
         before, self.key = self.key, key or self.key
         try:
-            return self._store.reembed(self._embed, partial(note_key, key=self.key))
+            n = self._store.reembed(self._embed, partial(note_key, key=self.key))
+            self._further_keys.clear()
+            return n
         except BaseException:
             self.key = before
             raise
@@ -506,6 +532,12 @@ class MemoryBank(Contents, Memory):
     def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
         """(query's vector, item vectors) of a record, in the form in which they are stored."""
         return self.embedder.embed([record.original_query])[0].tobytes(), self._stored_items(record)
+
+    def _key_vectors(self, record: MemoryRecord, items: bool) -> list[bytes]:
+        """The vectors by which a record is found: that of its query, or those of its items."""
+        if items:
+            return [vector for _, vector in self._item_vectors(record)]
+        return [self.embedder.embed([record.original_query])[0].tobytes()]
 
     def _stored_items(self, record: MemoryRecord) -> Items:
         """The item vectors to store: none with key=query."""
