@@ -11,6 +11,7 @@ from analysis.load import explaining, find_runs, load_runs, read_run
 from core.build import make, option
 from core.errors import UserError
 from core.jsonl import read_lines
+from core.memory.moment import since
 from core.run.arms import named
 from core.run.metrics import summarise
 from core.run.tracking import Tally, episode_table, tracked_run
@@ -31,9 +32,11 @@ RUN_METRICS = (  # of summary.json
 ).split()
 
 
-def to_csv(paths: list[str], output: Path, start: datetime | None = None) -> None:
-    """A row of metrics a run, of those whose last episode ended since a time; None: of all."""
+def to_csv(paths: list[str], output: Path, begin: str | None = None) -> None:
+    """A row of metrics a run, of those whose last episode ended since a time such as 7d; None: of all."""
     import pandas as pd
+
+    start = None if begin is None else since(begin)
 
     rows = []
     for path in find_runs(paths):

@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 from analysis.export import to_csv, to_inspect, to_parquet, to_service
-from core.memory.moment import since
 from scripts.command_line import parser, plain_errors
 
 SERVICES = {"wandb": ("project", "mode"), "mlflow": ("project", "uri"), "trackio": ("project",)}  # and their options
@@ -26,7 +25,7 @@ SERVICES = {"wandb": ("project", "mode"), "mlflow": ("project", "uri"), "trackio
 def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__, runs=True)
     options.add_argument("--to", required=True, choices=("parquet", "csv", "inspect", *SERVICES))
-    options.add_argument("--since", type=since, metavar="WHEN", help="of --to csv")
+    options.add_argument("--since", metavar="WHEN", help="of --to csv")
     options.add_argument("-o", "--output", type=Path)
     options.add_argument("--project")
     options.add_argument("--online", dest="mode", action="store_const", const="online")
