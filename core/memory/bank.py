@@ -16,6 +16,7 @@ from typing import Any, Self
 from core.errors import InfraError, UserError, check_choice
 from core.memory.contents import Contents
 from core.memory.filter import Filter, normal_tag
+from core.memory.further_keys import FurtherKeys
 from core.memory.history import History
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
@@ -100,6 +101,7 @@ class MemoryBank(Contents, Memory):
     counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
+    _further_keys: FurtherKeys = field(init=False, repr=False)
     _item_vector_key: str = field(init=False, repr=False)  # item | both: key of the item vectors
     _closed: bool = field(default=False, init=False, repr=False)
 
@@ -126,6 +128,7 @@ class MemoryBank(Contents, Memory):
         )
         self._embed_missing()
         self._search = self._store.search(settings)
+        self._further_keys = FurtherKeys(self._store, self._search, self._key_vectors)
 
     def of(self, namespace: str) -> Self:
         """A view of the same open bank for another namespace; only the original may be closed."""
@@ -220,11 +223,13 @@ class MemoryBank(Contents, Memory):
         exclude = None if self.allow_self else exclude_task or None
         kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
         hits = self._search.nearest(vector, k, where, exclude, kinds=kinds, distinct=unit == "record")
-        if key == "both":
-            hits = in_order(hits)
-            hits = best_of_each(hits) if unit == "record" else hits
+        further = self._further_keys.nearest(hits, vector, k, where, exclude, kinds)
+        several = further is not None or key == "both"  # a record may be found by several of its keys
+        if several:
+            hits = in_order(hits if further is None else further)
+            hits = best_of_each(hits) if unit == "record" or key == "query" else hits
         found = scored(hits, unit)
-        return (each_item_once(found) if (key, unit) == ("both", "item") else found)[:k]
+        return (each_item_once(found) if several and unit == "item" else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
         """The k records whose queries are nearest to that of the record `id`, itself left out. UserError if unknown."""
@@ -246,8 +251,15 @@ class MemoryBank(Contents, Memory):
         words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
         if not words or k <= 0:
             return []
+        where, exclude = self._within(where), None if self.allow_self else exclude_task
+        hits = self._search.lexical(words, k, where, exclude)
+        return scored(self._further_keys.lexical(hits, words, k, where, exclude), "record", by_words=True)
+
+    def found_by_others(self, exclude_task: str | None, where: Filter | None) -> list[tuple[MemoryRecord, Scored]]:
+        """(a merged or superseded record, a hit of the record that holds its lessons now), of all of them."""
         exclude = None if self.allow_self else exclude_task
-        return scored(self._search.lexical(words, k, self._within(where), exclude), "record", by_words=True)
+        pairs = self._further_keys.texts(self._within(where), exclude)
+        return [(gone, hit) for gone, held in pairs for hit in scored([held], self.unit)]
 
     def add(
         self,
@@ -506,6 +518,12 @@ class MemoryBank(Contents, Memory):
     def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
         """(query's vector, item vectors) of a record, in the form in which they are stored."""
         return self.embedder.embed([record.original_query])[0].tobytes(), self._stored_items(record)
+
+    def _key_vectors(self, record: MemoryRecord, items: bool) -> list[bytes]:
+        """The vectors by which a record is found: that of its query, or those of its items."""
+        if items:
+            return [vector for _, vector in self._item_vectors(record)]
+        return [self.embedder.embed([record.original_query])[0].tobytes()]
 
     def _stored_items(self, record: MemoryRecord) -> Items:
         """The item vectors to store: none with key=query."""

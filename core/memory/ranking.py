@@ -17,7 +17,7 @@ from core.memory.long_texts import LONG, own_part
 from core.memory.ports import Bank, Policy
 from core.memory.store.hits import newest_first
 from core.memory.words import has_no_blanks, ranked_by_words, word_shares
-from core.types import Lesson, Scored
+from core.types import Lesson, MemoryRecord, Scored
 
 MOST_BY_WORDS = 5_000  # max. records that are compared with a query by their words
 SAME_TEXT = 0.999999  # cosine of a text with itself
@@ -31,6 +31,9 @@ class RankedBank(Bank, Protocol):
 
     def corrections(self, ids: list[str]) -> set[tuple[str, str]]:
         """(newer, older) of the links to these records from active ones that correct them."""
+
+    def found_by_others(self, exclude_task: str | None, where: Filter | None) -> list[tuple[MemoryRecord, Scored]]:
+        """(a merged or superseded record, the record that holds its lessons now)."""
 
     def say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
@@ -72,7 +75,9 @@ def _ranking(
     else:
         by_words = policy.by_words and has_no_blanks(query)
     if by_words:
-        found = ranked_by_words(query, _all_near(bank, query, exclude_task, policy.within(where)))
+        within = policy.within(where)
+        near = _all_near(bank, query, exclude_task, within)
+        found = ranked_by_words(query, near, bank.found_by_others(exclude_task, within))
         if found or not policy.by_meaning or policy.min_score is not None:
             return found[:top_k]
     hits = policy.rank(bank, query, top_k, exclude_task, where)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from core.types import Scored
+from core.types import MemoryRecord, Scored
 
 # Scripts that put no blanks between words: their texts are compared by pairs of neighbouring characters. So are those
 # in Hangul, where particles are written together with short words.
@@ -48,12 +48,22 @@ def word_shares(query: str, texts: list[str]) -> list[float]:
     return [round(sum(weight[term] for term in asked if term in text) / most, 6) for text in found]
 
 
-def ranked_by_words(query: str, hits: Iterable[Scored]) -> list[Scored]:
+def ranked_by_words(
+    query: str, hits: Iterable[Scored], further: Iterable[tuple[MemoryRecord, Scored]] = ()
+) -> list[Scored]:
     """The hits that share a word with a query, by `word_shares` of query and lessons; ties keep their order.
 
     Their similarity is None: it was not measured.
+
+    further   (another record, the hit that its words find, too)
     """
-    found = list(hits)
-    shares = word_shares(query, [f"{hit.record.original_query} {hit.record.text}" for hit in found])
-    pairs = sorted(zip(shares, found, strict=True), key=lambda pair: -pair[0])
-    return [replace(hit, score=share, similarity=None) for share, hit in pairs if share > 0]
+    found = [(hit.record, hit) for hit in hits]
+    found += further
+    shares = word_shares(query, [f"{record.original_query} {record.text}" for record, _ in found])
+    best: dict[tuple, tuple[float, Scored]] = {}
+    for share, (_, hit) in zip(shares, found, strict=True):
+        place = hit.record.namespace, hit.record.id, hit.record.items
+        if share > best.get(place, (0.0, hit))[0]:
+            best[place] = share, hit
+    pairs = sorted(best.values(), key=lambda pair: -pair[0])
+    return [replace(hit, score=share, similarity=None) for share, hit in pairs]

@@ -308,6 +308,25 @@ class Model:
         return record.provenance.get("tasks", [record.task_id])
 
     def nearest(self, query, exclude_task):
-        """Every active record that may be retrieved, best first, ties to the oldest."""
+        """Every active record that may be retrieved, best first by its best key, ties to the oldest.
+
+        Its keys are its query and those of the records that were merged into it or superseded by it.
+        """
+
+        def score(record):
+            keys = [r for r in self.behind(record) if r is record or exclude_task not in self.tasks(r)]
+            return max(round(cosine(query, key.original_query), 5) for key in keys)
+
         found = [r for r in self.active() if exclude_task not in self.tasks(r)]
-        return sorted(found, key=lambda r: -round(cosine(query, r.original_query), 5))
+        return sorted(found, key=lambda r: -score(r))
+
+    def behind(self, record):
+        """A record, and all whose lessons have passed to it."""
+        ids, waiting = {record.id}, [record.id]
+        while waiting:
+            one = waiting.pop()
+            passed = {x[0] for x in self.now.links if x[1:] == ("duplicate_of", one)}
+            passed |= {x[2] for x in self.now.links if x[:2] == (one, "supersedes")}
+            waiting += passed - ids
+            ids |= passed
+        return [r for r in self.now.records.values() if r.id in ids]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,12 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     live, archived, vectors = [], [], {}
     records = [r for r in bank.records(namespace) if r.status in ("active", "archived", "superseded")]
-    names = _names(records)
+    names, keepers = _names(records), _keepers(bank, records)
     for record in records:
         for place, item in enumerate(record.items):
             memory = _memory(record, place, item, bank.embedder.name, names)
+            if keeper := names.get((record.namespace, keepers.get((record.namespace, record.id)))):
+                memory["metadata"]["duplicate_of"] = keeper
             (live if record.status == "active" else archived).append(memory)
             if not record.query_embedding:
                 continue
@@ -51,6 +54,13 @@ def _names(records: list[MemoryRecord]) -> dict[tuple[str, str], str]:
     """{(namespace, id): id in the files}. The files have no namespaces: an id used by several becomes NAMESPACE/ID."""
     tenants = Counter(record.id for record in records)
     return {(r.namespace, r.id): r.id if tenants[r.id] == 1 else f"{r.namespace}/{r.id}" for r in records}
+
+
+def _keepers(bank: MemoryBank, records: list[MemoryRecord]) -> dict[tuple[str, str], str]:
+    """{(namespace, id of a superseded record): id of the record that it is a duplicate of}."""
+    spaces = dict.fromkeys(record.namespace for record in records if record.status == "superseded")
+    links = ((space, link) for space in spaces for link in bank.of(space).links())
+    return {(space, link[0]): link[2] for space, link in links if link[1] == "duplicate_of"}
 
 
 def _memory(
@@ -95,7 +105,28 @@ def read(path: Path, bank: MemoryBank) -> Portable:
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: memory {str(memory)[:60]} does not fit: {error}.") from error
         seen.setdefault((record.namespace, record.id), record)
-    return Portable(records=list(seen.values()), embedder=made_by)
+    found = Portable(records=list(seen.values()), embedder=made_by)
+    for source, relation, target, space in _links(found.records):
+        found.links.setdefault(space, []).append((source, relation, target, ""))
+    return found
+
+
+def _links(records: list[MemoryRecord]) -> Iterator[tuple[str, str, str, str]]:
+    """(source, relation, target, namespace) of what was merged or superseded: its query still finds the lesson."""
+    memories: dict[tuple[str, str], list[str]] = {}  # (namespace, record's name in the file): ids of its memories
+    for record in records:
+        names = (
+            {record.id, record.id.rpartition("-")[0]} if "record_id" in record.provenance["metadata"] else {record.id}
+        )
+        for name in names:
+            memories.setdefault((record.namespace, name), []).append(record.id)
+    for record in records:
+        space = record.namespace
+        for parent in record.parents:
+            yield from ((record.id, "supersedes", id, space) for id in memories.get((space, parent), ()))
+        keeper = record.provenance["metadata"].get("duplicate_of")
+        if isinstance(keeper, str):
+            yield from ((record.id, "duplicate_of", id, space) for id in memories.get((space, keeper), ()))
 
 
 def _vector(memory: dict, vectors: dict) -> list[float]:

@@ -116,6 +116,13 @@ class PostgresSearch:
         found = [(rowid, -1, score) for rowid, score in database.rows(query, tuple(backend.values))]
         return self._with_records(found, {})
 
+    def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
+        backend = _Terms(values=[list({hit[0] for hit in hits})])
+        within = " AND ".join(visible(where, exclude_task, backend))
+        query = f"{DIALECT.records} WHERE r.rowid = ANY ($1) AND {within}"
+        seen = {row[0]: row for row in self._within(where).rows(query, tuple(backend.values))}
+        return self._with_records([hit for hit in hits if hit[0] in seen], seen)
+
     def save(self) -> None:
         """Nothing to do: there is no index file."""
 

@@ -13,6 +13,7 @@ from core.memory.filter import PRIOR, Filter, by_source_and_confidence, visible
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite.database import SqliteDatabase
 from core.memory.sqlite.index import Entry, VectorIndex
+from core.memory.store.changes import IDS
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit
 from core.memory.store.schema import NOT_SEARCHED, column_of_tags, placeholders, to_record
@@ -126,6 +127,16 @@ class IndexSearch:
         )
         found = [(rowid, -1, score) for rowid, score in self._database.rows(query, tuple(backend.values))]
         return self._with_records(found, self._database.version())
+
+    def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
+        backend, allowed, rowids = _Conditions(), set(), list({hit[0] for hit in hits})
+        terms = " AND ".join(visible(where, exclude_task, backend))
+        for start in range(0, len(rowids), IDS):
+            some = tuple(rowids[start : start + IDS])
+            among = placeholders(len(some), after=len(backend.values))
+            query = f"SELECT r.rowid FROM records r WHERE {terms} AND r.rowid IN ({among})"
+            allowed |= {row[0] for row in self._database.rows(query, (*backend.values, *some))}
+        return self._with_records([hit for hit in hits if hit[0] in allowed], self._database.version())
 
     def save(self) -> None:
         """Write the cache files that are out of date, of indexes large enough to be worth it."""

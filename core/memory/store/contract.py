@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 from core.errors import UserError
 from core.memory.filter import Filter
 from core.memory.store.changes import Change, Embed, Items
-from core.memory.store.hits import Hit
+from core.memory.store.hits import Hit, RowHit
 from core.memory.store.schema import Dialect, SqlSession
 from core.types import MemoryRecord
 
@@ -73,6 +73,9 @@ class Search(Protocol):
 
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         """The k records that have any of the words, best BM25 first, ties to the oldest."""
+
+    def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
+        """Of these hits, in their order, those whose records a search may return."""
 
     def save(self) -> None:
         """Write the index file that makes the next opening fast, if it is worth it."""
