@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from core.errors import InfraError, UserError
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
 from mcp_server.config import TOKEN_ENV, bank_options
+
+log = logging.getLogger(__name__)
 
 EXAMPLES = """\
   %(prog)s                                                           over stdio, a bank in your data folder
@@ -115,7 +118,8 @@ def serve_bank(given: argparse.Namespace) -> int:
             how = (given.transport, given.host, given.allowed_host, token, service.settings, tenants)
             app = http.build_app(server, *how)
         if service.cfg.get("llm") is not None:
-            service.roles()  # a model that cannot be called is an error now, not at the first extraction
+            if why := service.model()[1]:
+                log.warning(f"memories are retrieved and saved, but extractions wait in the queue for the model: {why}")
             if not service.bank.read_only:
                 worker.start()
         try:

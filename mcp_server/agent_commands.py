@@ -21,6 +21,7 @@ HOW = (
 )
 _WORD = re.compile(r"[\w:.-]+")  # what may be a subcommand that is not known here, and hardly is a prompt
 _SLASH = re.compile(r"/[\w:.-]+(?=\s|$)")  # "/review 12" is a command of the agent's own, if nothing stands before it
+SAYS_PROMPT = ("--task", "--prompt", "--instruction", "--instructions", "--query", "--question", "--goal")
 PLACEHOLDERS = ("{memory}", "{prompt}")
 
 
@@ -282,6 +283,19 @@ def prompt_in(command: list[str]) -> Prompt:
     if not found.text.strip():
         raise UserError(f"the prompt of {name} is empty. {HOW}")
     return found
+
+
+def prompt_named(command: list[str], task: str) -> Prompt | None:
+    """The value of an option such as --task of a program that is not known, if it is the task and stands there once."""
+    if name_of(command) in AGENTS or not task.strip():
+        return None
+    found = [
+        Prompt(text=value, place=place + (not equals), start=len(name) + 1 if equals else 0)
+        for place, word in enumerate(command)
+        for name, equals, behind in [word.partition("=")]
+        if name in SAYS_PROMPT and (value := behind if equals else "".join(command[place + 1 : place + 2])) == task
+    ]
+    return found[0] if len(found) == 1 and sum(task in word for word in command) == 1 else None
 
 
 @dataclass

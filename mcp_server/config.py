@@ -9,7 +9,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -61,18 +61,18 @@ class ServerSettings:
         return cls(**{field.name: section[field.name] for field in fields(cls)})
 
 
-def load_config(overrides: list[str]) -> Any:
-    """The composed configuration: a preset, then the user's settings file, then the typed overrides.
+def load_config(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
+    """The composed configuration: `unless_set`, a preset, then the user's settings file, then the typed overrides.
 
     If another option of a group is typed (retrieval=cosine), the file's keys of that group are left out. Raises
     UserError if a key of the file is invalid, naming both.
     """
     path = settings_file()
     if path is None:
-        return _with_preset(overrides)
+        return _with_preset(overrides, unless_set)
     words = unless_typed(read_settings(path), overrides)
     try:
-        cfg = _with_preset([*words, *overrides])
+        cfg = _with_preset([*words, *overrides], unless_set)
     except UserError:
         for number, word in enumerate(words, 1):
             try:
@@ -141,7 +141,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _with_preset(overrides: list[str]) -> Any:
+def _with_preset(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
     """The composed configuration. A preset is a list of overrides, and these come after it.
 
     If another option of a group is given (retrieval=cosine), the preset's keys of that group are left out. For another
@@ -154,7 +154,7 @@ def _with_preset(overrides: list[str]) -> Any:
         for added in (True, False):  # first the guard, then the keys, some of which are the guard's
             chosen = _compose([*kept, *overrides], overrides)
             kept += [w for w in of_memory if w.startswith("+") == added and _has(chosen, _key(w), empty=added)]
-    return _compose([*kept, *overrides], overrides)
+    return _compose([*unless_set, *kept, *overrides], overrides)
 
 
 def unless_typed(words: list[str], typed: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,9 +26,10 @@ from core.learning.transcript import without_lessons
 from core.memory.citations import cited
 from core.memory.long_texts import both_ends
 from core.models.reply_text import storable
+from core.redact import Redactor
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import run_warnings
-from mcp_server.agent_commands import Prompt, prompt_in
+from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
 from mcp_server.config import bank_file, bank_options
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult, run_command, with_memory
@@ -43,7 +45,12 @@ EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite --task "Deploy the site" --judge exit-code -- ./deploy.sh {memory}
   %(prog)s --bank ~/lessons.sqlite --task-file TASK.md --stdin prompt -- my-agent
 """
+VARIABLE = "REASONINGBANK_MEMORY"
+K = 3  # lessons to retrieve, unless settings, preset or options say otherwise
+UNLESS_SET = [f"retrieval.top_k={K}"]
 JUDGES = ("heuristic", "llm", "exit-code", "none")
+MODEL_KEY = re.compile(r"\+*(?:\w+_)?llm[=.]")  # overrides that choose a model or say something about it
+SENTENCE = re.compile(r"[.!?]\s+|[\n。！？]\s*")  # the end of one
 CLOSING = 2_000  # characters kept of the command's last paragraph
 
 
@@ -56,8 +63,11 @@ class BestEffort:
     step: str = "start"  # the current step
     stuck: bool = False  # a step exceeded its time and still runs
 
-    def do(self, step: str, seconds: float, function: Callable[[], Any]) -> Any:
-        """Call the function and return its result; None if it fails or takes longer than `seconds`."""
+    def do(self, step: str, seconds: float, function: Callable[[], Any], otherwise: str = "") -> Any:
+        """Call the function and return its result; None if it fails or takes longer than `seconds`.
+
+        otherwise   a sentence for the warning: what is done instead
+        """
         self.step = step
         outcome: dict[str, Any] = {}
 
@@ -75,15 +85,16 @@ class BestEffort:
         if "error" in outcome:
             error = outcome["error"]
             plain = isinstance(error, UserError | InfraError)
-            self.warn(step, str(error) if plain else f"{type(error).__name__}: {error}")
+            why = str(error) if plain else f"{type(error).__name__}: {error}"
         else:
             self.stuck = True
-            self.warn(step, f"not done within {seconds:g} s")
+            why = f"not done within {seconds:.3g} s."
+        self.warn(step, f"{why[:400]} {otherwise}")
         return None
 
     def warn(self, step: str, why: str) -> None:
         """Print a warning to stderr and record it for bank_status; a repeated one is ignored."""
-        why = " ".join(why.split())[:500]
+        why = " ".join(Redactor(os.environ)(why).split())[:500]  # a provider's error may quote a key
         if why in [warning["why"] for warning in self.warnings]:
             return
         self.warnings.append({"what": step, "why": why})
@@ -116,13 +127,16 @@ def run_around(argv: list[str]) -> int:
     task = task.replace("\x00", "")  # neither a variable nor an argument can hold one
     if not task:
         best_effort.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
-    memory = TaskMemory(given=given, task=task)
+    memory = TaskMemory(given=given, task=task, best_effort=best_effort)
     hits = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) or [] if task else []
     list_lessons(hits)
     text = memory.text(hits).replace("\x00", "")
     if given.memory_file is not None:
         best_effort.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8"))
     with_lessons, plain = (hand_over(command, prompt, task, words) for words in (text, ""))
+    reached = "stdin" if given.stdin else "arguments" if with_lessons != plain else "variables"
+    if text and reached == "variables" and given.memory_file is None and VARIABLE not in " ".join(command):
+        note_nowhere(command)
     done = run_command(with_lessons, plain, task, text, given.stdin)
     if done.too_long:
         why = "it is too long for this system with the lessons in it: they were in their file alone"
@@ -134,12 +148,13 @@ def run_around(argv: list[str]) -> int:
         "duration_s": round(done.duration_s, 3),
         "verdict": None,
         "confidence": None,
+        "lessons_in": reached if text else None,
         "retrieved": [hit.record.id for hit in hits],
         "used": used_of(hits, done),
         "learned": [],
     }
-    if task and done.status != 130:  # 130: the user stopped it
-        result |= best_effort.do("learn", given.learn_timeout, lambda: memory.learn(hits, done)) or {}
+    if task and done.status != 130:  # 130: the user stopped it. Without a model that took too long it learns, too
+        result |= best_effort.do("learn", 1.1 * given.learn_timeout + 1, lambda: memory.learn(hits, done)) or {}
     best_effort.do("close", 10, memory.close)
     result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
     result |= {"memories_learned": len(result["learned"]), "warnings": best_effort.warnings}
@@ -178,7 +193,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     bank_options(top)
-    top.add_argument("--k", type=int, default=3, metavar="N", help="lessons to retrieve (3)")
+    top.add_argument("--k", type=int, metavar="N", help=f"lessons to retrieve (retrieval.top_k, else {K})")
     top.add_argument("--domain", default="", metavar="NAME", help="retrieve and store within this domain only")
     top.add_argument("--agent-id", default="", metavar="NAME", help="whose memory")
     task = top.add_mutually_exclusive_group()
@@ -208,9 +223,10 @@ def find_task(given: argparse.Namespace, command: list[str]) -> tuple[str, Promp
     try:
         prompt = prompt_in(command)
     except UserError:
-        said, prompt = os.environ.get("REASONINGBANK_TASK") if said is None else said, None
+        said = os.environ.get("REASONINGBANK_TASK") if said is None else said
         if said is None:
             raise
+        prompt = prompt_named(command, said)
     return (prompt.text if said is None else said).strip(), prompt
 
 
@@ -232,6 +248,15 @@ def hand_over(command: list[str], prompt: Prompt | None, task: str, memory: str)
     return prompt.with_text(command, with_memory("", memory)) if prompt and memory else command
 
 
+def note_nowhere(command: list[str]) -> None:
+    """Say on stderr that no prompt holds the lessons."""
+    print(
+        f"memory: no argument of {command[0]} is known to be its prompt, so the lessons are in $REASONINGBANK_MEMORY "
+        "and in the file $REASONINGBANK_MEMORY_FILE alone; an argument {memory} or {prompt} places them.",
+        file=sys.stderr,
+    )
+
+
 def list_lessons(hits: list[Scored]) -> None:
     """One line on stderr for each lesson that was retrieved."""
     for number, hit in enumerate(hits, 1):
@@ -245,12 +270,14 @@ class TaskMemory:
 
     given: argparse.Namespace
     task: str
+    best_effort: BestEffort
     _service: Service | None = None
+    _model_until: float = 0.0  # time.monotonic() until when a model may be asked; then the attempt is learned without
 
     def retrieve(self) -> list[Scored]:
         """Retrieve the records for the task, and count them as shown."""
         bank = self.bank()
-        hits = bank.retrieve(self.query, self.given.k)
+        hits = bank.retrieve(self.query, bank.policy.top_k if self.given.k is None else self.given.k)
         self.service().count_shown(bank, [hit.record.id for hit in hits])
         return hits
 
@@ -269,7 +296,15 @@ class TaskMemory:
     def service(self) -> Service:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
-            self._service = open_service(self.given)
+            try:
+                self._service = open_service(self.given, UNLESS_SET)
+            except UserError as error:
+                others = [word for word in self.given.overrides if not MODEL_KEY.match(word)]
+                if others == self.given.overrides:
+                    raise
+                self.given.overrides = others
+                self._service = open_service(self.given, UNLESS_SET)  # raises what is wrong besides
+                self.best_effort.warn("model", f"{str(error)[:400]} What is said about a model is left out.")
         return self._service
 
     def bank(self) -> MemoryBank:
@@ -281,6 +316,7 @@ class TaskMemory:
         If the bank sets the record aside at once, as a copy of a shown one or as suspect, it is under `set_aside`.
         """
         service, bank = self.service(), self.bank()
+        self._model_until = time.monotonic() + self.given.learn_timeout
         task = Task(id=content_id("task", self.query), query=self.query)
         payload = {"query": self.query, "trajectory": turns(self.task, done)}
         attempt = without_lessons(as_trajectory(payload), hits)
@@ -308,32 +344,53 @@ class TaskMemory:
         return outcome
 
     def _verdict(self, task: Task, attempt: Trajectory, done: CommandResult) -> Verdict:
+        """The verdict; by the heuristic judge where the model that should judge fails."""
         service, judge = self.service(), self.given.judge
         judge = judge or ("llm" if service.cfg.get("llm") is not None else "heuristic")
         if judge == "exit-code":
             label = "success" if done.status == 0 else "failure"
             return Verdict(label=label, source="exit_code", reason=f"exit status {done.status}")
-        if judge == "heuristic":
-            said = {"role": "assistant", "content": f"{done.output}\n{done.errors}"}  # all of it is what it printed
-            return heuristic_verdict(as_trajectory({"trajectory": [said]}), exit_status=done.status)
+        if judge == "none":
+            return UNJUDGED
         if judge == "llm":
-            return build_learner(service.cfg.judge, service.roles()["judge"], service.cfg).judge(task, attempt)
-        return UNJUDGED
+
+            def ask() -> Verdict:
+                return build_learner(service.cfg.judge, service.roles()["judge"], service.cfg).judge(task, attempt)
+
+            if verdict := self._by_model("judge", ask, "The heuristic judges instead."):
+                return verdict
+            self._model_until = 0.0  # it would not distil either
+        said = {"role": "assistant", "content": f"{done.output}\n{done.errors}"}  # all of it is what it printed
+        return heuristic_verdict(as_trajectory({"trajectory": [said]}), exit_status=done.status)
 
     def _lessons(
         self, task: Task, attempt: Trajectory, verdict: Verdict, hits: list[Scored], done: CommandResult
     ) -> tuple[tuple[Lesson, ...], str]:
-        """(lessons, their author): by the configured model; without one, the closing words with --closing-words."""
+        """(lessons, their author): by the model; where there is none, the closing words with --closing-words."""
         service = self.service()
-        if service.cfg.get("llm") is not None:
-            role = service.roles()["extractor"]
-            distiller = build_learner(service.cfg.distiller, role, service.cfg)
-            lessons = distiller.distil(task, attempt, verdict, hits, None).lessons
-            if not lessons:
+        if service.cfg.get("llm") is not None and self._model_until:
+
+            def ask() -> tuple[tuple[Lesson, ...], str]:
+                role = service.roles()["extractor"]
+                distiller = build_learner(service.cfg.distiller, role, service.cfg)
+                return distiller.distil(task, attempt, verdict, hits, None).lessons, role.llm.name
+
+            kept = (
+                "The closing words are kept." if self.given.closing_words else "--closing-words keeps the last words."
+            )
+            found = self._by_model("distil", ask, kept)
+            if found and not found[0]:
                 raise UserError("the model's reply held no lesson that could be read")
-            return lessons, role.llm.name
+            if found:
+                return found
         lesson = closing_words(self.task, done) if self.given.closing_words else None
         return ((lesson,) if lesson else ()), "closing words"
+
+    def _by_model(self, step: str, ask: Callable[[], Any], otherwise: str) -> Any:
+        """What a model says; None, with a warning, if it cannot be called, fails or takes too long."""
+        found = self.best_effort.do(step, max(self._model_until - time.monotonic(), 0.0), ask, otherwise)
+        self.best_effort.step = "learn"
+        return found
 
     def close(self) -> None:
         """Wait for background work, and close the bank."""
@@ -357,7 +414,16 @@ def closing_words(task: str, done: CommandResult) -> Lesson | None:
     if not paragraphs:
         return None
     title = " ".join(task.split())[:80]
-    return Lesson(title=title, description="What was said at the end of this task.", content=paragraphs[-1][-CLOSING:])
+    return Lesson(title=title, description=f"The last words after: {title}", content=last_words(paragraphs[-1]))
+
+
+def last_words(text: str) -> str:
+    """The end of a text, at most CLOSING characters, from the beginning of a sentence, or at least of a word, on."""
+    if len(text) <= CLOSING:
+        return text
+    end = text[-CLOSING:]
+    begin = SENTENCE.search(end) or re.search(r"\s", end)
+    return end[begin.end() :] if begin else end
 
 
 def used_of(hits: list[Scored], done: CommandResult) -> list[str]:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
-from core.errors import InfraError, UserError, check_choice, check_numbers
+from core.errors import InfraError, StopRun, UserError, check_choice, check_numbers
 from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
 from core.memory.open import embedder_of, file_of
@@ -28,6 +28,7 @@ from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
 from mcp_server.config import ServerSettings, bank_path, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
+from mcp_server.late_model import LateModel
 from mcp_server.retrievals import Retrievals, Retrieved, SharedEmbedder
 from mcp_server.texts import OPENINGS
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from core.models.base import Role
 
 log = logging.getLogger(__name__)
+
+ROLES = ("judge", "extractor")
 
 
 class Service:
@@ -92,7 +95,7 @@ class Service:
             self._embed_ahead = chosen.embed_ahead
         memory = self.cfg.memory
         asks_model = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
-        roles = self.roles() if asks_model and self.cfg.get("llm") is not None else {}
+        roles = self._late_roles() if asks_model and self.cfg.get("llm") is not None else {}
         bank = build_bank(self.cfg, chosen, roles, str(path), read_only=read_only, consolidator_run="mcp")
         self._stack.callback(bank.close)
         return bank
@@ -102,18 +105,35 @@ class Service:
         return type(self.bank.embedder).__name__ if self._named is None else self._named.loaded
 
     def roles(self) -> dict[str, Role]:
-        """The judge and the extractor. UserError where no model is configured or it cannot be called."""
+        """The judge and the extractor. UserError where no model is configured; StopRun while it cannot be called."""
         if self.cfg.get("llm") is None:
             raise UserError(
                 "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the "
                 "lesson yourself with save_lesson."
             )
         if self._roles is None:
-            models = build_models(self.cfg, self._stack)
-            models = {role: models[role] for role in ("judge", "extractor")}
-            refuse_problems(models, self.cfg.roles)
-            self._roles = build_roles(self.cfg, models, build_meter(self.cfg))
+            try:
+                models = build_models(self.cfg, self._stack)
+                models = {role: models[role] for role in ROLES}
+                refuse_problems(models, self.cfg.roles)
+                self._roles = build_roles(self.cfg, models, build_meter(self.cfg))
+            except (UserError, InfraError) as error:
+                raise StopRun(str(error)) from error
         return self._roles
+
+    def _late_roles(self) -> dict[str, Role]:
+        """The roles for consolidation and the guard: their model is made when one of them asks it."""
+        models = {name: LateModel(lambda name=name: self.roles()[name].llm) for name in ROLES}
+        return build_roles(self.cfg, models, build_meter(self.cfg))
+
+    def model(self) -> tuple[str | None, str]:
+        """(the extractor's model, ""); (None, why it cannot be called) or, where none is configured, (None, "")."""
+        if self.cfg.get("llm") is None:
+            return None, ""
+        try:
+            return self.roles()["extractor"].llm.name, ""
+        except StopRun as error:
+            return None, self.redact(str(error))
 
     def bind_agents(self) -> None:
         """Restrict each caller to the memory that its token is bound to, from now on."""
@@ -289,14 +309,17 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
     return stored | ({"why": list(why)} if why else {})
 
 
-def open_service(given: argparse.Namespace) -> Service:
-    """Open the bank that the options of `config.bank_options` name, with the configuration typed after them."""
+def open_service(given: argparse.Namespace, unless_set: Sequence[str] = ()) -> Service:
+    """Open the bank that the options of `config.bank_options` name, with the configuration typed after them.
+
+    unless_set   overrides that give way to the preset, the settings and what is typed
+    """
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
     words += given.overrides
     path = bank_path(given)
     if given.bank is None:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
-    return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)
+    return Service(path, load_config(words, unless_set), embedder=given.embedder, require_agent=given.require_agent_id)
 
 
 def package_version() -> str:

@@ -151,6 +151,7 @@ class MemoryTools:
         """Counts, embedder, model, version and pending extractions of this memory."""
         service, bank = self._service, self._service.bank_for(agent_id)
         embedder, jobs = bank.embedder, service.jobs.counts(bank.namespace)
+        model, why = service.model()
         status = {
             "version": package_version(),
             "bank": bank.path if (file := file_of(bank.path)) is None else str(file.resolve()),
@@ -161,7 +162,8 @@ class MemoryTools:
                 "name": embedder.name,
                 "loaded": service.embedder_class(),
             },
-            "model": service.roles()["extractor"].llm.name if service.cfg.get("llm") is not None else None,
+            "model": model,
+            **({"model_is_missing": why} if why else {}),
             "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
             "failed_jobs": jobs.get("failed", 0),
             "preset": service.cfg.preset,
@@ -260,10 +262,13 @@ class MemoryTools:
         return result(None, exported(self._service.bank_for(agent_id), format))
 
     def _checked_mode(self, async_mode: bool | None) -> bool:
-        """Whether to learn in the background. Raises UserError if a model is needed here and none is configured."""
+        """Whether to learn in the background. Raises UserError if a model is needed here and now and there is none.
+
+        An attempt for the queue waits there while the configured model cannot be called.
+        """
         service = self._service
         async_mode = service.settings.async_default if async_mode is None else async_mode
-        if not (async_mode and service.queue_without_model):
+        if not (async_mode and (service.queue_without_model or service.cfg.get("llm") is not None)):
             service.roles()
         return async_mode
 
@@ -283,6 +288,8 @@ class MemoryTools:
         self._worker.wake()
         status = _STATES[job.state]
         queued = {"status": status, "message": _MESSAGES[status], "task_id": id, "async_mode": True}
+        if (why := service.model()[1]) and not service.queue_without_model:
+            queued["waits_for_model"] = why
         return result({**queued, "agent_id": bank.namespace})
 
     def _checked_query(self, query: str, top_k: int) -> tuple[str, int]:

@@ -260,7 +260,8 @@ def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[
     if trajectory.ended_by in ("step_limit", "stuck", *CUT_OFF):
         yield Signal(words=f"ended by {trajectory.ended_by}", weight=-3.0)
     if not trajectory.has_output:
-        yield Signal(words="nothing was said", weight=-4.0)
+        if exit_status is None:  # many a command says nothing when it succeeds
+            yield Signal(words="nothing was said", weight=-4.0)
         return
     last = trajectory.steps[-1]
     if last.finish_reason == "length":

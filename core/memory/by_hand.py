@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False) -> MemoryRecord:
     """Mark a record as helpful or harmful, and update its confidence if the bank keeps it. Returns the new record.
 
-    used   True: also set its last_used to now
+    used   True: a helpful one was also used now (last_used); a harmful one must not head a list by last use for that
     """
     confidence = None if bank.consolidate is None else bank.consolidate.confidence
     with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
@@ -23,7 +23,7 @@ def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False)
         fields: dict[str, Any] = {name: getattr(record, name) + 1}
         if confidence is not None:
             fields["confidence"] = confidence.after_mark(record, helpful)
-        if used:
+        if used and helpful:
             fields["last_used"] = bank.moment().time
         change.update(id, **fields)
     return bank.get(id)

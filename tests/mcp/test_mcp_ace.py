@@ -315,10 +315,10 @@ def test_last_use_is_noted_shown_and_sorted_by(tmp_path):
         assert before.last_used is None and bank.get(b).last_used == pytest.approx(used.timestamp(), abs=0.002)
         await ask(client, "mark_helpful", id=a)
         assert await order() == [a, b, c]
-        await ask(client, "mark_harmful", id=c)
-        assert await order() == [c, a, b]
+        await ask(client, "mark_harmful", id=c)  # is no use: it would head the list for being harmful
+        assert await order() == [a, b, c] and bank.get(c).last_used is None and bank.get(c).n_harmful == 1
         await ask(client, "search_insights", query="second")  # is none
-        assert await order() == [c, a, b]
+        assert await order() == [a, b, c]
         await ask(client, "mark_helpful", id=a)
         await ask(client, "mark_helpful", id=b)
         assert await order(sortBy="helpful") == [a, b, c]

@@ -19,7 +19,7 @@ from conftest import REPO
 from mcp_kit import ENV, MODEL, here
 
 from core.errors import UserError
-from mcp_server.run import find_task, hand_over, parser, split
+from mcp_server.run import CLOSING, find_task, hand_over, last_words, parser, split
 from mcp_server.run_command import HEAD, TAIL, HeadAndTail
 from mcp_server.tools import MemoryTools
 
@@ -286,3 +286,61 @@ def test_signals_reach_the_command_and_are_its_end(tmp_path):
     assert process.stdout.readline() == "stopped\n"
     process.kill() if process.poll() is None and process.wait(90) is None else None
     assert process.returncode == 7
+
+
+def test_the_value_of_an_option_that_names_the_task_is_its_prompt():
+    for command, place in (
+        (["agent", "--task", TASK], 2),
+        (["agent", "-v", f"--prompt={TASK}", "--model", "x"], 2),
+        (["python", "agent.py", "--goal", TASK], 3),
+    ):
+        task, prompt = find_task(parser().parse_args(["--bank", "b", "--task", TASK]), command)
+        changed = hand_over(command, prompt, task, "Lessons.")
+        assert changed[place].endswith(f"Lessons.\n\nTask: {TASK}")
+        assert [*changed[:place], *changed[place + 1 :]] == [*command[:place], *command[place + 1 :]]
+    for command in (
+        ["agent", TASK],
+        ["git", "commit", "-m", TASK],
+        ["git", "commit", "--message", TASK],
+        ["agent", "--task", f"{TASK} now"],
+        ["agent", "--task", TASK, "--title", TASK],
+        ["agent", "--task"],
+    ):
+        task, prompt = find_task(parser().parse_args(["--bank", "b", "--task", TASK]), command)
+        assert hand_over(command, prompt, task, "Lessons.") == command
+
+
+def test_it_is_said_where_no_prompt_holds_the_lessons_and_silence_is_no_failure(tmp_path):
+    bank, settings = tmp_path / "b.sqlite", tmp_path / "settings.yaml"
+    for n in range(4):
+        around(bank, "--closing-words", "--task", f"{TASK} of year {n}", command=["echo", f"Rule {n * 'very '}well."])
+    done, found = around(bank, "--task", TASK, "--judge", "heuristic", command=["true"])
+    assert "no argument of true is known to be its prompt" in done.stderr
+    assert (found["success"], found["verdict"]["label"], found["lessons_in"]) == (True, "success", "variables")
+    assert found["memories_retrieved"] == 3
+    _, found = around(bank, "--task", TASK, "--judge", "heuristic", command=["false"], status=1)
+    assert found["verdict"]["label"] == "failure"
+    settings.write_text("retrieval:\n  top_k: 4\n")
+    env = {"REASONINGBANK_SETTINGS": str(settings)}
+    say = ["sh", "-c", 'test -n "$REASONINGBANK_MEMORY"']
+    done, found = around(bank, "--task", TASK, command=say, env=env)
+    assert found["memories_retrieved"] == 4 and "known to be its prompt" not in done.stderr
+    assert around(bank, "--task", TASK, "--k", 2, command=say, env=env)[1]["memories_retrieved"] == 2
+    assert around(bank, "--task", TASK, "retrieval.top_k=1", command=say, env=env)[1]["memories_retrieved"] == 1
+    _, found = around(bank, "--task", TASK, "--stdin", "memory", command=["cat"])
+    assert found["lessons_in"] == "stdin"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Short.", "Short."),
+        ("First one. " + "word " * 399 + "end. Last.", "Last."),
+        ("word " * 500, None),
+        ("第一句。" * 600, None),
+    ],
+)
+def test_closing_words_begin_with_a_sentence_or_at_least_a_word(text, kept):
+    said = last_words(text.strip())
+    assert said == kept if kept else text.strip().endswith(said) and 1990 <= len(said) <= CLOSING
+    assert said.startswith(("Short", "Last", "word", "第"))

@@ -103,6 +103,8 @@ def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any
 
 _BLOCK = re.compile(r"<\s*memory_items\s*>.{0,20000}?<\s*/\s*memory_items\s*>", re.IGNORECASE | re.DOTALL)
 _MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # a transcript's placeholder for a quoted lesson
+_ENDS = ".!?;\n。！？；"  # where a sentence, or a part that can stand alone, ends
+_LEFT_OVER = _ENDS + ",:，：、 "
 _SHORTEST_COPY = 20  # characters; shorter passages of a lesson occur by chance
 
 
@@ -283,9 +285,23 @@ def _without_copies(items: tuple[Lesson, ...], shown: list[str]) -> tuple[tuple[
     for item in items:
         texts = [item.title, item.description, item.content]
         for passage in shown:
-            texts[1:] = [text.replace(passage, "") for text in texts[1:]]
+            texts[1:] = [_cut_out(text, passage) for text in texts[1:]]
         texts = [_MARK.sub("", _BLOCK.sub("", text)).strip() for text in texts]
         if len(texts[2]) >= min(_SHORTEST_COPY, len(item.content.strip())):
             kept.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
     before = [(item.title.strip(), item.description.strip(), item.content.strip()) for item in items]
     return tuple(kept), [(item.title, item.description, item.content) for item in kept] != before
+
+
+def _cut_out(text: str, passage: str) -> str:
+    """The text without a passage, and without what it would leave of a sentence that it was only a part of."""
+    while (at := text.find(passage)) >= 0:
+        before, after = text[:at].rstrip(" "), text[at + len(passage) :].lstrip(" ")
+        if before and before[-1] not in _ENDS:
+            before = before[: max(map(before.rfind, _ENDS)) + 1]
+        if after and passage[-1] not in _ENDS and after[0] not in _ENDS:
+            ends = [place for end in _ENDS if (place := after.find(end)) >= 0]
+            after = after[min(ends, default=len(after)) :]
+        after = after.lstrip(_LEFT_OVER)
+        text = f"{before} {after}" if before and after and before[-1] != "\n" else before + after
+    return text
