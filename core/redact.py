@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 # Credentials that are recognisable by their form: one line per kind, from the providers' published formats.
@@ -63,10 +63,45 @@ FORMS: dict[str, re.Pattern[str]] = {
     "basic_auth": re.compile(r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"),
     "bearer": re.compile(r"(?i)\b(?:bearer|authorization:\s*basic)\s+[a-z0-9._~+/-]{16,2000}=*"),
 }
+# What a text must hold for a form to be looked for in it: most texts hold none of these, and are long.
+HINTS: dict[str, tuple[str, ...]] = {
+    "private_key": ("PRIVATE KEY",),
+    "anthropic": ("sk-ant-",),
+    "openai": ("sk-",),
+    "stripe": ("k_live_", "k_test_"),
+    "aws_id": ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"),
+    "google": ("AIza",),
+    "google_oauth": ("ya29.", "GOCSPX-"),
+    "github": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+    "github_fine": ("github_pat_",),
+    "huggingface": ("hf_", "api_org_"),
+    "slack": ("xox",),
+    "slack_hook": ("hooks.slack.com",),
+    "sendgrid": ("SG.",),
+    "mailchimp": ("-us",),
+    "square": ("sq0",),
+    "npm": ("npm_",),
+    "pypi": ("pypi-AgE",),
+    "digitalocean": ("_v1_",),
+    "databricks": ("dapi",),
+    "replicate": ("r8_",),
+    "groq": ("gsk_",),
+    "wandb": ("WANDB_API_KEY=",),
+    "azure_storage": ("AccountKey=",),
+    "jwt": ("eyJ",),
+    "basic_auth": ("://",),
+}
 LOOSER: dict[str, re.Pattern[str]] = {
     "key": _token(r"[prs]k-[A-Za-z0-9_-]{16,}"),
     "header": re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/-]{8,}"),
 }
+
+
+def forms_in(text: str) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """(kind, pattern) of the FORMS that the text may hold."""
+    for kind, form in FORMS.items():
+        if kind not in HINTS or any(hint in text for hint in HINTS[kind]):
+            yield kind, form
 
 
 HIDDEN = "[REDACTED]"
@@ -89,18 +124,25 @@ class Redactor:
         self._values = sorted(forms, key=lambda v: (-len(v), v))
 
     def values(self, text: str) -> str:
-        """Remove the known values only: for model text, which may contain harmless text in the form of a key."""
+        """Remove the known values only: for what a run continues from, which must stay as it was."""
         for value in self._values:
             if value in text:
                 text = text.replace(value, HIDDEN)
         return text
 
+    def certain(self, text: str) -> str:
+        """Remove the known values and what certainly is a credential by its form (FORMS): for what models wrote."""
+        text = self.values(text)
+        for _, form in forms_in(text):
+            text = form.sub(HIDDEN, text)
+        return text
+
     def __call__(self, text: str) -> str:
         """Remove the known values and everything that has the form of a key: for logs and errors."""
         text = self.values(text)
-        for form in (*LOOSER.values(), *FORMS.values()):
+        for form in LOOSER.values():
             text = form.sub(HIDDEN, text)
-        return text
+        return self.certain(text)
 
 
 def _telling(value: str) -> bool:

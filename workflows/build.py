@@ -184,6 +184,7 @@ def open_bank(
         embedder,
         roles,
         read_only=given is not None and not setting["learn"],
+        outlives_run=given is not None,
         run=bank_run_id,
         consolidator_run=bank_run_id,
         provenance={"run": records.run, "models": models} | workflow_notes(config["workflow"]) | gold_notes(config),

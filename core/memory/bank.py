@@ -18,6 +18,7 @@ from core.memory.contents import Contents
 from core.memory.filter import Filter, normal_tag
 from core.memory.further_keys import FurtherKeys
 from core.memory.history import History
+from core.memory.hygiene.scrub import scrub_record
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
 from core.memory.ports import SAME, Consolidates, Hygiene, Policy, Steps
@@ -39,6 +40,7 @@ _CHOICES = {
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
     "uses": (None, "shown", "cited"),
+    "redact": (None, "secrets", "personal"),
 }
 MOST_MISSING = 500  # max. records without item vectors that a search embeds on the fly: some seconds, at each start
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
@@ -68,6 +70,8 @@ class MemoryBank(Contents, Memory):
     clock        stream | wall: the clock for ages
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
+    redact       secrets | personal: what is taken out of the texts of new records: credentials, with personal also
+                 e-mail addresses, telephone numbers and the like; None: secrets (in the config: see core/build.py)
     hygiene      write filter for new records; None: no filter
     consolidate  updates the stored records after each episode; None: they are not updated
     query_instruction  stands before a query when it is embedded for a search; the records' queries are embedded without
@@ -94,6 +98,7 @@ class MemoryBank(Contents, Memory):
     query_instruction: str | None = None
     clock: str = "stream"
     index: str = "flat"
+    redact: str | None = None
     hygiene: Hygiene | None = None
     consolidate: Consolidates | None = None
     run: str = ""
@@ -324,8 +329,11 @@ class MemoryBank(Contents, Memory):
         if self.hygiene is not None:
             more = {"did": did} if did is not None and self.hygiene.provenance else {}
             records = [self.hygiene.screen(record, self.of(record.namespace), shown, **more) for record in records]
+        records, changed = self._redacted(records)
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
+        elif changed:
+            vectors = [None if v is None else self._vector(r, v, changed) for r, v in zip(records, vectors)]
         accomplices = [id for record in records for id in self._accomplices(record)]
         with self.change(reason) as change:
             for id in accomplices:
@@ -364,6 +372,23 @@ class MemoryBank(Contents, Memory):
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Take a named lock without waiting; True if this process holds it. In PostgreSQL True, without a lock."""
         return self._store.try_lock(name)
+
+    def _redacted(self, records: list[MemoryRecord]) -> tuple[list[MemoryRecord], set[str]]:
+        """(the records without credentials, and personal data if `redact` says so; the queries that were changed)."""
+        kept, changed = [], set()
+        for record in records:
+            clean, found = scrub_record(record, personal=self.redact == "personal")
+            if found:
+                notes = sorted({*record.provenance.get("hygiene", ()), *found})
+                clean = replace(clean, provenance=clean.provenance | {"hygiene": notes})
+            if clean.original_query != record.original_query:
+                changed.add(clean.original_query)
+            kept.append(clean)
+        return kept, changed
+
+    def _vector(self, record: MemoryRecord, vector: Any, changed: set[str]) -> Any:
+        """The vector of a record's query: the given one, unless the query was changed."""
+        return self.embedder.embed([record.original_query])[0] if record.original_query in changed else vector
 
     def _accomplices(self, record: MemoryRecord) -> list[str]:
         """Ids of the stored records to quarantine together with a screened one."""

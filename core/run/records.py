@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
@@ -115,13 +115,13 @@ class RunRecords:
             self.rollouts.forget(begun_as(row))
 
     def row_of(self, episode: Episode) -> dict:
-        """An episode as its row in episodes.jsonl, scrubbed if configured."""
-        row = episode_row(episode)
+        """An episode as its row in episodes.jsonl, without credentials; with `scrub_episodes` scrubbed as well."""
+        row = scrubbed(episode_row(episode), self._redact.certain)
         return scrubbed(row) if self._scrub_episodes else row
 
     def lines(self, name: str) -> JsonLines:
         """Open a further file, NAME.jsonl, redacted and scrubbed like the episodes."""
-        clean = (lambda text: scrub(self._redact.values(text))[0]) if self._scrub_episodes else self._redact.values
+        clean = (lambda text: scrub(self._redact.certain(text))[0]) if self._scrub_episodes else self._redact.certain
         return JsonLines(self.path / f"{name}.jsonl", redact=clean)
 
     def wall_s(self) -> float:
@@ -295,13 +295,16 @@ def as_told(row: dict, kept_back: frozenset[str]) -> dict:
     return told
 
 
-def scrubbed(value: Any) -> Any:
-    """Part of an episode's row without credentials and personal data. Ids and the env's answer are kept."""
+def scrubbed(value: Any, clean: Callable[[str], str] | None = None) -> Any:
+    """Part of an episode's row without credentials and personal data. Ids and the env's answer are kept.
+
+    clean   what is done to each text instead
+    """
     if isinstance(value, dict):
-        return {name: part if name in _NOT_SCRUBBED else scrubbed(part) for name, part in value.items()}
+        return {name: part if name in _NOT_SCRUBBED else scrubbed(part, clean) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [scrubbed(part) for part in value]
-    return scrub(value)[0] if isinstance(value, str) else value
+        return [scrubbed(part, clean) for part in value]
+    return (clean(value) if clean else scrub(value)[0]) if isinstance(value, str) else value
 
 
 def usage_of(row: dict) -> Usage:

@@ -14,7 +14,7 @@ from provider import Provider, completion
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
 from core.models.retry import error_within, explain
-from core.redact import FORMS, HIDDEN, LOOSER, RedactingFilter, Redactor
+from core.redact import FORMS, HIDDEN, LOOSER, RedactingFilter, Redactor, forms_in
 
 KEY = "sk-Very5ecret-0123456789abcdef"
 ODD = 'p"ss/word+1'
@@ -125,8 +125,11 @@ def test_private_keys_without_an_end_are_removed_and_a_text_of_many_takes_no_tim
         assert time.process_time() - began < 3
 
 
-def test_every_form_has_a_sample():
+def test_every_form_has_a_sample_that_is_found_by_its_hint():
     assert (set(SAMPLES), set(LOOSE_SAMPLES)) == (set(FORMS), set(LOOSER))
+    for kind, sample in SAMPLES.items():
+        assert kind in dict(forms_in(f"At first {sample}, and then."))
+    assert len(dict(forms_in("a text of harmless words"))) < 6
 
 
 @pytest.mark.parametrize(("kind", "sample"), [*SAMPLES.items(), *LONGER.items()])

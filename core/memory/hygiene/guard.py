@@ -13,7 +13,7 @@ from core.errors import InfraError, OverBudget, UserError, check_choice, check_n
 from core.learning.structured import object_schema, parse_json, text_schema
 from core.memory.hygiene.executed import never_executed, successful
 from core.memory.hygiene.injection import Likeness, hints, rules, suspicions
-from core.memory.hygiene.scrub import scrub
+from core.memory.hygiene.scrub import scrub_record
 from core.memory.ports import Bank, Hygiene, Steps
 from core.models.base import Role
 from core.reply_marks import answer_of
@@ -258,12 +258,9 @@ class Guard(Hygiene):
 
     def _scrubbed(self, record: MemoryRecord) -> tuple[MemoryRecord, set[str]]:
         """(the record with its texts scrubbed and cut, the kinds of data found)."""
-        found: set[str] = set()
+        record, found = scrub_record(record) if self.scrub else (record, set())
 
         def clean(text: str, most: int) -> str:
-            if self.scrub:
-                text, kinds = scrub(text)
-                found.update(kinds)
             if len(text) > most:
                 found.add("cut")
             return text if len(text) <= most else text[: most - 1].rstrip() + "…"

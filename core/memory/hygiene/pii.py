@@ -129,7 +129,7 @@ _KINDS: list[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]]] 
         ),
         _always,
     ),
-    ("card", re.compile(r"(?<![\d.,])\d(?:[ -]?\d){12,18}(?![\d,]|\.\d)"), _is_card),
+    ("card", re.compile(r"(?<![\d.,])\d(?:[ -]?\d){12,18}(?!\d|[.,]\d)"), _is_card),
     (
         "iban",
         re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])"),

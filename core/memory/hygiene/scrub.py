@@ -5,20 +5,43 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 
 from core.memory.hygiene import pii
-from core.redact import FORMS
+from core.redact import forms_in
+from core.types import Lesson, MemoryRecord
 
 
-def scrub(text: str) -> tuple[str, tuple[str, ...]]:
-    """(text with placeholders such as `[removed secret]` or `[removed email]`, kinds found). Idempotent."""
+def scrub(text: str, *, personal: bool = True) -> tuple[str, tuple[str, ...]]:
+    """(text with placeholders such as `[removed secret]` or `[removed email]`, kinds found). Idempotent.
+
+    personal   False: credentials only
+    """
     found = [(start, end, "secret", kind) for start, end, kind in credential_spans(text)]
-    found += [(start, end, kind, kind) for start, end, kind in pii.spans(text)]
+    found += [(start, end, kind, kind) for start, end, kind in (pii.spans(text) if personal else ())]
     parts, at = [], 0
     for start, end, label in _merged(found):
         parts += [text[at:start], f"[removed {label}]"]
         at = end
     return "".join((*parts, text[at:])), tuple(sorted({kind for *_, kind in found}))
+
+
+def scrub_record(record: MemoryRecord, *, personal: bool = True) -> tuple[MemoryRecord, set[str]]:
+    """(the record with its texts scrubbed, kinds found). personal   as of `scrub`."""
+    found: set[str] = set()
+
+    def clean(text: str) -> str:
+        text, kinds = scrub(text, personal=personal)
+        found.update(kinds)
+        return text
+
+    items = tuple(Lesson(**{name: clean(text) for name, text in vars(item).items()}) for item in record.items)
+    query, tags, provenance = clean(record.original_query), tuple(map(clean, record.tags)), record.provenance
+    if isinstance(url := provenance.get("url"), str):  # given by a client
+        provenance = provenance | {"url": clean(url)}
+    if not found:
+        return record, found
+    return replace(record, items=items, original_query=query, tags=tags, provenance=provenance), found
 
 
 def _merged(found: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str]]:
@@ -49,7 +72,7 @@ _LONG = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z0-9]{32,400}(?![A-Za-z0-9])")
 
 def credential_spans(text: str) -> list[tuple[int, int, str]]:
     """Spans of credentials in a text: (start, end, kind), unsorted, possibly overlapping."""
-    found = [(m.start(), m.end(), kind) for kind, pattern in FORMS.items() for m in pattern.finditer(text)]
+    found = [(m.start(), m.end(), kind) for kind, pattern in forms_in(text) for m in pattern.finditer(text)]
     found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
     found += [(*m.span(m.lastindex), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
     return found + [(m.start(), m.end(), "token") for m in _LONG.finditer(text) if _is_random(m.group())]
