@@ -39,6 +39,7 @@ from core.run.cells import cell_folder
 from core.run.finalize import finalize
 from core.run.launch import choice, in_sweep, quoted, resume_hint
 from core.run.mistakes import run_with_plain_hydra_errors
+from core.run.settle import settle
 from core.run.sweep_watch import Watch
 
 log = logging.getLogger("run")
@@ -72,9 +73,9 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     from workflows.plan import dry_run, print_plan
 
     stage(f"reading the tasks of {choice('env')}")
-    if dropped_settings_note:
+    for note in filter(None, (settle(cfg, run_dir), dropped_settings_note)):
         started()
-        print(dropped_settings_note, flush=True)
+        print(note, flush=True)
     redact = build_redactor(cfg)
     quiet_logs(redact)
     if cfg.dry_run:

@@ -17,6 +17,7 @@ from typing import Any
 from analysis.load import Run
 from core.jsonl import read_lines
 from core.models.reply_text import storable
+from core.run.launch import env_label
 from core.run.metrics import VALID
 from core.run.records import evaluated
 
@@ -83,7 +84,7 @@ def spec(run: Run, began: float) -> Json:
         "eval_id": run.manifest["run"],
         "run_id": run.manifest["run"],
         "created": iso(began),
-        "task": f"{run.choices.get('env') or 'env'}-{arm}",
+        "task": f"{env_label(run.choices.get('env') or 'env', run.config.get('env'))}-{arm}",
         "task_id": run.cell,
         "task_version": 0,
         "task_args": {"arm": arm, "seed": run.config["seed"], "setting": run.setting},

@@ -23,6 +23,7 @@ from core.memory.open import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
 from core.run.keys import ARM_KEYS, COLUMNS, RUN_KEYS, WRITTEN_INTO_OTHERS
+from core.run.launch import env_label
 from core.run.manifest import flat, identity, label_source, without
 from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import answer_of, current, evaluated, outcomes_of, place_of, read_episodes
@@ -244,7 +245,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "given_bank": given_bank(run),
         "arm": run.arm or "unknown",
         "overridden": " ".join(run.overridden),
-        "env": choices.get("env") or "unknown",
+        "env": env_label(choices.get("env") or "unknown", config.get("env")),
         **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
         "model": run.manifest["models"]["agent"]["model"],
         "seed": config["seed"],

@@ -305,7 +305,8 @@ def build_tables(
 
 def whole_name(row: dict[str, Any]) -> str:
     """The benchmark's name with its part and version, if it has them."""
-    return " ".join(filter(None, (row["env"], row["part"], row["version"])))
+    part = None if f"({row['part']})" in row["env"] else row["part"]
+    return " ".join(filter(None, (row["env"], part, row["version"])))
 
 
 def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:

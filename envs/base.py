@@ -78,6 +78,19 @@ class BaseEnv(AbstractContextManager):
     _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # the tasks for reset() without a task
     _aborted: bool = field(default=False, init=False, repr=False)
 
+    @classmethod
+    def settled(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Values for keys of the env's configuration that are left open and depend on the machine, such as its data.
+
+        A run asks once, when it first starts, and records them; its later starts and all cells of its sweep keep them.
+        """
+        return {}
+
+    @classmethod
+    def notice(cls, config: Mapping[str, Any]) -> str:
+        """A line that a run prints first where something was `settled`; "": none. config: with those values."""
+        return ""
+
     def tasks(self, split: str | None = None) -> list[Task]:
         """All tasks of a split (None: the configured one), in the benchmark's own order. Raises UserError if absent."""
         return self._tasks(split)

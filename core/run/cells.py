@@ -21,11 +21,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from core.build import part
 from core.errors import UserError
 from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
 from core.run.launch import swept
-from core.run.manifest import identity, without
+from core.run.manifest import identity, recorded_config, without
 from core.run.records import differences
+from core.run.settle import kept_from
 from core.run.upgrade import by_class, completed
 
 MOST_VALUE, MOST_NAME = 60, 200  # characters; a file name may have 255 bytes
@@ -47,12 +49,12 @@ def _existing_folder(root: DictConfig, name: str) -> str | None:
     found = {other: made for other in (name, *others) if (made := _made_with(here / other)) is not None}
     if not found or (config := _config(root)) is None:
         return None
-    wanted = json.loads(json.dumps(identity(config), default=str))
-    less = without(wanted, ["limit"])
-    but_limit = [other for other, made in found.items() if not differences(without(made, ["limit"]), less)]
+    wanted = {other: _wanted(root, config, here / other) for other in found}
+    less = {other: without(each, ["limit"]) for other, each in wanted.items()}
+    but_limit = [other for other, made in found.items() if not differences(without(made, ["limit"]), less[other])]
     if name in but_limit:
         return name
-    same = [other for other in but_limit if not differences(found[other], wanted)]
+    same = [other for other in but_limit if not differences(found[other], wanted[other])]
     if not same and "limit" not in swept():  # a run with a larger limit continues the smaller one
         same = [other for other in but_limit if "limit=" not in other]
     return same[0] if same else None
@@ -88,6 +90,12 @@ def safe(text: str, most: int, also: str = "") -> str:
     """
     plain = re.sub(rf"[^\w.+{also}-]", "-", text, flags=re.ASCII)[:most]
     return text if plain == text else f"{plain}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _wanted(root: DictConfig, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The `identity` of a cell's configuration, with what its env leaves open as the folder was made with."""
+    kept = kept_from(recorded_config(folder), part(root.env).settled(config["env"]))
+    return json.loads(json.dumps(identity(config | {"env": config["env"] | kept}), default=str))
 
 
 def _config(root: DictConfig) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,21 @@ if TYPE_CHECKING:
 
     from core.run.records import RunRecords
 
+GENERATED = "generated"  # the split of tasks that were made here
 _RECORDED = ("episodes.jsonl", "rollouts.jsonl")
 
 
 def choice(group: str) -> str:
     """The option chosen for a config group."""
     return HydraConfig.get().runtime.choices[group]
+
+
+def env_label(name: str, env: Mapping[str, Any] | None) -> str:
+    """A benchmark's name for people; one whose tasks were generated says so: it is not the benchmark itself.
+
+    name   the option of `env`; env: its configuration
+    """
+    return f"{name} ({GENERATED})" if (env or {}).get("split") == GENERATED else name
 
 
 def run_name(composed: DictConfig) -> Name:

@@ -25,6 +25,7 @@ from core.run.launch import (
     again,
     choice,
     command_line,
+    env_label,
     hydra_config,
     in_sweep,
     program,
@@ -88,7 +89,7 @@ class Session:
         save_hydra(self.composed, self.records)
         self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
         self._tracker.start(self._tracked())
-        label = self._title() if in_sweep() else f"{self._name.arm} on {choice('env')}"
+        label = self._title() if in_sweep() else f"{self._name.arm} on {self._env}"
         self._progress = RunProgress(len(self.tasks), self.records.rows, label, quiet=in_sweep()).__enter__()
         return self
 
@@ -160,8 +161,12 @@ class Session:
         if self.records.rows:
             log.info("continued: %d of %d tasks are done", whole, len(self.tasks))
 
+    @property
+    def _env(self) -> str:
+        return env_label(choice("env"), self.config["env"])
+
     def _title(self) -> str:
-        return f"{self._name} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
+        return f"{self._name} on {self._env}, setting={choice('setting')}, seed={self.config['seed']}"
 
     def _tracked(self) -> TrackedRun:
         return tracked_run(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import UserError
+from core.run.launch import env_label
 from core.run.metrics import VALID, steps
 from core.run.records import evaluated, place_of, usage_of
 from core.types import content_id
@@ -71,7 +72,10 @@ def tracked_run(
     """run: the manifest's id; hydra: Hydra's own configuration; arm: its label; earlier: as in TrackedRun."""
     place = run_dir.resolve()
     chosen = hydra.get("runtime", {}).get("choices", {})
-    env, in_sweep = chosen.get("env") or "env", str(hydra.get("mode")).endswith("MULTIRUN")
+    env, in_sweep = (
+        env_label(chosen.get("env") or "env", config.get("env")),
+        str(hydra.get("mode")).endswith("MULTIRUN"),
+    )
     tags = {"env": env, "arm": arm, "workflow": chosen.get("workflow"), "model": model}
     return TrackedRun(
         id=content_id(run, str(place)),

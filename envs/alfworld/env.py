@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -27,10 +27,15 @@ from core.errors import UserError
 from core.process import WorkerProcess
 from core.types import Task
 from envs.alfworld.engine import AlfworldEngine, GameState, Opening
-from envs.alfworld.games import SPLITS, Game, default_cache, find_data, list_games
+from envs.alfworld.games import FETCH, SPLITS, Game, default_cache, find_data, has_games, list_games
 from envs.base import BaseEnv, EnvStateError
 
 GAMES_PER_PROCESS = 200  # the engine keeps half a megabyte of every game it has seen
+OFFICIAL, GENERATED = "valid_seen", "generated"
+NOT_THE_BENCHMARK = (
+    "env=alfworld: without game files generated games are played (split generated), which are not the benchmark; "
+    f"{FETCH} brings the real ones."
+)
 BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 
 
@@ -38,7 +43,8 @@ BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 class AlfworldEnv(BaseEnv):
     """The engine runs in a process of its own, which is kept from task to task.
 
-    split             valid_seen (140 games) | valid_unseen (134) | train (3553) | valid_train | generated
+    split             valid_seen (140 games) | valid_unseen (134) | train (3553) | valid_train | generated; None:
+                      valid_seen, but generated on a machine without game files
     data              folder or tar archive of the games; None: $ALFWORLD_DATA, then where alfworld-download puts them
     show_admissible   end every observation with the list of admissible commands: another, easier benchmark
     match             exact: a command counts as it is written; nearest: as the admissible one that was meant
@@ -46,7 +52,7 @@ class AlfworldEnv(BaseEnv):
     cache_dir         for unpacked archives, generated games and lists of games; None: the user's cache folder
     """
 
-    split: str = "valid_seen"
+    split: str | None = None
     data: str | None = None
     show_admissible: bool = False
     match: str = "exact"
@@ -60,10 +66,21 @@ class AlfworldEnv(BaseEnv):
     _n_resets: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.split = self.split or self.settled({"data": self.data})["split"]
         _check_split(self.split)
         if self.match not in ("exact", "nearest"):
             raise UserError(f"env.match={self.match} is neither exact nor nearest")
         self._worker = WorkerProcess(factory=AlfworldEngine)
+
+    @classmethod
+    def settled(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        if config.get("split") is not None:
+            return {}
+        return {"split": OFFICIAL if has_games(config.get("data")) else GENERATED}
+
+    @classmethod
+    def notice(cls, config: Mapping[str, Any]) -> str:
+        return NOT_THE_BENCHMARK if config["split"] == GENERATED else ""
 
     def admissible(self) -> list[str]:
         """The commands that the running game would accept now, sorted."""
@@ -147,7 +164,7 @@ class AlfworldEnv(BaseEnv):
         _check_split(split)
         if split not in self._games:
             cache = Path(self.cache_dir).expanduser().resolve() if self.cache_dir else default_cache()
-            if split == "generated":
+            if split == GENERATED:
                 from envs.alfworld.generate import generate
 
                 games = generate(self.seed, self.generated_games, cache)
@@ -158,8 +175,8 @@ class AlfworldEnv(BaseEnv):
 
 
 def _check_split(split: str) -> None:
-    if split not in (*SPLITS, "generated"):
-        raise UserError(f"env.split={split} is none of {', '.join((*SPLITS, 'generated'))}")
+    if split not in (*SPLITS, GENERATED):
+        raise UserError(f"env.split={split} is none of {', '.join((*SPLITS, GENERATED))}")
 
 
 # What env.match=nearest takes for the same word.

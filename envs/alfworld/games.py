@@ -24,6 +24,7 @@ from core.process import WorkerProcess
 from core.types import content_id
 from single_turn_bench.files import write_whole
 
+FETCH = "`alfworld-download`"
 GAME_FILE = "game.tw-pddl"
 SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
 TASK_TYPES = (
@@ -57,12 +58,24 @@ def default_cache() -> Path:
 
 def find_data(data: str | None) -> Path:
     """The folder or archive that holds the games. Raises UserError when there is none."""
-    tried = [data] if data else [os.environ.get("ALFWORLD_DATA"), "~/.cache/alfworld"]
-    for path in (Path(text).expanduser() for text in tried if text):
-        if path.exists():
-            return path.resolve()
+    if (path := next(_places(data), None)) is not None:
+        return path.resolve()
     where = f"env.data={data} does not exist" if data else "neither env.data nor $ALFWORLD_DATA leads to ALFWorld games"
-    raise UserError(f"{where}: fetch them with alfworld-download, or play env.split=generated, which needs no download")
+    raise UserError(f"{where}: {FETCH} brings them, and env.split=generated needs none")
+
+
+def has_games(data: str | None) -> bool:
+    """Whether there are games to play, or `data` names where they should be."""
+    if data:
+        return True
+    path = next(_places(None), None)
+    return path is not None and (path.is_file() or next(_walk(path), None) is not None)
+
+
+def _places(data: str | None) -> Iterator[Path]:
+    """Where the games may be: the places that exist."""
+    tried = [data] if data else [os.environ.get("ALFWORLD_DATA"), "~/.cache/alfworld"]
+    return (path for text in tried if text and (path := Path(text).expanduser()).exists())
 
 
 def list_games(data: Path, split: str, cache: Path) -> list[Game]:
@@ -112,7 +125,8 @@ def _files(root: Path, split: str) -> list[str]:
         files = [path for path in files if split in folders[path]]
     if not files:
         held = ", ".join(f"{name} ({n})" for name, n in sorted(splits.items())) or "no games at all"
-        raise UserError(f"no games of env.split={split} in {root}: it holds {held}")
+        more = f"; {FETCH} brings them, and env.split=generated needs none"
+        raise UserError(f"no games of env.split={split} in {root}: it holds {held}{more}")
     return sorted(files, key=lambda path: Path(path).parts[-3:])
 
 

@@ -52,9 +52,7 @@ def test_what_a_run_stores(name, here, tmp_path, monkeypatch):
     for file in run_dir.glob("*.jsonl"):
         assert KEY not in file.read_text(encoding="utf-8"), file.name
     [row, *_] = read_rows(run_dir)
-    assert PERSONAL[0] in json.dumps(
-        row["records"]
-    )  # episodes hold what the model wrote
+    assert PERSONAL[0] in json.dumps(row["records"])  # episodes hold what the model wrote
 
 
 @pytest.mark.sqlite_file
