@@ -145,11 +145,11 @@ def check_alfworld() -> Iterator[Check]:
     from core.errors import UserError
 
     try:
-        from envs.alfworld.games import GAME_FILE, find_data
+        from envs.alfworld.games import FETCH, find_data, has_games
 
         path = find_data(None)
-        if path.is_dir() and not any(path.rglob(GAME_FILE)):
-            raise UserError(f"no game in {path}: run alfworld-download, or play env.split=generated, which needs none")
+        if not has_games(None):
+            raise UserError(f"no game in {path}: {FETCH} brings them; until then generated games are played")
         yield Check("ALFWorld games", OK, str(path))
     except UserError as error:
         yield Check("ALFWorld games", OPTIONAL, "absent", f"{error}.")

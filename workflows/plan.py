@@ -33,6 +33,7 @@ from core.models.meter import Meter
 from core.page import PAGE, has_page
 from core.run.finalize import finalize
 from core.run.manifest import recorded_config
+from core.run.settle import settle
 from core.run.sweep import planned
 from core.run.sweep_watch import n_finished
 from core.setting import TOLD
@@ -482,6 +483,7 @@ def plan_cell(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stac
     with open_dict(cfg):
         cfg = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
     finalize(cfg)
+    settle(cfg)
     key = json.dumps([OmegaConf.to_container(node, resolve=True) for node in (cfg.env, cfg.stream)] + [cfg.limit])
     if key not in envs:
         pool, stream = open_envs(cfg, stack), make(cfg.stream)

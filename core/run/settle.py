@@ -19,20 +19,26 @@ from core.types import content_id
 FOLDER = ".settled"  # of a sweep: what its first cell found
 
 
-def settle(cfg: DictConfig, run_dir: Path) -> str:
+def settle(cfg: DictConfig, run_dir: Path | None = None) -> str:
     """Fill in what `cfg.env` leaves open (`BaseEnv.settled`), and return the env's line about it, or "".
 
-    The values are those of the run's earlier starts; else those that a cell of its sweep found first; else new ones.
+    The values are those of the run's earlier starts; else those that a cell of its sweep found first; else new ones. In
+    a sweep the line is that cell's alone.
+
+    run_dir   None: of no run that begins now, as for an estimate
     """
     env = part(cfg.env)
     if not (found := env.settled(cfg.env)):
         return ""
-    if kept := kept_from(recorded_config(run_dir), found):
+    first = not in_sweep()
+    if run_dir is not None and (kept := kept_from(recorded_config(run_dir), found)):
         found |= kept
-    elif in_sweep() and not cfg.dry_run:
-        found |= _first_in_sweep(choice("env"), cfg.env.get("data"), found)
+    elif in_sweep():
+        path = Path(HydraConfig.get().sweep.dir) / FOLDER / f"{choice('env')}-{content_id(cfg.env.get('data'))}.json"
+        first = run_dir is not None and not cfg.dry_run and _is_first(path, found)
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else found
     cfg.env.update(found)
-    return env.notice(cfg.env)
+    return env.notice(cfg.env) if first else ""
 
 
 def kept_from(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,17 +47,17 @@ def kept_from(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str
     return {key: before[key] for key in found if before.get(key) is not None}
 
 
-def _first_in_sweep(name: str, data: str | None, found: dict[str, Any]) -> dict[str, Any]:
-    """What the sweep's first cell with this benchmark has found, on whichever machine."""
-    folder = Path(HydraConfig.get().sweep.dir) / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    path, mine = folder / f"{name}-{content_id(data)}.json", folder / f"{os.getpid()}-{content_id(str(os.urandom(8)))}"
-    if not path.exists():
-        mine.write_text(json.dumps(found), encoding="utf-8")
-        try:
-            os.link(mine, path)  # whole or not at all, and only by the first
-        except FileExistsError:
-            pass
-        finally:
-            mine.unlink()
-    return json.loads(path.read_text(encoding="utf-8"))
+def _is_first(path: Path, found: dict[str, Any]) -> bool:
+    """Whether no cell of the sweep, on whichever machine, has noted anything yet: then `found` is noted."""
+    if path.exists():
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = path.with_name(f"{content_id(str(os.urandom(8)))}.tmp")
+    mine.write_text(json.dumps(found), encoding="utf-8")
+    try:
+        os.link(mine, path)  # whole or not at all, and only by the first
+    except FileExistsError:
+        return False
+    finally:
+        mine.unlink()
+    return True

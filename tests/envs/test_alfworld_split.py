@@ -1,0 +1,106 @@
+"""env=alfworld without a split: the benchmark's games where they are, else generated ones, and it is said so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from alfworld_kit import make, write_archive
+from conftest import read_rows
+
+from analysis.load import read_run, run_columns
+from analysis.tables import whole_name
+from core.errors import UserError
+from core.run.launch import env_label
+from envs.alfworld.env import AlfworldEnv
+from envs.alfworld.games import list_games
+
+pytest.importorskip("alfworld")
+RUN = ("env=alfworld", "llm=free", "embedder=hashing", "limit=1", "max_steps=2", "workflow=vanilla")
+LINE = "env=alfworld: without game files generated games are played (split generated), which are not the benchmark"
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """A home without games."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    return tmp_path
+
+
+def rows_of(runs):
+    """The facts that tables, reports and plots show of each run."""
+    return [run_columns(run) for run in runs]
+
+
+def settled(**config):
+    return AlfworldEnv.settled({"split": None, "data": None} | config)
+
+
+def test_what_is_played_depends_on_what_is_there(nowhere, monkeypatch):
+    assert settled() == {"split": "generated"}
+    for folder in ("home/.cache/alfworld/json_2.1.1/valid_seen", "empty"):  # folders without a game
+        (nowhere / folder).mkdir(parents=True)
+    assert settled() == {"split": "generated"}
+    monkeypatch.setenv("ALFWORLD_DATA", str(nowhere / "empty"))
+    assert settled() == {"split": "generated"}
+    monkeypatch.setenv("ALFWORLD_DATA", str(nowhere / "gone"))
+    assert settled() == {"split": "generated"}
+    archive = write_archive(nowhere)
+    monkeypatch.setenv("ALFWORLD_DATA", str(archive))
+    assert settled() == {"split": "valid_seen"}
+    monkeypatch.setenv("ALFWORLD_DATA", str(nowhere))  # unpacked
+    assert settled() == {"split": "valid_seen"}
+    assert make(nowhere, split=None).describe()["dataset"] == "alfworld/valid_seen"
+    assert settled(split="train") == {}  # what is typed is what is played
+
+
+def test_data_that_is_named_is_never_replaced(nowhere):
+    assert settled(data=str(nowhere / "gone")) == {"split": "valid_seen"}
+    with pytest.raises(UserError, match=r"gone does not exist: `alfworld-download` brings them"):
+        make(nowhere, split=None, data=str(nowhere / "gone")).tasks()
+    with pytest.raises(UserError, match=r"no games at all; `alfworld-download` brings them, and env.split=generated"):
+        list_games(nowhere, "valid_seen", nowhere / "cache")
+
+
+def test_a_label_says_what_was_generated():
+    assert env_label("alfworld", {"split": "generated"}) == "alfworld (generated)"
+    assert env_label("alfworld", {"split": "valid_seen"}) == env_label("alfworld", None) == "alfworld"
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_split_and_its_table_says_so(cli, nowhere):
+    done = cli(*RUN, "run_dir=run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith(LINE) and "alfworld-download" in done.stdout.splitlines()[0]
+    assert "on alfworld (generated), setting" in done.stdout
+    archive = write_archive(nowhere)
+    env = {"ALFWORLD_DATA": str(archive)}
+    again = cli(*(word.replace("limit=1", "limit=2") for word in RUN), "run_dir=run", env=env)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[0].startswith(LINE)
+    manifest = json.loads((nowhere / "run" / "manifest.json").read_text())
+    assert manifest["config"]["env"]["split"] == "generated"
+    assert manifest["fingerprint"]["dataset"]["dataset"] == "alfworld/generated"
+    assert all(row["task_id"].startswith("alfworld/generated/") for row in read_rows(nowhere / "run"))
+    [row] = rows_of([read_run(nowhere / "run")])
+    assert row["env"] == "alfworld (generated)" and whole_name(row) == "alfworld (generated)"
+    real = cli(*RUN, "run_dir=real", env=env)
+    assert LINE not in real.stdout and "on alfworld, setting" in real.stdout
+    lost = cli(*(word.replace("limit=1", "limit=2") for word in RUN), "run_dir=real")  # the games are gone
+    assert lost.returncode != 0 and "`alfworld-download` brings them" in lost.stderr
+
+
+@pytest.mark.slow
+def test_a_sweep_keeps_its_split(cli, nowhere):
+    """Its first cell finds no games; those of a later start, when there are some, play what it played."""
+    begun = cli("-m", *RUN, "seed=0,5", "run_dir=sweep")
+    assert begun.returncode == 0 and begun.stdout.count(LINE) == 1  # once for all cells
+    env = {"ALFWORLD_DATA": str(write_archive(nowhere))}
+    assert cli("-m", *RUN, "seed=0,1,5", "run_dir=sweep", env=env).returncode == 0
+    made = [json.loads(path.read_text()) for path in sorted(nowhere.glob("sweep/*/manifest.json"))]
+    assert [each["config"]["env"]["split"] for each in made] == ["generated"] * 3
+    grown = cli("-m", *(word.replace("limit=1", "limit=2") for word in RUN), "seed=0,1,5", "run_dir=sweep", env=env)
+    assert grown.returncode == 0, grown.stderr
+    assert len(list(nowhere.glob("sweep/*/manifest.json"))) == 3  # grown, and not begun anew
+    assert "(generated)" in grown.stdout
