@@ -421,7 +421,9 @@ class MemoryBank(Contents, Memory):
         """
         before, self.key = self.key, key or self.key
         try:
-            return self._store.reembed(self._embed, partial(note_key, key=self.key))
+            n = self._store.reembed(self._embed, partial(note_key, key=self.key))
+            self._further_keys.clear()
+            return n
         except BaseException:
             self.key = before
             raise

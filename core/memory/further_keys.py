@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from core.memory.filter import STATUSES, Filter
@@ -84,7 +85,7 @@ class FurtherKeys:
             scores = np.round(np.einsum("ij,j->i", vectors, vector).astype(np.float64), 6)
             order = np.argsort(-scores, kind="stable")
             order = order[scores[order] >= least]
-            ranked = [(int(rowids[place]), -1, float(scores[place])) for place in order]
+            ranked = ((int(rowids[place]), -1, float(scores[place])) for place in order)
             found += self._first(ranked, keys, k, where, exclude_task)
         return in_order([*hits, *found]) if found else None
 
@@ -96,7 +97,7 @@ class FurtherKeys:
         anywhere = Filter(namespace=where.namespace, everyone=where.everyone, statuses=STATUSES)
         while True:
             gone = self._search.lexical(words, n, anywhere, exclude_task)
-            found = self._first([hit[:3] for hit in gone if hit.rowid in keys.heirs], keys, k, where, exclude_task)
+            found = self._first((hit[:3] for hit in gone if hit.rowid in keys.heirs), keys, k, where, exclude_task)
             if len(gone) < n or len(best_of_each(found)) >= k:
                 return best_of_each(in_order([*hits, *found]))[:k]
             n *= 4
@@ -108,18 +109,22 @@ class FurtherKeys:
             return []
         store = self._store_of(where)
         gone = {row[0]: to_record(row) for row in _in_parts(store, store.dialect.records, keys.heirs)}
-        pairs = []
-        for rowid in sorted(self._allowed(keys.heirs, where, exclude_task)):
-            held = self._search.those([(heir, -1, 0.0) for heir in keys.heirs[rowid]], where, exclude_task)
-            pairs += [(gone[rowid], hit) for hit in held if rowid in gone]
-        return pairs
+        allowed = sorted(self._allowed(keys.heirs, where, exclude_task) & gone.keys())
+        to = dict.fromkeys(heir for rowid in allowed for heir in keys.heirs[rowid])
+        held = {hit.rowid: hit for hit in self._search.those([(heir, -1, 0.0) for heir in to], where, exclude_task)}
+        return [(gone[rowid], held[heir]) for rowid in allowed for heir in keys.heirs[rowid] if heir in held]
 
-    def _first(self, ranked: list[RowHit], keys: _Keys, k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
+    def clear(self) -> None:
+        """Read everything anew: the vectors were made anew."""
+        with self._lock:
+            self._known, self._vectors = {}, {False: {}, True: {}}
+
+    def _first(
+        self, ranked: Iterator[RowHit], keys: _Keys, k: int, where: Filter, exclude_task: str | None
+    ) -> list[Hit]:
         """The hits of the best k or more records that these keys lead to, of those that a search may return."""
         found: list[Hit] = []
-        step = max(AT_ONCE, 2 * k)
-        for start in range(0, len(ranked), step):
-            part = ranked[start : start + step]
+        while part := list(islice(ranked, max(AT_ONCE, 2 * k))):
             allowed = self._allowed({hit[0] for hit in part}, where, exclude_task)
             to = [(heir, -1, score) for rowid, _, score in part if rowid in allowed for heir in keys.heirs[rowid]]
             found = best_of_each([*found, *self._search.those(best_of_each(to), where, exclude_task)])
@@ -183,6 +188,7 @@ class FurtherKeys:
                 f"{len(missing) - MOST_MISSING} lessons that were merged or superseded have no vectors any more "
                 "(keep_vectors=false): tasks like theirs find the record that holds them by its own query alone."
             )
+        known |= {rowid: [] for rowid in missing[:-MOST_MISSING]}
         for row in _in_parts(store, store.dialect.records, missing[-MOST_MISSING:]):
             known[row[0]] = self._embed(to_record(row), items)
 
