@@ -397,3 +397,38 @@ def test_the_drills_halves_are_of_one_size_and_never_share_a_text():
         texts = [{text for case in half for text in case.lessons} for half in (written, held)]
         assert len(written) + len(held) >= least
         assert abs(len(written) - len(held)) <= 2 and not texts[0] & texts[1]
+
+
+TOLD = "Use JWT auth for every call of the API"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (f"{TOLD}; REST API with pages of fifty rows.", "REST API with pages of fifty rows."),
+        (f"{TOLD}. Then page through all the results.", "Then page through all the results."),
+        (
+            f"{TOLD}, and page through all the results. Cache what is stable for a day.",
+            "Cache what is stable for a day.",
+        ),
+        (f"Cache what is stable for a day. Always {TOLD}.", "Cache what is stable for a day."),
+        (f"Cache what is stable for a day; {TOLD}; page through the results.", None),
+        (f"Cache what is stable for a day.\n- {TOLD}\n- Page through the results.", None),
+        (f"结果要分页读取，每页五十行数据，读到空页为止。{TOLD}；缓存要保留一整天的时间。", None),
+    ],
+)
+def test_what_is_left_of_a_copy_is_no_part_of_a_sentence(open_bank, said, kept):  # noqa: F811
+    bank = open_bank()
+    far = record("long bridges", items=(lesson(TOLD),))
+    bank.add(far)
+    bank.add(record("a fast train", items=(lesson(said, description="Another matter."),)), shown=[far.id])
+    [found] = [r for r in bank.records() if r.original_query == "a fast train"]
+    content = found.items[0].content
+    assert TOLD not in content and (content == kept if kept else content[0] not in ";,.；。" and len(content) > 20)
+    for part in (
+        "Cache what is stable for a day",
+        "age through the results",
+        "结果要分页读取",
+        "缓存要保留一整天的时间",
+    ):
+        assert (part in content) == (part in said)
