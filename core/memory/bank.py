@@ -18,7 +18,7 @@ from core.memory.contents import Contents
 from core.memory.filter import Filter, normal_tag
 from core.memory.further_keys import FurtherKeys
 from core.memory.history import History
-from core.memory.hygiene.scrub import scrub_record
+from core.memory.hygiene.scrub import scrub_records
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
 from core.memory.ports import SAME, Consolidates, Hygiene, Policy, Steps
@@ -329,7 +329,7 @@ class MemoryBank(Contents, Memory):
         if self.hygiene is not None:
             more = {"did": did} if did is not None and self.hygiene.provenance else {}
             records = [self.hygiene.screen(record, self.of(record.namespace), shown, **more) for record in records]
-        records, changed = self._redacted(records)
+        records, changed = scrub_records(records, personal=self.redact == "personal")
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         elif changed:
@@ -372,19 +372,6 @@ class MemoryBank(Contents, Memory):
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Take a named lock without waiting; True if this process holds it. In PostgreSQL True, without a lock."""
         return self._store.try_lock(name)
-
-    def _redacted(self, records: list[MemoryRecord]) -> tuple[list[MemoryRecord], set[str]]:
-        """(the records without credentials, and personal data if `redact` says so; the queries that were changed)."""
-        kept, changed = [], set()
-        for record in records:
-            clean, found = scrub_record(record, personal=self.redact == "personal")
-            if found:
-                notes = sorted({*record.provenance.get("hygiene", ()), *found})
-                clean = replace(clean, provenance=clean.provenance | {"hygiene": notes})
-            if clean.original_query != record.original_query:
-                changed.add(clean.original_query)
-            kept.append(clean)
-        return kept, changed
 
     def _vector(self, record: MemoryRecord, vector: Any, changed: set[str]) -> Any:
         """The vector of a record's query: the given one, unless the query was changed."""

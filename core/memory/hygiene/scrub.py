@@ -44,6 +44,20 @@ def scrub_record(record: MemoryRecord, *, personal: bool = True) -> tuple[Memory
     return replace(record, items=items, original_query=query, tags=tags, provenance=provenance), found
 
 
+def scrub_records(records: list[MemoryRecord], *, personal: bool) -> tuple[list[MemoryRecord], set[str]]:
+    """(the records scrubbed, with a note in their provenance of what was found; the queries that were changed)."""
+    kept, changed = [], set()
+    for record in records:
+        clean, found = scrub_record(record, personal=personal)
+        if found:
+            notes = sorted({*record.provenance.get("hygiene", ()), *found})
+            clean = replace(clean, provenance=clean.provenance | {"hygiene": notes})
+        if clean.original_query != record.original_query:
+            changed.add(clean.original_query)
+        kept.append(clean)
+    return kept, changed
+
+
 def _merged(found: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str]]:
     """Merge overlapping spans; a merged one has the label of the first (a credential before personal data)."""
     merged: list[tuple[int, int, str]] = []
