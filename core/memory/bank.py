@@ -360,6 +360,8 @@ class MemoryBank(Contents, Memory):
         with self._store.change(reason, self.namespace, self._embed, self.embedder.name, wait_s) as change:
             yield change
             check_key(change, self.key, self.path)
+        if change.relinked:
+            self._further_keys.look_again()
         if change.erased:
             self._store.empty_log()
         if change.brought_back:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,6 +24,9 @@ from core.types import MemoryRecord
 log = logging.getLogger(__name__)
 
 MOST_MISSING = 500  # max. dropped vectors (keep_vectors=false) that are embedded again after each opening
+FRESH_S = (
+    1.0  # in a database server: so long another process's merge may go unnoticed, which saves a round trip each time
+)
 AT_ONCE = 50  # least number of keys whose records are looked up together
 
 _STATE = "SELECT (SELECT max(seq) FROM undo_links), (SELECT value FROM meta WHERE key = 'forgot')"
@@ -42,6 +46,7 @@ class _Keys:
     """
 
     version: int | None = None
+    checked: float = -FRESH_S  # time.monotonic()
     state: tuple = ()
     heirs: dict[int, tuple[int, ...]] = field(default_factory=dict)
     rows: dict[bool, tuple[Any, Any]] = field(default_factory=dict)
@@ -114,6 +119,12 @@ class FurtherKeys:
         held = {hit.rowid: hit for hit in self._search.those([(heir, -1, 0.0) for heir in to], where, exclude_task)}
         return [(gone[rowid], held[heir]) for rowid in allowed for heir in keys.heirs[rowid] if heir in held]
 
+    def look_again(self) -> None:
+        """Look at the links at the next search: this process has changed some."""
+        with self._lock:
+            for known in self._known.values():
+                known.version, known.checked = -1, -FRESH_S
+
     def clear(self) -> None:
         """Read everything anew: the vectors were made anew."""
         with self._lock:
@@ -143,14 +154,15 @@ class FurtherKeys:
         """The further keys as of now."""
         store, space = self._store_of(where), None if where.everyone else where.namespace
         with self._lock:
-            known, version = self._known.get(space), store.version()
-            if known is not None and version is not None and known.version == version:
+            known, version, now = self._known.get(space), store.version(), time.monotonic()
+            unchanged = known is not None and known.version == version
+            if unchanged and (version is not None or now - known.checked < FRESH_S):
                 return known
             state = store.rows(_STATE)[0]
             if known is None or known.state != state:
                 known = _Keys(state=state, heirs=_closure(self._pairs(store, space)))
                 self._known[space] = known
-            known.version = version
+            known.version, known.checked = version, now
             return known
 
     def _store_of(self, where: Filter) -> BankStore:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from memory_kit import Compass, item, open_life_bank, record
 
-from core.memory import by_hand, formats
+from core.memory import by_hand, formats, further_keys
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.merge import Merge, Voting
@@ -163,7 +163,8 @@ def test_an_export_takes_them_along(bank, tmp_path, form):
         assert [best(other, query) for query in TASKS] == wanted
 
 
-def test_another_process_s_merge_is_noticed(tmp_path):
+def test_another_process_s_merge_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(further_keys, "FRESH_S", 0.0)  # at once in a database server, too
     with closing(life(tmp_path / "b.sqlite")) as bank, closing(life(tmp_path / "b.sqlite")) as other:
         fill(bank)
         assert best(other, "@50 green") == ("r1", 1.0)

@@ -80,6 +80,7 @@ class Change:
         self._before = db.total_changes
         self.stores_items = False  # True: item vectors were stored
         self.erased = False  # True: the journal file must be rewritten
+        self.relinked = False  # True: links were added, removed or restored
         self.brought_back = False  # True: records were restored without vectors; they are marked 'unembedded' in meta
 
     @property
@@ -180,11 +181,13 @@ class Change:
         """Link two records by their ids; False when this link exists. UserError on an unknown relation."""
         if relation not in RELATIONS:
             raise UserError(f"relation={relation}: known are {', '.join(RELATIONS)}.")
+        self.relinked = True
         row, insert = (self._namespace, source, relation, target, note), f"INSERT INTO links VALUES ({placeholders(5)})"
         return self._db.execute(f"{insert} ON CONFLICT DO NOTHING", row).rowcount == 1
 
     def unlink(self, source: str, relation: str, target: str) -> bool:
         """Remove a link; False when there is none."""
+        self.relinked = True
         query = "DELETE FROM links WHERE (namespace, source, relation, target) = ($1, $2, $3, $4)"
         return self._db.execute(query, (self._namespace, source, relation, target)).rowcount == 1
 
@@ -202,7 +205,7 @@ class Change:
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         )
         self._erase_words()
-        self.erased = True
+        self.erased = self.relinked = True
 
     def _erase(self, ids: list[str]) -> None:
         # One placeholder for each id: SQLite's json_each ends a text at a NUL byte, and would match other records.
@@ -231,7 +234,7 @@ class Change:
         undone = {row for rows in select(self._db, f"SELECT DISTINCT seq {_SINCE}", values).values() for row in rows}
         restore_rows(self._db, select(self._db, FOUND_SINCE, values))
         self._db.execute(self._db.dialect.mark_unembedded)
-        self.brought_back = True
+        self.brought_back = self.relinked = True
         return len(undone)
 
     def _find(self, id: str) -> tuple | None:
