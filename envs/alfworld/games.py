@@ -24,7 +24,8 @@ from core.process import WorkerProcess
 from core.types import content_id
 from single_turn_bench.files import write_whole
 
-FETCH = "`alfworld-download`"
+FETCH = "alfworld-download"  # the command of the package that brings the games
+HOW = f"fetch them with {FETCH}, or play env.split=generated, which needs no download"
 GAME_FILE = "game.tw-pddl"
 SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
 TASK_TYPES = (
@@ -61,7 +62,7 @@ def find_data(data: str | None) -> Path:
     if (path := next(_places(data), None)) is not None:
         return path.resolve()
     where = f"env.data={data} does not exist" if data else "neither env.data nor $ALFWORLD_DATA leads to ALFWorld games"
-    raise UserError(f"{where}: {FETCH} brings them, and env.split=generated needs none")
+    raise UserError(f"{where}: {HOW}")
 
 
 def has_games(data: str | None) -> bool:
@@ -125,8 +126,7 @@ def _files(root: Path, split: str) -> list[str]:
         files = [path for path in files if split in folders[path]]
     if not files:
         held = ", ".join(f"{name} ({n})" for name, n in sorted(splits.items())) or "no games at all"
-        more = f"; {FETCH} brings them, and env.split=generated needs none"
-        raise UserError(f"no games of env.split={split} in {root}: it holds {held}{more}")
+        raise UserError(f"no games of env.split={split} in {root}, which holds {held}: {HOW}")
     return sorted(files, key=lambda path: Path(path).parts[-3:])
 
 

@@ -57,9 +57,11 @@ def test_what_is_played_depends_on_what_is_there(nowhere, monkeypatch):
 
 def test_data_that_is_named_is_never_replaced(nowhere):
     assert settled(data=str(nowhere / "gone")) == {"split": "valid_seen"}
-    with pytest.raises(UserError, match=r"gone does not exist: `alfworld-download` brings them"):
+    with pytest.raises(UserError, match=r"gone does not exist: fetch them with alfworld-download"):
         make(nowhere, split=None, data=str(nowhere / "gone")).tasks()
-    with pytest.raises(UserError, match=r"no games at all; `alfworld-download` brings them, and env.split=generated"):
+    with pytest.raises(
+        UserError, match=r"no games at all: fetch them with alfworld-download, or play env.split=generated"
+    ):
         list_games(nowhere, "valid_seen", nowhere / "cache")
 
 
@@ -88,7 +90,7 @@ def test_a_run_keeps_its_split_and_its_table_says_so(cli, nowhere):
     real = cli(*RUN, "run_dir=real", env=env)
     assert LINE not in real.stdout and "on alfworld, setting" in real.stdout
     lost = cli(*(word.replace("limit=1", "limit=2") for word in RUN), "run_dir=real")  # the games are gone
-    assert lost.returncode != 0 and "`alfworld-download` brings them" in lost.stderr
+    assert lost.returncode != 0 and "fetch them with alfworld-download" in lost.stderr
 
 
 @pytest.mark.slow
