@@ -32,6 +32,7 @@ COMMANDS = {
 # These are words of the server's own command line, which takes them first.
 OF_SERVER = {
     "run": "lessons around any command, such as a coding agent",
+    "runs": "the metrics of those commands",
     "hook": "for the hooks of an MCP client",
     "token": "a token of one tenant of the server",
 }
