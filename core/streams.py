@@ -45,9 +45,8 @@ class Printable:
     """
 
     def __init__(self, stream: Any) -> None:
-        self.rich_proxied_file = (
-            stream  # what Console of rich writes to, which has sequences of its own (core/console.py)
-        )
+        # The Console of rich writes to a stream of this name; it has sequences of its own (core/console.py).
+        self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
         lead = "\r" if text.startswith("\r") else ""

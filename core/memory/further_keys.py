@@ -24,9 +24,8 @@ from core.types import MemoryRecord
 log = logging.getLogger(__name__)
 
 MOST_MISSING = 500  # max. dropped vectors (keep_vectors=false) that are embedded again after each opening
-FRESH_S = (
-    1.0  # in a database server: so long another process's merge may go unnoticed, which saves a round trip each time
-)
+# In a database server another process's merge may go unnoticed for so long, which saves a round trip each time.
+FRESH_S = 1.0
 AT_ONCE = 50  # least number of keys whose records are looked up together
 
 _STATE = "SELECT (SELECT max(seq) FROM undo_links), (SELECT value FROM meta WHERE key = 'forgot')"

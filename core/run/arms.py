@@ -27,11 +27,8 @@ OWN = Path(__file__).parents[2] / "config"  # the project's arms; --config-dir a
 # A run that departs from its arm in numbers alone may be meant by the arm's name: "matts_parallel k=5" is on its line.
 NUMBERS = ("k", "r", "retrieval.top_k", "stream.batch", "stream.passes")
 GIVEN_BANK = ("memory.path", "memory.namespace")  # may differ from seed to seed: a note names it, not the run's name
-NOT_SHARED = (
-    "seed",
-    "limit",
-    "run_dir",
-)  # of no consequence here: the cells of a sweep share what is composed
+# Of no consequence for a name: the cells of a sweep share what is composed.
+NOT_SHARED = ("seed", "limit", "run_dir")
 FIELDS = {"contrast": "contrast", "select": "selector"}  # {key: the field of the workflows in which it has an effect}
 MOST_VALUE = 40  # characters of a value in a name
 
