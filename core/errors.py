@@ -108,11 +108,11 @@ def check_positive(part: object, group: str, *names: str) -> None:
             raise UserError(f"{group}.{name}={value}: give a number above 0.")
 
 
-def check_choice(part: object, group: str, name: str, known: Sequence[str | None]) -> None:
+def check_choice(part: object, group: str, name: str, known: Sequence[str | bool | None]) -> None:
     """Check that the named field of a part is one of the known values."""
     value = getattr(part, name)
     if value not in known:
-        words = ["null" if word is None else word for word in known]
+        words = ["null" if word is None else str(word).lower() if isinstance(word, bool) else word for word in known]
         raise UserError(f"{group}.{name}={value}: choose {', '.join(words[:-1])} or {words[-1]}.")
 
 

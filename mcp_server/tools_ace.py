@@ -54,7 +54,7 @@ class AceTools:
             "replaced": "The insight is updated.",
             "already_known": "This very insight is saved already.",
             "taken": "An insight with a similar title exists: give overwrite=true to update it, or another title.",
-            "quarantined": "The insight is kept but not shown to anyone: it reads like orders to an agent.",
+            "quarantined": "The insight is kept but not shown to anyone, for the reason in `why`.",
         }[status]
         status = {"replaced": "updated", "already_known": "duplicate", "taken": "duplicate"}.get(status, status)
         about = describe_stored(bank, id)

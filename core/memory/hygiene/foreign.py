@@ -13,8 +13,8 @@ from core.memory.hygiene.injection import sentences
 from core.memory.ports import Steps
 
 EVERY = "*"  # in `Guard.foreign`: what any action brought back is foreign
-_WORD = re.compile(r"[^\W_]+")
-_PART = re.compile(r"(?<=[.!?:;。！？])\s*|\n+")
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")  # scripts without blanks: by character
+_PART = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？；])|\n+")
 _STEM = 6  # characters of a word that are compared, so that "moves" is found in "moved"
 _FEWEST = 3  # words of a lesson's sentence; of a shorter one half is too easily shared by chance
 _EMPTY = frozenset(
@@ -25,9 +25,12 @@ _EMPTY = frozenset(
 
 
 def foreign_texts(did: Steps, actions: Sequence[str]) -> list[str]:
-    """What the attempt read by actions that contain one of these words, in any case. actions: words, or EVERY."""
+    """What the attempt read by actions that contain one of these words, in any case. actions: words, or EVERY.
+
+    What was seen before the first action is the task's own.
+    """
     named = re.compile("|".join(rf"(?<![^\W_]){re.escape(word)}(?![^\W_])" for word in actions) or r"(?!)", re.I)
-    return [seen for action, seen in did if EVERY in actions or named.search(action)]
+    return [seen for action, seen in did if action and (EVERY in actions or named.search(action))]
 
 
 def share_of(text: str, foreign: Iterable[str], own: Iterable[str]) -> float:
@@ -36,8 +39,9 @@ def share_of(text: str, foreign: Iterable[str], own: Iterable[str]) -> float:
     own   texts whose words count neither way: the task, and the actions of the attempt
     """
     known = _stems(" ".join(own))
-    read = [_stems(part) for seen in foreign for part in _PART.split(seen)]
     said = [words for part in sentences(text) if len(words := _stems(part) - known) >= _FEWEST]
+    every = set().union(*said)
+    read = {frozenset(_stems(part) & every) for seen in foreign for part in _PART.split(seen)}
     return max((len(words & part) / len(words) for words in said for part in read), default=0.0)
 
 
