@@ -40,10 +40,10 @@ OF_SERVER = {
 
 def run() -> None:
     """The console script."""
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(start(sys.argv[1:]))
 
 
-def main(argv: list[str]) -> int:
+def start(argv: list[str]) -> int:
     """The exit code: that of the command; 2 for a word that is none."""
     name, *rest = argv or ["--help"]
     if name in COMMANDS:

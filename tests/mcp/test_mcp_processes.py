@@ -226,7 +226,6 @@ def test_a_bank_that_no_client_extracts_into_has_an_empty_queue(tmp_path):
     [
         (("preset=fast",), "give paper_faithful or production"),
         (("retrieval.topk=3",), "retrieval.topk"),
-        (("llm=gemini", "llm.api_key_env=NO_SUCH_KEY"), "NO_SUCH_KEY"),
         (("--embedder", "hashing-64"), "was made by the embedder"),
         (("--transport", "http", "--host", "0.0.0.0"), "bearer token"),
     ],

@@ -15,6 +15,7 @@ from core.errors import UserError
 from core.memory.moment import since
 from mcp_server import run_records
 from mcp_server.__main__ import main
+from mcp_server.best_effort import BestEffort
 from mcp_server.run import TaskMemory, options, run_around
 
 
@@ -120,7 +121,8 @@ def test_another_time_is_one_sentence(text):
 
 def test_an_empty_bank_loads_no_embedder(tmp_path, monkeypatch):
     monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
-    memory = TaskMemory(given=options(["--bank", str(tmp_path / "bank.sqlite")]), task="Deploy the site")
+    given = options(["--bank", str(tmp_path / "bank.sqlite")])
+    memory = TaskMemory(given=given, task="Deploy the site", best_effort=BestEffort(bank=given.bank))
     assert memory.retrieve() == [] and memory.service().embedder_class() is None
     memory.close()
 

@@ -28,7 +28,7 @@ QUERIES = ("ship a release", "zebra quokka", "任务 2", "what is to be done wit
 PRESETS = (
     (),
     ("preset=paper_faithful",),
-    ("preset=reasoningbank_mcp",),
+    ("preset=reasoningbank_mcp", "server.anonymous=own"),  # as it is with --tokens
     ("retrieval=rrf",),
     ("retrieval=lexical", "memory.clock=stream"),
     ("retrieval=four_factor", "memory.clock=stream", "retrieval.pool=null"),

@@ -40,12 +40,11 @@ class State:
 class Model:
     """The same operations as the bank's, one entry of `history` for each transaction that changed anything.
 
-    everyone   the models of all tenants, this one too: they share nothing but how far the stream has come
     on_add     duplicates are looked for as soon as a record is learned
     """
 
-    def __init__(self, everyone, on_add):
-        self.everyone, self.on_add = everyone, on_add
+    def __init__(self, on_add):
+        self.on_add = on_add
         self.now = State()
         self.history = [copy.deepcopy(self.now)]
         self.forgotten = set()
@@ -66,7 +65,7 @@ class Model:
         return [r for r in self.now.records.values() if r.status == "active"]
 
     def tick(self):
-        return max((r.tick for one in self.everyone for r in one.now.records.values()), default=0)
+        return max((r.tick for r in self.now.records.values()), default=0)
 
     # Operations: generators that stop after each transaction, so that a crash can come between two
 

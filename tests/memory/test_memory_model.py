@@ -51,9 +51,7 @@ class BankAndModel(RuleBasedStateMachine):
     @initialize(on_add=st.booleans(), keep_vectors=st.booleans())
     def begin(self, on_add, keep_vectors):
         self.folder, self.on_add, self.keep_vectors = Path(tempfile.mkdtemp()), on_add, keep_vectors
-        everyone = []
-        everyone += [Model(everyone, on_add) for _ in TENANTS]
-        self.models = dict(zip(TENANTS, everyone, strict=True))
+        self.models = {who: Model(on_add) for who in TENANTS}
         self.indexes = dict.fromkeys(TENANTS, 0)
         self.seqs = {who: [0] for who in TENANTS}
         self.open()

@@ -37,8 +37,9 @@ def scrub_record(record: MemoryRecord, *, personal: bool = True) -> tuple[Memory
 
     items = tuple(Lesson(**{name: clean(text) for name, text in vars(item).items()}) for item in record.items)
     query, tags, provenance = clean(record.original_query), tuple(map(clean, record.tags)), record.provenance
-    if isinstance(url := provenance.get("url"), str):  # given by a client
-        provenance = provenance | {"url": clean(url)}
+    for name in ("url", "notes"):  # given by a client, by a model
+        if isinstance(text := provenance.get(name), str):
+            provenance = provenance | {name: clean(text)}
     if not found:
         return record, found
     return replace(record, items=items, original_query=query, tags=tags, provenance=provenance), found
