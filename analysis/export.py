@@ -10,6 +10,7 @@ from analysis.inspect_log import write_eval
 from analysis.load import explaining, find_runs, load_runs, read_run
 from core.build import make, option
 from core.errors import UserError
+from core.escaping import spreadsheet
 from core.jsonl import read_lines
 from core.memory.moment import since
 from core.run.arms import named
@@ -54,7 +55,8 @@ def to_csv(paths: list[str], output: Path, begin: str | None = None) -> None:
                 "seed": run.config["seed"],
             }
             rows.append(about | {key: found.get(key) for key in RUN_METRICS})
-    pd.DataFrame(rows, columns=["run", "ended", "arm", "seed", *RUN_METRICS]).to_csv(output, index=False)
+    frame = pd.DataFrame(rows, columns=["run", "ended", "arm", "seed", *RUN_METRICS])
+    frame.map(spreadsheet).to_csv(output, index=False)
     print(f"{output}: {len(rows)} runs")
 
 

@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from core.errors import UserError
+from core.escaping import spreadsheet
 from core.memory.hygiene.scrub import scrub
 from core.memory.moment import now, since
 from core.models.reply_text import storable
@@ -159,6 +160,6 @@ def write_csv(where: str, rows: list[Row]) -> None:
         ) as file:
             writer = csv.DictWriter(file, list(COLUMNS))
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows({name: spreadsheet(value) for name, value in row.items()} for row in rows)
     except OSError as error:
         raise UserError(f"--csv {where}: {error.strerror}.") from error

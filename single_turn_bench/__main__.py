@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.streams import open_standard_streams
 from single_turn_bench.answers import extract_answer
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.choice import LETTERS, extract_choice, find_choice, lettered, shuffle_options
@@ -28,6 +29,7 @@ WIDTH = 80
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, 1 when a gold answer fails, 2 with one sentence for bad input."""
+    open_standard_streams()
     top = argparse.ArgumentParser(prog="python -m single_turn_bench", description="Datasets and graders by themselves.")
     commands = top.add_subparsers(dest="command", required=True)
     check = commands.add_parser("validate", help="check that every gold answer passes its own grader")

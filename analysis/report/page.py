@@ -97,24 +97,31 @@ def waiting(runs: list[Run], said: str, *, title: str, version: str) -> str:
 
 
 def _render(title: str, version: str, **values: Any) -> str:
-    """The template with its styles and scripts; the policy lets these scripts run and no other."""
+    """The template with its styles and scripts; the policy lets these through and no others."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     scripts = (*SCRIPTS, LIVE) if version else SCRIPTS
     script = '(() => {\n"use strict";\n' + "\n".join(_read(name) for name in scripts) + "})();\n"
-    page = Environment(
+    templates = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).get_template("page.html")
-    text = page.render(
+    )
+    templates.filters["sha256"] = _hash
+    text = templates.get_template("page.html").render(
         title=title,
         version=version,
         style=Markup("\n".join(_read(name) for name in STYLES)),
         script=Markup(script),
-        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         **{"waiting": "", **values},
     )
     return text.encode("utf-8", "replace").decode()
+
+
+def _hash(text: str) -> str:
+    """An inline element's text as the policy names it."""
+    from markupsafe import Markup
+
+    return Markup("sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
 
 
 def _study(study: Study, addresses: Addresses) -> dict[str, Any]:
