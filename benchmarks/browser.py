@@ -12,7 +12,8 @@ PATIENCE_MS = 60_000
 
 
 class Browser(ExitStack):
-    """One tab. A context manager, or to be closed; `errors` collects what its console and its scripts complain about.
+    """One tab. A context manager, or to be closed; `errors` collects what its console and its scripts complain about,
+    `requests` the addresses that its pages ask for.
 
     Raises playwright's errors, for a page that cannot be opened and a script that fails or does not end in time.
     """
@@ -22,12 +23,14 @@ class Browser(ExitStack):
 
         super().__init__()
         self.errors: list[str] = []
+        self.requests: list[str] = []
         chromium = self.enter_context(sync_playwright()).chromium
         self._tab = self.enter_context(chromium.launch(executable_path=program, args=FLAGS)).new_page()
         self.screen()
         self._tab.set_default_timeout(PATIENCE_MS)
         self._tab.on("pageerror", lambda error: self.errors.append(str(error)))
         self._tab.on("console", self._listen)
+        self._tab.on("request", lambda request: self.requests.append(request.url))
 
     def _listen(self, said: Any) -> None:
         if said.type in ("error", "warning"):

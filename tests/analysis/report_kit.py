@@ -8,7 +8,8 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
-from conftest import TOY, command, read_rows
+import yaml
+from conftest import TOY, command, read_json, read_rows
 
 RUNS = {
     "none-0": ("arm=no_memory",),
@@ -24,7 +25,27 @@ EVIL = (
     "]]>&lt;b&gt;\u2028\ufffd\x00\x1b[31m",
     "lone \ud800 and \udfff halves",
     "{{ 7 * 7 }} ${7} $\\frac{1}{2}$",
+    "<svg onload=window.hacked=3><style>*{display:none}</style></svg>",
+    '"><svg/onload=window.hacked=4>',
+    "' onmouseover='window.hacked=5' x='",
+    "javascript:window.hacked=6//",
+    "[x](javascript:window.hacked=7) ![x](http://outside.example/x.png)",
+    '<a href="javascript:window.hacked=8">x</a>',
+    '<iframe srcdoc="<script>parent.hacked=9</script>"></iframe>',
+    "</style><style>@import url(http://outside.example/x.css);body{background:url(http://outside.example/y)}</style>",
+    "red;background:url(http://outside.example/z)",
+    "<link rel=stylesheet href=http://outside.example/x.css><link rel=prefetch href=http://outside.example/p>",
+    '<meta http-equiv=refresh content="0;url=http://outside.example"><base href=http://outside.example/>',
+    "<form action=http://outside.example><button formaction=javascript:window.hacked=10>x</button></form>",
+    "<object data=http://outside.example/x.swf></object><embed src=http://outside.example/x>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=window.hacked=11>",
+    "</textarea></title></noscript><img src=http://outside.example/i onerror=window.hacked=12>",
+    "\u2028window.hacked=13\u2029//\n*/window.hacked=14/*",
+    "__proto__",
 )
+
+
+NAME = "evil\"'><img src=x onerror=window.hacked=20>&lt;;background:url(x)#~?%2F"  # of a run's folder, and of a model
 
 
 def make_runs(folder: Path) -> Path:
@@ -42,6 +63,18 @@ def rewritten(run: Path, to: Path, change) -> Path:
     rows = [row for row in read_rows(run) if change(row) is not False]
     (to / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return to
+
+
+def named(run: Path, evil: str) -> Path:
+    """The run, its models and its arm of a hostile name."""
+    manifest = read_json(run / "manifest.json")
+    for model in manifest["models"].values():
+        model["model"] = evil
+    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    composed = yaml.safe_load((run / ".hydra" / "hydra.yaml").read_text(encoding="utf-8"))
+    composed["runtime"]["choices"]["arm"] = evil
+    (run / ".hydra" / "hydra.yaml").write_text(json.dumps(composed), encoding="utf-8")  # which YAML is, too
+    return run
 
 
 def poison(row: dict) -> None:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 from conftest import read_rows
-from report_kit import EVIL, choose, poison, rewritten, text
+from report_kit import EVIL, NAME, choose, named, poison, rewritten, text
 
 from scripts import report
 
@@ -18,7 +18,7 @@ pytest.importorskip("pandas")
 def pages(tmp_path_factory, toy_runs):
     """(a page of real runs, a page of a run whose texts try to break out), as addresses, and where the runs are."""
     folder = tmp_path_factory.mktemp("pages")
-    evil = rewritten(toy_runs / "bank-0", folder / "evil", poison)
+    evil = named(rewritten(toy_runs / "bank-0", folder / NAME, poison), NAME)
     assert report.main([str(toy_runs), "-o", str(folder / "runs.html")]) == 0
     assert report.main([str(evil), str(toy_runs / "none-0"), "-o", str(folder / "evil.html"), "--title", EVIL[1]]) == 0
     return (folder / "runs.html").as_uri(), (folder / "evil.html").as_uri(), evil
@@ -97,7 +97,10 @@ def test_what_a_run_says_is_only_ever_text(tab, pages):
     _, url, evil = pages
     rows = read_rows(evil)
     told = {each.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for each in EVIL}
-    tab.open(url + "#reasoningbank-seed-0/x")
+    tab.requests.clear()
+    tab.open(url)
+    assert tab.run("document.querySelector('h1').innerText") and NAME in text(tab, "#results")
+    tab.open(f"{url}#{quote(key_of(tab), safe='')}/x")
     for place, row in enumerate(rows[: len(EVIL)]):
         tab.run(f"document.getElementById('row{place}').click()")
         tab.wait(f"document.querySelector('article .meta')?.textContent.includes('task {place + 1} of')")
@@ -111,12 +114,46 @@ def test_what_a_run_says_is_only_ever_text(tab, pages):
         tab.wait(f"document.querySelector('#lesson article') && document.querySelector('#lesson{place}.selected')")
         assert tab.run("document.querySelector('#lesson h2').textContent.toWellFormed()") in told
     assert tab.run("window.hacked") is None
-    assert tab.run("document.images.length") == 0
+    assert (
+        tab.run("document.querySelectorAll('img, iframe, object, embed, base, link:not([rel=icon]), math').length") == 0
+    )
+    assert tab.run("document.querySelectorAll('style, meta[http-equiv]').length") == 2
+    assert tab.run("[...document.querySelectorAll('a')].every((each) => each.getAttribute('href').startsWith('#'))")
+    assert {address.partition(":")[0] for address in tab.requests} <= {"file", "data", "about"}
+
+
+def key_of(tab) -> str:
+    """How the addresses of the page name the run with lessons."""
+    return tab.run("JSON.parse(document.getElementById('index').textContent).runs.find((run) => run.lessons).key")
+
+
+def test_the_policy_stops_what_would_still_get_in(tab, pages, serve):
+    """Were a text ever to become an element: nothing of it runs, and nothing is fetched."""
+    outside = serve(lambda request, number: (200, {}))
+    tab.open(pages[1])
+    elements = f"""<img src={outside.url}/a onerror=window.hacked=1> <svg onload=window.hacked=2></svg>
+        <style>h1 {{ color: rgb(1, 2, 3) }}</style> <a id=x href=javascript:window.hacked=3>x</a>
+        <iframe src={outside.url}/b></iframe> <link rel=stylesheet href={outside.url}/c>
+        <form id=f action={outside.url}/d></form> <p style="background: url({outside.url}/e)">x</p>"""
+    tab.run(f"document.body.insertAdjacentHTML('beforeend', {elements!r})")
+    tab.run(
+        "(() => { const made = document.createElement('script'); made.text = 'window.hacked = 4';"
+        " document.body.append(made) })()"
+    )
+    tab.run("document.getElementById('x').click()")
+    tab.run("document.getElementById('f').submit()")
+    tab.run(f"fetch('{outside.url}/f').catch(() => 0)")
+    tab.run("new Promise((done) => setTimeout(done, 200))")
+    assert tab.run("window.hacked") is None
+    assert tab.run("getComputedStyle(document.querySelector('h1')).color") != "rgb(1, 2, 3)"
+    assert outside.listed == 0 and len(tab.errors) >= 8
+    tab.errors.clear()
 
 
 def test_a_long_text_is_shown_in_part_until_it_is_wanted(tab, pages):
     _, url, evil = pages
-    tab.open(url + "#reasoningbank-seed-0/" + quote(read_rows(evil)[0]["task_id"], safe=""))
+    tab.open(url)
+    tab.open(f"{url}#{quote(key_of(tab), safe='')}/" + quote(read_rows(evil)[0]["task_id"], safe=""))
     tab.wait("document.querySelector('.more')")
     assert "show all 1,230,000 characters" in text(tab, ".more")
     assert tab.run("document.querySelector('.observation').textContent.length") < 5000

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import pytest
 from conftest import REPO
-from report_kit import rewritten
+from report_kit import named, rewritten
 
 from core.console import Console
 from core.memory.__main__ import COMMANDS
@@ -155,7 +155,7 @@ def hostile_runs(tmp_path_factory, toy_runs):
 
     folder = tmp_path_factory.mktemp("hostile")
     return [
-        str(rewritten(toy_runs / name, folder / f"{name}{EVIL.replace('/', '')}[link=x]", poison))
+        str(named(rewritten(toy_runs / name, folder / f"{name}{EVIL.replace('/', '')}[link=x]", poison), EVIL + name))
         for name in ("none-0", "bank-0")
     ]
 
