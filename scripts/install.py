@@ -1,4 +1,4 @@
-"""Installs what `make run` and `make setup` need into the environment of this Python: python scripts/install.py run|setup
+"""Installs what `make run` or `make setup` needs into this Python's environment: python scripts/install.py run|setup
 
 By uv where it is installed, else by pip; both take pip's settings (indexes, find-links, constraints, certificates),
 from its files and from the environment. Extras with GPL parts are installed only after a yes, on the terminal or by
@@ -17,8 +17,8 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
 SIZES = {
-    "run": "43 packages: 310 MB to download, 0.6 to 0.7 GB on disk; about 15 s by uv, a minute by pip",
-    "setup": "240 packages: 1.3 GB to download, 3.6 GB on disk; about a minute by uv, 5 minutes by pip",
+    "run": "43 packages: about 300 MB to download, 0.6 GB on disk; about 15 s by uv, a minute by pip",
+    "setup": "230 packages: 3.3 GB on disk; 4 to 8 minutes",
 }
 TORCH = (
     "On Linux the torch of PyPI brings 2 GB of CUDA more. Without a GPU: "
