@@ -17,7 +17,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
 SIZES = {
-    "run": "43 packages: about 300 MB to download, 0.6 GB on disk; about 15 s by uv, a minute by pip",
+    "run": "42 packages: about 300 MB to download, 0.6 GB on disk; about 15 s by uv, a minute by pip",
     "setup": "230 packages: 3.3 GB on disk; 4 to 8 minutes",
 }
 TORCH = (
