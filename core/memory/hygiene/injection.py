@@ -47,11 +47,13 @@ def imitations(text: str) -> tuple[str, ...]:
     A package's own name is among them where it is spelt with look-alikes of other scripts.
     """
     text = unicodedata.normalize("NFKC", text)  # Japanese texts may write Latin words full-width
-    least = 5 if _CONTEXT.search(text) else _LONG + 1
+    of_packages = bool(_CONTEXT.search(text))
+    least = 5 if of_packages else _LONG + 1
     names, looks = Counter(_NAME.findall(text.lower())), Counter(_NAME.findall(folded(text).lower()))
     words = {word for word in names if len(word) >= least - 1} - _NO_IMITATIONS
     found = {word for word in words if word.replace("_", "-") not in real() and _imitates(word, least)}
-    return tuple(sorted(found | {name for name in looks - names if len(name) > 4 and name in real()}))
+    found |= {name for name in looks - names if len(name) > 4} & (real() if of_packages else known())
+    return tuple(sorted(found))
 
 
 def known() -> frozenset[str]:
