@@ -66,7 +66,7 @@ def check_packages() -> Iterator[Check]:
         "swe": (OPTIONAL, "env=swe"),
         "wandb": (OPTIONAL, "tracker=wandb"),
         "mcp": (OPTIONAL, "serving a bank over MCP"),
-        "psycopg": (OPTIONAL, "a bank in PostgreSQL"),
+        "postgres": (OPTIONAL, "a bank in PostgreSQL"),
         "dev": (OPTIONAL, "`make test` and `make lint`"),
     }
     for extra, requirements in extras.items():
