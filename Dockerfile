@@ -1,7 +1,8 @@
 # The bank's MCP server (the default target) and the harness, on the processor:
 #   docker build -t reasoningbank-mcp .
 #   docker build -t reasoningbank --target harness .
-# docs/mcp.md and docs/environments.md say how to run them.
+#   docker run --rm -v runs:/work reasoningbank eval limit=2
+# docs/mcp.md says how to run the server.
 ARG BASE=python:3.13-slim-bookworm
 
 FROM ${BASE} AS build
@@ -35,4 +36,4 @@ EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
 ENTRYPOINT ["reasoningbank-mcp", "--bank", "/data/bank.sqlite"]
-CMD ["--transport", "http", "--host", "0.0.0.0"]
+CMD ["--transport", "http", "--host", "0.0.0.0", "--allowed-host", "localhost", "--allowed-host", "127.0.0.1"]

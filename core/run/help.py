@@ -51,7 +51,7 @@ def asked(words: list[str]) -> bool:
 
 
 def print_help(words: list[str]) -> None:
-    """Print the help, or the file of each GROUP=OPTION among the words, or the version where that alone is asked for."""
+    """Print the help, or the file of each GROUP=OPTION among the words, or the version if it alone is asked for."""
     if words == ["--version"]:
         print(version_line())
         return
