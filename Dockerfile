@@ -24,6 +24,12 @@ ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001
 
 FROM user AS harness
+# hadolint ignore=DL3066
+USER root
+# llama.cpp, in which the bundled model runs, wants it; the base image decides on its version.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
+USER 10001
 COPY --from=build-harness /venv /venv
 WORKDIR /work
 ENTRYPOINT ["reasoningbank"]

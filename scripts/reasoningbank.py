@@ -70,5 +70,7 @@ def _start(module: str, called: str, arguments: list[str]) -> int:
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=module == "main")
     except SystemExit as ended:
+        if isinstance(ended.code, str):  # the sentence that Python prints where nothing catches this
+            print(ended.code, file=sys.stderr)
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0

@@ -12,8 +12,10 @@ from html.parser import HTMLParser
 
 import pytest
 import yaml
-from conftest import REPO
+from conftest import REPO, TOY
 
+from core.errors import UserError
+from core.models.local import LocalModel
 from core.version import version_line
 from scripts.reasoningbank import COMMANDS, OF_SERVER, start
 
@@ -51,6 +53,27 @@ def test_every_command_says_its_version(capsys):
             [sys.executable, "-m", module, "--version"], cwd=REPO, capture_output=True, text=True, timeout=60
         )
         assert (said.returncode, said.stdout) == (0, f"{version_line()}\n"), (module, said.stderr)
+
+
+def test_an_error_of_an_evaluation_is_not_swallowed(tmp_path):
+    words = ["eval", *TOY, "setting=frozen", f"memory.path={tmp_path / 'no.sqlite'}", f"run_dir={tmp_path / 'run'}"]
+    start_it = [
+        sys.executable,
+        "-c",
+        f"import sys; from scripts.reasoningbank import start; sys.exit(start({words!r}))",
+    ]
+    done = subprocess.run(start_it, cwd=REPO, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "no.sqlite" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_missing_system_library_is_a_sentence(tmp_path, monkeypatch):
+    (tmp_path / "xllamacpp.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    (model := tmp_path / "m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(UserError, match="apt-get install libgomp1"):
+        LocalModel(model_path=str(model))._load()
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
 
 
 def test_the_image_is_given_all_packages_and_no_data():
