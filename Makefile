@@ -7,7 +7,7 @@ ARGS ?=
 AGAIN := $(and $(filter 1,$(ACCEPT_GPL)),$(wildcard $(VENV)/.without-gpl),again)
 
 .DEFAULT_GOAL := help
-.PHONY: again help run test test-all lint format setup clean
+.PHONY: again help run test test-all lint format docs setup clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,9 @@ lint: $(VENV)/.all  ## check style and format
 format: $(VENV)/.all  ## mend style and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.all  ## build the site of the documentation in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 setup: $(VENV)/.all  ## make .venv with every extra; asks before those with GPL parts
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from core.errors import InfraError, UserError
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
+from core.version import VersionAction
 from mcp_server.config import TOKEN_ENV, bank_options
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action=VersionAction)
     bank_options(top)
     profiles = "core: 8 tools for agents; all: 14; ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)

@@ -29,10 +29,11 @@ from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
 from core.redact import RedactingFilter, Redactor
+from core.version import package_version
 from mcp_server import texts
 from mcp_server.extraction import QueueWorker
 from mcp_server.metrics import Metrics
-from mcp_server.service import Service, package_version
+from mcp_server.service import Service
 from mcp_server.tools import MemoryTools
 from mcp_server.tools_ace import AceTools
 

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -353,11 +352,3 @@ def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
     cfg = configuration(given) if cfg is None else cfg
     return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
-
-
-def package_version() -> str:
-    """This package's version."""
-    try:
-        return version("reasoningbank-harness")
-    except PackageNotFoundError:
-        return "unknown"
