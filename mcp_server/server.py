@@ -40,6 +40,7 @@ from mcp_server.metrics import Metrics
 from mcp_server.outputs import TITLES, output_schema
 from mcp_server.resources import Resources
 from mcp_server.service import Service, package_version
+from mcp_server.tokens import WRITE
 from mcp_server.tools import MemoryTools
 from mcp_server.tools_ace import AceTools
 
@@ -85,6 +86,8 @@ class BankServer(MCPServer):
             raise ToolError(
                 f"there is no tool {name[:60]}: {', '.join(t.name for t in self._tool_manager.list_tools())}."
             )
+        if name not in READ_ONLY and not may_write(getattr(context, "_request_context", None)):
+            raise ToolError(f"your token may only read: {name} needs one with the scope for writing.")
         known = tool.parameters["properties"]
         for key in [key for key in arguments if key not in known]:
             if _is_near(key, (*known, *WHOSE)):
@@ -245,6 +248,13 @@ def caller_of(request_context: Any) -> str | None:
     request = getattr(request_context, "request", None)
     user = request.scope.get("user") if request is not None else None
     return user.access_token.client_id if user is not None else None
+
+
+def may_write(request_context: Any) -> bool:
+    """Whether the token of a request allows to write, or none is asked for."""
+    request = getattr(request_context, "request", None)
+    user = request.scope.get("user") if request is not None else None
+    return user is None or WRITE in user.scopes
 
 
 def _first_problem(error: ValidationError) -> str:
