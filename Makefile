@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format setup clean
+.PHONY: help run test test-all lint format setup mcpb clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,9 @@ format: $(VENV)/.all  ## mend style and format
 	$(BIN)/ruff format .
 
 setup: $(VENV)/.all  ## make .venv with every extra
+
+mcpb: $(VENV)/.all  ## make dist/reasoningbank-mcp-VERSION.mcpb, the MCP server for desktop clients
+	$(BIN)/python -m mcp_server.bundle dist
 
 clean:  ## remove .venv
 	rm -rf $(VENV)

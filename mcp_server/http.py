@@ -12,10 +12,12 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -26,7 +28,7 @@ from mcp_server.connections import Body, ConnectionRules, Seldom, most_connectio
 from mcp_server.server import NAME, BankServer, redact_logs
 from mcp_server.sessions import IDLE_S, FairSessions
 from mcp_server.streams import FairStreams
-from mcp_server.tokens import READ, is_loopback
+from mcp_server.tokens import READ, WRITE, is_loopback
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import TokenVerifier
@@ -156,7 +158,7 @@ class Gate:
             # RFC 6750, 3: no error code without a token
             return _refused(401, "invalid_token", says, self._challenge("invalid_token" if given else "", says))
         if found is not None:
-            scope["user"] = AuthenticatedUser(found)
+            scope["user"] = _user(found.client_id, found.scopes)
         return None
 
     def _challenge(self, error: str, says: str) -> dict[str, str]:
@@ -228,6 +230,11 @@ def _bearer(given: bytes) -> bytes:
     """The bearer token of an Authorization header; empty if it holds none."""
     scheme, *token = given.split(maxsplit=1)[:2] or [b""]
     return token[0].strip() if token and scheme.lower() == b"bearer" else b""
+
+
+def _user(tenant: str, scopes: Sequence[str] = (READ, WRITE)) -> AuthenticatedUser:
+    """The tenant as a user of the SDK, which then serves a session only to the tenant that opened it."""
+    return AuthenticatedUser(AccessToken(token="", client_id=tenant, scopes=list(scopes)))
 
 
 def build_app(
