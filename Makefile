@@ -7,8 +7,7 @@ ARGS ?=
 AGAIN := $(and $(filter 1,$(ACCEPT_GPL)),$(wildcard $(VENV)/.without-gpl),again)
 
 .DEFAULT_GOAL := help
-.PHONY: again help run test test-all lint format docs setup clean
-
+.PHONY: again help run test test-all lint format docs setup mcpb clean
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
@@ -33,6 +32,9 @@ docs: $(VENV)/.all  ## build the site of the documentation in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 setup: $(VENV)/.all  ## make .venv with every extra; asks before those with GPL parts
+
+mcpb: $(VENV)/.all  ## make dist/reasoningbank-mcp-VERSION.mcpb, the MCP server for desktop clients
+	$(BIN)/python -m mcp_server.bundle dist
 
 clean:  ## remove .venv
 	rm -rf $(VENV)

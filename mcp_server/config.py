@@ -55,6 +55,7 @@ class ServerSettings:
     stateless: bool
     json_response: bool
     max_sessions: int
+    oauth: dict[str, Any]  # oauth.IdentityProvider, which is made where an issuer is named
 
     @classmethod
     def of(cls, cfg: Any) -> ServerSettings:

