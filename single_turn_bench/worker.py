@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 from collections.abc import Iterator
