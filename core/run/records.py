@@ -140,7 +140,7 @@ class RunRecords:
         """Write a whole file or none of it (temporary file, fsync, rename)."""
         temporary = self.path / f".{name}.tmp"
         try:
-            with temporary.open("w", encoding="utf-8") as file:
+            with temporary.open("w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
