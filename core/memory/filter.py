@@ -65,15 +65,19 @@ class FilterBackend(Protocol[Term]):
 
     def one_of(self, column: str, values: tuple[str, ...]) -> Term:
         """The column (namespace, status, outcome or domain) has one of these values."""
+        ...
 
     def has_tag(self, tag: str) -> Term:
         """The record has a tag; both are normalised (`normal_tag`)."""
+        ...
 
     def believed(self, least: float) -> Term:
         """The confidence, or without one the prior of the outcome, is at least `least`."""
+        ...
 
     def not_from(self, task_id: str) -> Term:
         """The record is not from this task and, if merged, has no original from it."""
+        ...
 
 
 def visible(where: Filter, exclude_task: str | None, backend: FilterBackend[Term]) -> list[Term]:
