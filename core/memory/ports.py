@@ -6,7 +6,7 @@ from its protocol (or from a class that does, such as `policies.base.Ranking`) a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
@@ -35,6 +35,8 @@ class OpenChange(Protocol):
     def fact(self, key: str, value: str | None) -> None: ...
 
     def drop_vectors(self, id: str) -> None: ...
+
+    def erase(self, ids: Collection[str]) -> None: ...  # a plug-in calls `Bank.erase`, which also keeps the ids
 
 
 class Bank(Protocol):
