@@ -105,6 +105,7 @@ def test_the_archives_hold_what_a_user_needs_and_no_more(built):
     for name in (
         "config/config.yaml",
         "prompts/judge.jinja",
+        "core/py.typed",
         "core/memory/ranking.py",
         "core/memory/sqlite/tables.sql",
         "core/models/minilm.onnx",
