@@ -1,7 +1,8 @@
 """Locks between processes, on files. The kernel releases one when its holder ends, however it ends, so none is left.
 
 Not filelock's FileLock: it opens and closes its file each time (57 µs instead of 2 µs), and where a file system has no
-locks it makes do with the existence of a file, which outlives a killed holder.
+locks it makes do with the existence of a file, which outlives a killed holder. It is imported where a lock is taken, so
+that `scripts.doctor` can look at a checkout without packages.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import sqlite3
 import time
 from pathlib import Path
 from weakref import WeakSet
-
-from filelock import ReadWriteLock, Timeout, lock_descriptor, unlock_descriptor
 
 from core.errors import StopRun
 
@@ -35,6 +34,8 @@ class FileLock:
 
     def take(self, wait_s: float | None = 0.0, poll_s: float = POLL_S) -> bool:
         """Whether it was taken within `wait_s` seconds; None: no limit. Tried every `poll_s` seconds."""
+        from filelock import lock_descriptor
+
         until = None if wait_s is None else time.monotonic() + wait_s
         try:
             while not lock_descriptor(self._file, blocking=False):
@@ -47,6 +48,8 @@ class FileLock:
 
     def release(self) -> None:
         """Let others take it; it can be taken again."""
+        from filelock import unlock_descriptor
+
         unlock_descriptor(self._file)
 
     def close(self) -> None:
@@ -65,6 +68,8 @@ class SharedLock:
     """
 
     def __init__(self, path: Path, *, alone: bool) -> None:
+        from filelock import ReadWriteLock, Timeout
+
         try:
             self._lock = ReadWriteLock(path, is_singleton=False)
             if alone:

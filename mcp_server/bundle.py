@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.streams import open_standard_streams
 from mcp_server.outputs import TITLES
 from mcp_server.server import CORE
 
@@ -121,6 +122,7 @@ def _wheel(scratch: Path) -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
+    open_standard_streams()
     options = argparse.ArgumentParser(prog="python -m mcp_server.bundle", description=__doc__)
     options.add_argument("folder", type=Path, nargs="?", default=Path("dist"), help="where it is put (dist)")
     try:
