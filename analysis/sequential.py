@@ -33,7 +33,7 @@ SEED = 46  # of the simulations: the same design has the same boundaries everywh
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class Interim:
     """What a study shows after n_seeds seeds; None where there is nothing to tell, or no test yet.
 
     n_seeds            seeds with at least one pair
@@ -96,7 +96,7 @@ class Design:
         broke: np.ndarray | None = None,
         baseline_broke: np.ndarray | None = None,
         alike: float = 0.0,
-    ) -> Look:
+    ) -> Interim:
         """What the seeds so far show.
 
         values, baseline, seeds   as in `analysis.stats.paired`: (tasks, seeds), NaN where an episode does not count
@@ -109,11 +109,11 @@ class Design:
         left = max(self.most - n_given, 0)  # a seed that broke altogether is not made good for
         stop = "go on" if left else "most"
         if not n_seeds:
-            return Look(n_seeds=0, verdict="untested", outcome=stop)
+            return Interim(n_seeds=0, verdict="untested", outcome=stop)
         difference, about = float(seed_means(by_seed).mean()), paired_spread(by_seed)
         found = {"n_seeds": n_seeds, "difference": difference, "nominal_p": about.p if n_seeds > 1 else None}
         if n_seeds < self.first:
-            return Look(**found, verdict="untested", outcome=stop)
+            return Interim(**found, verdict="untested", outcome=stop)
         found |= {"p": self._repeated(about.p, n_seeds)} | self._interval(about, n_seeds)
         worst = {"difference_worst": difference, "p_worst": found["p"]}
         if np.any(broke) or np.any(baseline_broke):
@@ -128,7 +128,7 @@ class Design:
             stop = "clear"
         elif power is not None and power < FUTILE:
             stop = "futile"
-        return Look(**found, **worst, conditional_power=power, verdict=verdict, outcome=stop)
+        return Interim(**found, **worst, conditional_power=power, verdict=verdict, outcome=stop)
 
     def detectable(self, n_tasks: int, rate: float, sd: float, alike: float) -> list[tuple[int, float]]:
         """For each look (seeds, the smallest difference that is found by then with probability 0.8), at most 1.

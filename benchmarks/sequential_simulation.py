@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from analysis.sequential import Design, Look
+from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS
 from benchmarks.null_simulation import (
     Rng,
@@ -50,17 +50,17 @@ NO_SAMPLE = "the arm breaks where it fails"
 HEADS = "world,tasks,sd,false,power,seeds,,fixed,cost,,futile,,covered,".split(",")
 
 
-def looks(study: Study, design: Design) -> list[Look]:
+def looks(study: Study, design: Design) -> list[Interim]:
     """What the study shows after each seed, whatever it said before."""
     return [_look(study, design, n) for n in range(design.first, design.most + 1)]
 
 
-def _look(study: Study, design: Design, n_seeds: int) -> Look:
+def _look(study: Study, design: Design, n_seeds: int) -> Interim:
     arm, baseline, broke, baseline_broke = (part[:, :n_seeds] for part in study[:4])
     return design.look(arm, baseline, broke=broke, baseline_broke=baseline_broke)
 
 
-def stopped(seen: list[Look]) -> Look:
+def stopped(seen: list[Interim]) -> Interim:
     """The look at which a study stops."""
     return next(look for look in seen if look.outcome != "go on")
 
