@@ -3,7 +3,8 @@
 A group-sequential test of the tables' own statistic (`analysis.stats.paired`). The level is spent over the seeds as Lan
 and DeMets (1983) do, with their spending function in the manner of O'Brien and Fleming (1979): early looks ask for very
 much, the last one for nearly what a single test asks for. The boundaries are found by simulation, because Student's t
-of three or four seeds has far heavier tails than the normal distribution of the published boundaries. p and the
+of three or four seeds has far heavier tails than the normal distribution of the published boundaries, and heavier ones
+still where most banks are a little worse than nothing and a few much better (or the other way round). p and the
 interval are the repeated ones of Jennison and Turnbull (2000, chapter 9): they hold wherever a study stops, also if it
 goes on past a boundary, or stops for another reason. docs/tables.md says how well they hold.
 """
@@ -23,15 +24,16 @@ from analysis.verdict import LEVEL, VERDICTS, comparison_outcome
 from core.errors import UserError
 
 DRAWS = 2_000_000  # simulated seed means of the boundaries: 200 000 studies of 10 seeds
-FEW = 100  # where fewer simulated studies cross a boundary, the increment of the level itself is that boundary
+FEW = 100  # where fewer simulated studies cross a boundary, it is not taken from them alone
 FORECASTS = 2000  # simulated continuations of a study, for its conditional power
+LUCK = 0.91  # share of skewed luck in the variance of a seed's mean: as of 500 tasks and banks of sd 10 points
 STUDIES = 20_000  # simulated studies of each true difference, for the detectable one
 FUTILE = 0.10  # conditional power below which more seeds will not show the planned effect
 SEED = 46  # of the simulations: the same design has the same boundaries everywhere
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class Interim:
     """What a study shows after n_seeds seeds; None where there is nothing to tell, or no test yet.
 
     n_seeds            seeds with at least one pair
@@ -65,12 +67,15 @@ class Design:
     most    seeds at the last look
     level   the chance that a study without a difference is ever called better or worse, over all looks
     effect  the planned difference of success rates, in (0, 1]: what "more seeds will not show it" speaks of
+    skewed  whether the level holds also if the banks' luck is skewed as an exponential distribution is; False: if the
+            means of the seeds are normal, for which the boundaries are wider open
     """
 
     first: int = 3
     most: int = 10
     level: float = LEVEL
     effect: float = 0.10
+    skewed: bool = True
 
     def __post_init__(self) -> None:
         if not 2 <= self.first <= self.most:
@@ -91,7 +96,7 @@ class Design:
         broke: np.ndarray | None = None,
         baseline_broke: np.ndarray | None = None,
         alike: float = 0.0,
-    ) -> Look:
+    ) -> Interim:
         """What the seeds so far show.
 
         values, baseline, seeds   as in `analysis.stats.paired`: (tasks, seeds), NaN where an episode does not count
@@ -104,11 +109,11 @@ class Design:
         left = max(self.most - n_given, 0)  # a seed that broke altogether is not made good for
         stop = "go on" if left else "most"
         if not n_seeds:
-            return Look(n_seeds=0, verdict="untested", outcome=stop)
+            return Interim(n_seeds=0, verdict="untested", outcome=stop)
         difference, about = float(seed_means(by_seed).mean()), paired_spread(by_seed)
         found = {"n_seeds": n_seeds, "difference": difference, "nominal_p": about.p if n_seeds > 1 else None}
         if n_seeds < self.first:
-            return Look(**found, verdict="untested", outcome=stop)
+            return Interim(**found, verdict="untested", outcome=stop)
         found |= {"p": self._repeated(about.p, n_seeds)} | self._interval(about, n_seeds)
         worst = {"difference_worst": difference, "p_worst": found["p"]}
         if np.any(broke) or np.any(baseline_broke):
@@ -123,7 +128,7 @@ class Design:
             stop = "clear"
         elif power is not None and power < FUTILE:
             stop = "futile"
-        return Look(**found, **worst, conditional_power=power, verdict=verdict, outcome=stop)
+        return Interim(**found, **worst, conditional_power=power, verdict=verdict, outcome=stop)
 
     def detectable(self, n_tasks: int, rate: float, sd: float, alike: float) -> list[tuple[int, float]]:
         """For each look (seeds, the smallest difference that is found by then with probability 0.8), at most 1.
@@ -137,7 +142,11 @@ class Design:
 
     @property
     def _nominal(self) -> tuple[float, ...]:
-        return nominal_levels(self.first, self.most, self.level)
+        return nominal_levels(self.first, self.most, self.level, self._kind)
+
+    @property
+    def _kind(self) -> str:
+        return "skewed" if self.skewed else "t"
 
     @property
     def _reached(self) -> tuple[float, ...]:
@@ -155,7 +164,7 @@ class Design:
         """The overall level whose boundary at this look is p."""
         from scipy.special import ndtr, ndtri
 
-        levels, nominal = _table(self.first, self.most, self.level, False)
+        levels, nominal = _table(self.first, self.most, self.level, self._kind)
         boundary = nominal[:, min(n_seeds, self.most) - self.first]
         return float(2 * ndtr(-np.interp(-ndtri(p / 2), boundary, levels)))
 
@@ -184,21 +193,22 @@ def spent(level: float | np.ndarray, share: float | np.ndarray) -> np.ndarray:
     return 4 * ndtr(ndtri(np.asarray(level) / 4) / np.sqrt(share))
 
 
-def nominal_levels(first: int, most: int, level: float, known_variance: bool = False) -> tuple[float, ...]:
+def nominal_levels(first: int, most: int, level: float, kind: str = "t") -> tuple[float, ...]:
     """The nominal level of each look, from `first` to `most` seeds: the looks together have the overall level.
 
-    known_variance   False: p is from Student's t with one degree of freedom less than there are seeds, as in `paired`;
-                     True: from the normal distribution, for which such boundaries are published
+    kind   t: p is from Student's t with one degree of freedom less than there are seeds, as in `paired`, and the means
+           of the seeds are normal; skewed: the same, with exponential luck in the means; normal: the means are normal
+           and their variance is known, for which such boundaries are published
     """
     from scipy.special import ndtr
 
-    levels, nominal = _table(first, most, level, known_variance)
+    levels, nominal = _table(first, most, level, kind)
     place = int(np.argmin(np.abs(2 * ndtr(-levels) - level)))
     return tuple((2 * ndtr(-nominal[place])).tolist())
 
 
 @lru_cache(maxsize=16)
-def _table(first: int, most: int, level: float, known_variance: bool) -> tuple[np.ndarray, np.ndarray]:
+def _table(first: int, most: int, level: float, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Overall levels, the given one among them, and the nominal levels of each look, (levels, looks), falling.
 
     Both are given as the standard normal quantile that is exceeded on either side with that probability, in which one
@@ -209,14 +219,12 @@ def _table(first: int, most: int, level: float, known_variance: bool) -> tuple[n
     own, step = float(-ndtri(level / 2)), 0.25
     others = np.arange(0.0, 6.5, step)
     levels = np.sort(np.append(others[np.abs(others - own) > step / 2], own))
-    statistics, orders = _null(first, most, known_variance)
-    nominal = np.array([_boundary(z, first, most, known_variance, statistics, orders) for z in levels])
+    null = _null(first, most, kind)
+    nominal = np.array([_boundary(z, first, most, kind, *null) for z in levels])
     return levels, np.maximum.accumulate(nominal, axis=0)  # the few crossings of a simulation may be out of order
 
 
-def _boundary(
-    z: float, first: int, most: int, known_variance: bool, statistics: np.ndarray, orders: np.ndarray
-) -> np.ndarray:
+def _boundary(z: float, first: int, most: int, kind: str, statistics: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """The nominal levels of each look for one overall level, both as normal quantiles: see `_table`."""
     from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
@@ -224,26 +232,35 @@ def _boundary(
     new = np.diff(spent(2 * ndtr(-z), looks / most), prepend=0.0)
     alive = np.ones(statistics.shape[1], bool)
     found = []
-    for place, (n_seeds, increment) in enumerate(zip(looks, new, strict=True)):
+    for size, order, n_seeds, increment in zip(statistics, orders, looks, new, strict=True):
+
+        def level_of(reached: float, df: int = n_seeds - 1) -> float:
+            return 2 * (ndtr(-reached) if kind == "normal" else stdtr(df, -reached))
+
         many = int(increment * len(alive))
-        nominal = increment
-        if place and many >= FEW:
-            most_extreme = orders[place][alive[orders[place]]][:many]
-            reached = statistics[place, most_extreme[-1]]
-            simulated = 2 * (ndtr(-reached) if known_variance else stdtr(n_seeds - 1, -reached))
-            nominal = max(simulated, increment)
-        reached = -ndtri(nominal / 2) if known_variance else -stdtrit(n_seeds - 1, nominal / 2)
-        alive &= statistics[place] < reached
+        if not found and kind != "skewed":
+            nominal = increment  # exactly
+        elif many >= FEW:
+            nominal = level_of(size[order[alive[order]][:many][-1]])
+        else:  # as far out as the simulation reaches, the tails are taken to be in proportion
+            nominal = increment * level_of(size[order[FEW - 1]]) * len(alive) / FEW
+        if kind != "skewed":  # that some have crossed a boundary before opens this one, if anything
+            nominal = increment if many < FEW else max(nominal, increment)
+        reached = -ndtri(nominal / 2) if kind == "normal" else -stdtrit(n_seeds - 1, nominal / 2)
+        alive &= size < reached
         found.append(-ndtri(nominal / 2))
     return np.array(found)
 
 
 @lru_cache(maxsize=2)
-def _null(first: int, most: int, known_variance: bool) -> tuple[np.ndarray, np.ndarray]:
+def _null(first: int, most: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """The size of the statistic at each look of studies without a difference, (looks, studies); its order, falling."""
     means = _normal(most, DRAWS // most)
+    if kind == "skewed":
+        luck = np.random.default_rng([SEED, most, 1]).standard_exponential(means.shape) - 1
+        means = sqrt(LUCK) * luck + sqrt(1 - LUCK) * means
     looks, sums = np.arange(first, most + 1), means.cumsum(axis=0)[first - 1 :]
-    if known_variance:
+    if kind == "normal":
         statistics = np.abs(sums) / np.sqrt(looks)[:, None]
     else:
         statistics = np.abs(_student(sums, (means**2).cumsum(axis=0)[first - 1 :], looks))

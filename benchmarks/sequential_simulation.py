@@ -1,9 +1,10 @@
 """Does a study that looks after each seed hold its level, and what does looking save?
 
-    python -m benchmarks.sequential_simulation [--studies 4000] [--tasks 40,140,500] [--sd 0,5,10] [--worlds NAME,...]
+    python -m benchmarks.sequential_simulation [--studies 4000] [--tasks 40,140,500] [--sd 0,5,10] [--normal]
 
 Made-up studies as in benchmarks/null_simulation.py, of 3 to 10 seeds (`analysis.sequential.Design`), without a gain and
-with the planned one of 10 points. The columns, in per cent if they name no other unit:
+with the planned one of 10 points. --normal: with the boundaries for normal luck. The columns, in per cent if they name
+no other unit:
 
 false      studies without a gain that are ever called better or worse, had they gone on past each stop for futility
 power      studies with the gain that stop because it is clear
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from analysis.sequential import Design, Look
+from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS
 from benchmarks.null_simulation import (
     Rng,
@@ -38,7 +39,6 @@ from benchmarks.null_simulation import (
 )
 from scripts.command_line import parser
 
-DESIGN = Design()
 WORLDS: dict[str, Callable[[Rng, float, Size], Study]] = {  # beside banks alone: one study of this gain and size
     "banks with skewed luck": skewed,
     "an order worth sd 5 for each seed": by_order,
@@ -50,17 +50,17 @@ NO_SAMPLE = "the arm breaks where it fails"
 HEADS = "world,tasks,sd,false,power,seeds,,fixed,cost,,futile,,covered,".split(",")
 
 
-def looks(study: Study, design: Design) -> list[Look]:
+def looks(study: Study, design: Design) -> list[Interim]:
     """What the study shows after each seed, whatever it said before."""
     return [_look(study, design, n) for n in range(design.first, design.most + 1)]
 
 
-def _look(study: Study, design: Design, n_seeds: int) -> Look:
+def _look(study: Study, design: Design, n_seeds: int) -> Interim:
     arm, baseline, broke, baseline_broke = (part[:, :n_seeds] for part in study[:4])
     return design.look(arm, baseline, broke=broke, baseline_broke=baseline_broke)
 
 
-def stopped(seen: list[Look]) -> Look:
+def stopped(seen: list[Interim]) -> Interim:
     """The look at which a study stops."""
     return next(look for look in seen if look.outcome != "go on")
 
@@ -75,7 +75,7 @@ def fixed_seeds(power: float, powers: dict[int, float]) -> float:
     return float(max(powers))
 
 
-def measured(world: str, size: Size, n: int) -> list[str]:
+def measured(world: str, size: Size, n: int, design: Design) -> list[str]:
     """A row of the table, see the top of the file."""
 
     def studies(gain: float) -> Iterator[Study]:
@@ -83,17 +83,17 @@ def measured(world: str, size: Size, n: int) -> list[str]:
         draw = WORLDS.get(world, outcomes)
         return (draw(rng, gain, size) for _ in range(n))
 
-    null = [looks(study, DESIGN) for study in studies(0.0)]
+    null = [looks(study, design) for study in studies(0.0)]
     ends = [stopped(seen) for seen in null]
-    gains, found = [], dict.fromkeys(range(2, DESIGN.most + 1), 0)
-    for study in studies(DESIGN.effect):
-        gains.append(stopped(looks(study, DESIGN)))
+    gains, found = [], dict.fromkeys(range(2, design.most + 1), 0)
+    for study in studies(design.effect):
+        gains.append(stopped(looks(study, design)))
         for n_seeds in found:
-            found[n_seeds] += _look(study, Design(n_seeds, n_seeds), n_seeds).verdict in VERDICTS
+            found[n_seeds] += _look(study, Design(n_seeds, n_seeds, skewed=False), n_seeds).verdict in VERDICTS
     power = np.mean([look.outcome == "clear" for look in gains])
     fixed = fixed_seeds(float(power), {n_seeds: count / n for n_seeds, count in found.items()})
     false = np.mean([any(look.outcome == "clear" for look in seen) for seen in null])
-    both = [(0.0, ends), (DESIGN.effect, gains)]
+    both = [(0.0, ends), (design.effect, gains)]
     seeds = [np.mean([look.n_seeds for look in each]) for _, each in both]
     futile = [100 * np.mean([look.outcome == "futile" for look in each]) for _, each in both]
     covered = [100 * np.mean([look.low <= gain <= look.high for look in each]) for gain, each in both]
@@ -110,11 +110,13 @@ def main() -> None:
     options.add_argument("--tasks", type=numbers, default=[40, 140, 500])
     options.add_argument("--sd", type=numbers, default=[0, 5, 10], help="between seeds, in points")
     names = ["banks", *WORLDS]
+    options.add_argument("--normal", action="store_true", help="boundaries for normal luck")
     options.add_argument("--worlds", type=lambda text: text.split(";"), default=names, help="names, with ; between")
     given = options.parse_args()
+    design = Design(skewed=not given.normal)
     print("| " + " | ".join(HEADS) + " |\n|" + " --- |" * len(HEADS))
     for world, n_tasks, sd in itertools.product(given.worlds, given.tasks, given.sd):
-        row = measured(world, Size(n_tasks=n_tasks, n_seeds=DESIGN.most, sd=sd / 100), given.studies)
+        row = measured(world, Size(n_tasks=n_tasks, n_seeds=design.most, sd=sd / 100), given.studies, design)
         print("| " + " | ".join(row) + " |", flush=True)
 
 

@@ -17,7 +17,8 @@ from benchmarks.sequential_simulation import fixed_seeds, looks, stopped
 from core.errors import UserError
 
 NAN = float("nan")
-PLAN = Design()
+PLAN = Design(skewed=False)  # for which others have published boundaries; SKEWED differs in the simulated luck alone
+SKEWED = Design()
 NOTHING_BROKE = (np.zeros((60, 10), bool), np.zeros((60, 10), bool))
 
 
@@ -48,35 +49,45 @@ def of_means(*differences):
 
 def test_with_a_known_variance_the_boundaries_are_the_published_ones():
     """Five equal looks at the two-sided level of 5 %, O'Brien-Fleming-like spending."""
-    found = -norm.ppf(np.array(nominal_levels(1, 5, 0.05, known_variance=True)) / 2)
+    found = -norm.ppf(np.array(nominal_levels(1, 5, 0.05, "normal")) / 2)
     assert found == pytest.approx([4.877, 3.357, 2.680, 2.290, 2.031], abs=0.015)
 
 
 @pytest.mark.parametrize(("first", "most", "level"), [(3, 10, 0.05), (2, 6, 0.05), (3, 10, 0.01), (4, 20, 0.1)])
 def test_the_level_is_spent_as_planned_at_every_look(first, most, level):
-    design, n = Design(first, most, level), 100_000
+    design, n = Design(first, most, level, skewed=False), 100_000
     shares = crossed(np.random.default_rng(1).normal(size=(most, n)), design)
     for n_seeds, share in shares.items():
         spent = 4 * norm.sf(norm.isf(level / 4) / (n_seeds / most) ** 0.5)
         assert abs(share - spent) < 0.0006 + 4 * (spent / n) ** 0.5, n_seeds
 
 
+def test_the_level_holds_where_luck_is_skewed_and_the_boundaries_for_normal_luck_do_not():
+    rng = np.random.default_rng(13)
+    luck = 0.91**0.5 * (rng.exponential(size=(10, 100_000)) - 1) + 0.09**0.5 * rng.normal(size=(10, 100_000))
+    for design in (SKEWED, Design(4, 8, 0.02)):
+        assert crossed(luck, design)[design.most] == pytest.approx(design.level, rel=0.06)
+    assert crossed(luck, PLAN)[10] > 0.09
+    assert all(SKEWED.nominal(n) < PLAN.nominal(n) for n in range(3, 11))
+    assert crossed(rng.normal(size=(10, 100_000)), SKEWED)[10] < 0.02
+
+
 def test_a_study_with_one_look_is_the_fixed_one():
     for n_seeds in (2, 3, 7):
-        assert Design(n_seeds, n_seeds).nominal(n_seeds) == pytest.approx(0.05)
+        assert Design(n_seeds, n_seeds, skewed=False).nominal(n_seeds) == pytest.approx(0.05)
     values, baseline = grown(np.random.default_rng(2), 0.1, 5)
-    look, usual = Design(5, 5).look(values, baseline), paired(values, baseline)
+    look, usual = Design(5, 5, skewed=False).look(values, baseline), paired(values, baseline)
     for name in ("difference", "low", "high", "p"):
         assert getattr(look, name) == pytest.approx(usual[name], abs=2e-3 if name == "p" else 1e-9)
 
 
 def test_boundaries_open_with_the_seeds_and_with_the_level():
-    for design in (PLAN, Design(2, 5), Design(3, 30, 0.01)):
+    for design in (PLAN, SKEWED, Design(2, 5), Design(3, 30, 0.01)):
         levels = [design.nominal(n) for n in range(design.first, design.most + 1)]
         assert all(0 < less < more < design.level for less, more in itertools.pairwise(levels))
         assert design.nominal(design.first - 1) == 0
     for n_seeds in range(3, 11):
-        by_level = [Design(level=level).nominal(n_seeds) for level in (0.001, 0.01, 0.02, 0.05, 0.1, 0.3)]
+        by_level = [Design(level=level, skewed=False).nominal(n_seeds) for level in (0.001, 0.01, 0.02, 0.05, 0.1, 0.3)]
         assert by_level == sorted(set(by_level))
 
 
@@ -92,7 +103,7 @@ def test_a_boundary_is_crossed_where_p_is_below_the_level_and_where_the_interval
                 assert look.low <= look.difference <= look.high
                 crosses = usual["p"] < PLAN.nominal(n)
                 assert crosses == (look.p < 0.05) == (not look.low <= 0 <= look.high) == (look.outcome == "clear")
-                assert look.p > look.nominal_p
+                assert look.p > look.nominal_p or look.p == 1
                 seen.add((n, crosses))
     assert len(seen) >= 13  # both at almost every look
 
@@ -103,7 +114,8 @@ def test_a_boundary_is_crossed_where_p_is_below_the_level_and_where_the_interval
 def test_the_repeated_p_is_the_level_at_which_the_boundary_would_be_crossed(differences):
     values, baseline = of_means(*differences)
     look, n = PLAN.look(values, baseline), len(differences)
-    assert Design(level=look.p * 0.96).nominal(n) < look.nominal_p < Design(level=look.p * 1.04).nominal(n)
+    less, more = (Design(level=look.p * by, skewed=False).nominal(n) for by in (0.96, 1.04))
+    assert less < look.nominal_p < more
 
 
 def test_a_first_look_by_hand():
@@ -117,7 +129,7 @@ def test_a_first_look_by_hand():
 
 
 def test_looking_at_every_seed_holds_the_level_that_looking_without_correction_does_not():
-    rng, n = np.random.default_rng(4), 500
+    rng, n = np.random.default_rng(4), 300
     seen = [looks((*grown(rng, 0.0, 10), *NOTHING_BROKE), PLAN) for _ in range(n)]
     assert sum(any(look.outcome == "clear" for look in each) for each in seen) / n < 0.07
     assert sum(any(look.nominal_p < 0.05 for look in each) for each in seen) / n > 0.11
@@ -146,7 +158,7 @@ class Later:
 
 def test_more_seeds_are_futile_where_the_mean_is_near_0_and_the_end_near():
     steady = of_means(*(0.01, -0.01, 0.02, -0.02, 0.01, -0.01, 0.0, 0.01))
-    look = Design(effect=0.005).look(*steady)
+    look = Design(effect=0.005, skewed=False).look(*steady)
     assert look.conditional_power < 0.1
     assert look.outcome == "futile"
     powers = [Design(effect=effect).look(*steady).conditional_power for effect in (0.005, 0.02, 0.05, 0.2)]
@@ -188,7 +200,7 @@ def test_what_broke_decides_nothing():
         undecided += look.verdict == "undecided"
         one = PLAN.look(values, baseline, broke=broke)
         assert one == look  # nothing of the baseline broke
-    assert undecided >= 10
+    assert undecided >= 5
 
 
 def test_a_study_before_its_first_look_or_without_a_pair_has_no_test():
@@ -231,7 +243,7 @@ def test_the_detectable_difference_is_found_in_eight_of_ten_simulated_studies():
         assert crossed(found[n] + error * draws, PLAN)[n] == pytest.approx(0.8, abs=0.01)
     assert found[10] <= found[9] <= found[8]
     assert 1 <= found[10] / stats.detectable(n_seeds=10, **about) < 1.1
-    single = Design(6, 6).detectable(**about)
+    single = Design(6, 6, skewed=False).detectable(**about)
     assert single == [(6, pytest.approx(stats.detectable(n_seeds=6, **about), rel=0.02))]
     assert PLAN.detectable(n_tasks=10, rate=0.5, sd=0.3, alike=0.0)[0] == (3, 1.0)
     assert PLAN.detectable(n_tasks=10, rate=0.0, sd=0.0, alike=0.0)[0] == (3, 0.0)
