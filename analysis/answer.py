@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.cells import measure, paired_outcomes
 from analysis.ladder import BREAKS, Answer, climb, first_break, steps_for
 from analysis.load import load_runs
-from analysis.sequential import Design, Look
+from analysis.sequential import Design, Interim
 from analysis.verdict import alike
 from core.errors import UserError
 
@@ -87,7 +87,7 @@ class Runs:
         return paired_outcomes(mine, other, mine) if len(mine) and len(other) else None
 
 
-def looks_of(study: Study, runs: Runs) -> list[Look]:
+def looks_of(study: Study, runs: Runs) -> list[Interim]:
     """What the study saw after each seed, up to the look at which it stopped or would go on."""
     seeds, found = runs.seeds(study.arm, study.baseline), []
     for n in range(study.design.first, min(len(seeds), study.design.most) + 1):
@@ -125,7 +125,7 @@ def unasked(study: Study) -> dict[str, Any]:
     return {"study": _asked(study), "outcome": "untested"}
 
 
-def _outcome(last: Look | None) -> str:
+def _outcome(last: Interim | None) -> str:
     """better | worse | futile | most | go on | untested."""
     if last is None:
         return "untested"
@@ -136,7 +136,7 @@ def _asked(study: Study) -> dict[str, Any]:
     return asdict(study) | {"strong_extractor": list(study.strong_extractor)}
 
 
-def sentence(study: Study, last: Look | None, n_seeds: int) -> str:
+def sentence(study: Study, last: Interim | None, n_seeds: int) -> str:
     """The answer in one sentence."""
     facts = {"arm": study.arm, "baseline": study.baseline, "effect": f"{100 * study.design.effect:g}"}
     facts |= {"first": study.design.first, "n_seeds": n_seeds}
@@ -151,7 +151,7 @@ def sentence(study: Study, last: Look | None, n_seeds: int) -> str:
     return SENTENCES[_outcome(last)].format(**facts)
 
 
-def costs(study: Study, runs: Runs, last: Look | None) -> dict[str, Any]:
+def costs(study: Study, runs: Runs, last: Interim | None) -> dict[str, Any]:
     """What a task costs in both arms, and a further solved one; None where it is unknown, or none is solved.
 
     {usd, tokens: {arm, baseline, per_extra_success}}

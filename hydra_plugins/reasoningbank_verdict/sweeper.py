@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 if TYPE_CHECKING:
     from analysis.answer import Study
-    from analysis.sequential import Look
+    from analysis.sequential import Interim
 
 ASSUMED = {"rate": 0.5, "sd": 0.05, "alike": 0.3}  # of what could be found before anything is known, as scripts.power
 LIMITS = ("calls", "tokens", "usd", "wall_s")  # of budget.run
@@ -155,7 +155,7 @@ class VerdictSweeper(Sweeper):
             return not self.failed
         return self._say_costs()
 
-    def _climb(self, last: Look) -> None:
+    def _climb(self, last: Interim) -> None:
         """Run the ladder's arms, step by step, until a link breaks."""
         from analysis.answer import Runs
         from analysis.ladder import climb, first_break, seeds_needed
