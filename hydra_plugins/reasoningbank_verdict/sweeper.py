@@ -39,13 +39,14 @@ class VerdictSweeper(Sweeper):
         first: int,
         most: int,
         level: float,
+        skewed: bool,
         effect: float,
         pilot: int,
         diagnose: bool | None,
         strong_extractor: Sequence[str],
     ) -> None:
         self.asked = {"arm": arm, "baseline": baseline, "strong_extractor": tuple(strong_extractor)}
-        self.design = {"first": first, "most": most, "level": level, "effect": effect}
+        self.design = {"first": first, "most": most, "level": level, "skewed": skewed, "effect": effect}
         self.pilot, self.diagnose = pilot, diagnose
         self.finished: set[tuple[str, int]] = set()  # (arm, seed) of the runs that this start has seen complete
         self.n_launched = 0
