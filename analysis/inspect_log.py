@@ -1,7 +1,7 @@
 """A run as an Inspect log (.eval, version 2), for `inspect view`: a zip of JSON, as inspect_ai 0.3 writes it.
 
-Written here, without inspect_ai, which wants an older fsspec than the pinned one. Read back, and looked at in its
-viewer, with inspect_ai 0.3.285.
+Written here, without inspect_ai, which wants an older fsspec than the pinned one. A test reads it with inspect_ai
+0.3.285 in a venv of its own; it was looked at in that version's viewer.
 """
 
 from __future__ import annotations

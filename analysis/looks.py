@@ -60,7 +60,7 @@ def _looked(folder: Path, state: str) -> str:
     """Count a look at this state of the runs; says how many there were."""
     file = folder / LOOKS
     try:
-        with file.open("a", encoding="utf-8") as lines:  # a line at once: another process may look too
+        with file.open("a", encoding="utf-8", newline="\n") as lines:  # a line at once: another process may look too
             lines.write(f"{state}\n")
         seen = file.read_text(encoding="utf-8", errors="replace").split()
     except OSError as error:

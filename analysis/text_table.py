@@ -54,6 +54,7 @@ def to_markdown(table: TextTable) -> str:
 
 
 def to_latex(table: TextTable) -> str:
+    # tabulate's LaTeX breaks a row where an entry has several lines, and lets \\ take the [ of an interval after it.
     signs, marks = str.maketrans(LATEX), str.maketrans({mark: LATEX[mark] for mark in (BETTER, WORSE)})
     rows = (table.head, *table.rows)
     head, *lines = (" & ".join(_stacked(printable(each).translate(signs)) for each in row) + r" \\" for row in rows)

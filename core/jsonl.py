@@ -11,6 +11,8 @@ from typing import Any
 
 from core.errors import StopRun, UserError
 
+_BYTES = getattr(os, "O_BINARY", 0)  # without it Windows writes "\r\n" for each newline
+
 
 class JsonLines:
     """Raises UserError if a line in the file is damaged, and StopRun if the disk refuses a write.
@@ -22,7 +24,7 @@ class JsonLines:
     def __init__(self, path: Path, *, durable: bool = False, redact: Callable[[str], str] = str) -> None:
         self.path, self._durable, self._redact = path, durable, redact
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _BYTES, 0o644)
         except OSError as error:
             raise refused(path, error) from error
         self._cut_to_line()
@@ -52,11 +54,31 @@ class JsonLines:
                 file.writelines(map(self._line, rows))
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(self.path)
-            old, self._file = self._file, os.open(self.path, os.O_RDWR | os.O_APPEND)
+            self.close()  # Windows does not replace an open file
+            try:
+                temporary.replace(self.path)
+            finally:
+                self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | _BYTES)
         except OSError as error:
             raise refused(self.path, error) from error
-        os.close(old)
+
+    def size(self) -> int:
+        """Size of the file in bytes."""
+        return os.fstat(self._file).st_size
+
+    def last(self) -> bytes:
+        """The last line with its newline; empty if there is none."""
+        if (size := self.size()) == 0:  # an empty file cannot be mapped
+            return b""
+        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:
+            return data[data.rfind(b"\n", 0, size - 1) + 1 :]
+
+    def sync(self) -> None:
+        """fsync all lines so far. Raises StopRun."""
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise refused(self.path, error) from error
 
     def drop_last(self) -> None:
         """Remove the last line."""
@@ -78,8 +100,7 @@ class JsonLines:
 
     def _cut_to_line(self, last: int = 0) -> None:
         """Cut the file after its last newline. last=-1: ignore a newline at its end, which removes the last line."""
-        size = os.fstat(self._file).st_size
-        if size == 0:  # an empty file cannot be mapped
+        if (size := self.size()) == 0:  # an empty file cannot be mapped
             return
         with mmap.mmap(
             self._file, 0, access=mmap.ACCESS_READ

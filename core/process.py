@@ -74,6 +74,8 @@ class WorkerProcess:
         if (process := self._process) is not None and process.poll() is None:
             return
         self.kill()
+        if sys.platform == "win32":
+            raise UserError("a worker process needs Linux or macOS: Windows cannot hand it this end of a pipe.")
         self._connection, theirs = Pipe()
         with theirs:  # close our copy, or the child's death would not end the pipe
             path = json.dumps(sys.path if self.path is None else list(self.path))

@@ -8,9 +8,11 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from core.errors import InfraError, UserError
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
+from core.version import VersionAction
 from mcp_server.config import TOKEN_ENV, bank_options
 
 log = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action=VersionAction)
     bank_options(top)
     profiles = "core: 8 tools for agents; all: 14; ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
@@ -95,19 +98,17 @@ def serve_bank(given: argparse.Namespace) -> int:
     gc.disable()  # collecting while the libraries make their classes is a tenth of the start
     from mcp_server import http, tokens
     from mcp_server.server import build_server, redact_logs
-    from mcp_server.service import open_service
+    from mcp_server.service import configuration, open_service
 
-    over_http, tenants, token = given.transport != "stdio", None, None
-    if given.tokens is not None:
-        if not over_http or given.token_file is not None:
-            raise UserError("--tokens is for --transport http, and takes the place of --token-file.")
-        tenants = tokens.Tenants(given.tokens)
-    elif over_http:
+    cfg = configuration(given)
+    over_http, token = given.transport != "stdio", None
+    verifier, provider = verifiers(given, cfg)
+    if verifier is None and over_http:
         token = tokens.read_token(given.host, given.token_env, given.token_file)
-    service = open_service(given)
+    service = open_service(given, cfg)
     stopped = True
     try:
-        if tenants is not None:
+        if verifier is not None:
             service.bind_agents()
         proxies = http.checked_proxies(service.settings.trusted_proxies)
         server, worker = build_server(service, given.tools)
@@ -116,7 +117,7 @@ def serve_bank(given: argparse.Namespace) -> int:
         gc.enable()
         app = None
         if over_http:
-            how = (given.transport, given.host, given.allowed_host, token, service.settings, tenants)
+            how = (given.transport, given.host, given.allowed_host, token, service.settings, verifier, provider)
             app = http.build_app(server, *how)
         if service.cfg.get("llm") is not None:
             if why := service.model()[1]:
@@ -136,6 +137,25 @@ def serve_bank(given: argparse.Namespace) -> int:
         sys.stdout.flush()
         os._exit(0)
     return 0
+
+
+def verifiers(given: argparse.Namespace, cfg: Any) -> tuple[Any, Any]:
+    """(the TokenVerifier of --tokens, of server.oauth or of both, the identity provider); None where there is none."""
+    from mcp_server import tokens
+    from mcp_server.config import ServerSettings
+
+    known, provider, settings = [], None, ServerSettings.of(cfg).oauth
+    options = {"--tokens": given.tokens, "server.oauth": settings["issuer"]}
+    for name in (name for name, value in options.items() if value is not None):
+        if given.transport == "stdio" or given.token_file is not None:
+            raise UserError(f"{name} is for --transport http, and takes the place of --token-file.")
+    if given.tokens is not None:
+        known.append(tokens.Tenants(given.tokens))
+    if settings["issuer"] is not None:
+        from mcp_server.oauth import identity_provider
+
+        known.append(provider := identity_provider(settings))
+    return (tokens.EitherVerifier(*known) if len(known) > 1 else known[0] if known else None), provider
 
 
 def run() -> None:

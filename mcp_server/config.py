@@ -14,6 +14,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from platformdirs.api import PlatformDirsABC
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
+from platformdirs.windows import Windows
+
 from core.errors import UserError
 from core.memory.open import file_of
 from core.textfile import read_text
@@ -55,6 +60,7 @@ class ServerSettings:
     stateless: bool
     json_response: bool
     max_sessions: int
+    oauth: dict[str, Any]  # oauth.IdentityProvider, which is made where an issuer is named
 
     @classmethod
     def of(cls, cfg: Any) -> ServerSettings:
@@ -117,8 +123,8 @@ def settings_file() -> Path | None:
     """The user's settings file; None if there is none, or if the variable SETTINGS_ENV is `none`."""
     if (path := os.environ.get(SETTINGS_ENV)) is not None:
         return None if path in ("", "none") else Path(path).expanduser()
-    folders = [Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), _application_folder()]
-    return next((folder / SETTINGS_NAME for folder in folders if folder and (folder / SETTINGS_NAME).is_file()), None)
+    folders = [Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), _folders().user_config_path]
+    return next((folder / SETTINGS_NAME for folder in folders if (folder / SETTINGS_NAME).is_file()), None)
 
 
 def read_settings(path: Path) -> list[str]:
@@ -260,14 +266,10 @@ def bank_path(given: argparse.Namespace) -> str:
 
 def default_bank() -> Path:
     """Where the bank lies when none is named: in the folder that this platform keeps a user's data in."""
-    data = _application_folder() or Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return data / "reasoningbank" / "bank.sqlite"
+    return _folders("reasoningbank").user_data_path / "bank.sqlite"
 
 
-def _application_folder() -> Path | None:
-    """The folder for settings and data of a user's programs on macOS and Windows; None elsewhere."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support"
-    if sys.platform == "win32":
-        return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming")
-    return None
+def _folders(program: str | None = None) -> PlatformDirsABC:
+    """This platform's folders for a user's settings and data, of all programs or of one."""
+    kind = {"darwin": MacOS, "win32": Windows}.get(sys.platform, Unix)
+    return kind(program, appauthor=False, roaming=True)

@@ -1,6 +1,6 @@
 """The server over HTTP: access and rate limit, /health, /metrics, and the SDK's check of Host and Origin.
 
-tokens.py maps tokens to tenants; sessions.py limits the sessions that a tenant keeps open.
+tokens.py and oauth.py map tokens to tenants; sessions.py limits the sessions that a tenant keeps open.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -25,7 +28,12 @@ from mcp_server.connections import Body, ConnectionRules, Seldom, most_connectio
 from mcp_server.server import NAME, BankServer, redact_logs
 from mcp_server.sessions import IDLE_S, FairSessions
 from mcp_server.streams import FairStreams
-from mcp_server.tokens import Tenants, is_loopback
+from mcp_server.tokens import READ, WRITE, is_loopback
+
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import TokenVerifier
+
+    from mcp_server.oauth import IdentityProvider
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +49,8 @@ class Gate:
 
     server     the server whose /health and /metrics are answered; None in a test of the rules alone
     token      the bearer token of all clients; None: no token is required
-    tenants    the tokens of the tenants, used instead of `token`
+    verifier   a TokenVerifier of the SDK, used instead of `token`: client_id is the tenant, scopes what it may do
+    provider   the identity provider (oauth.py) that clients without a token are sent to, if there is one
     security   checks the Host header of /metrics; the SDK checks its own paths itself
     """
 
@@ -51,11 +60,14 @@ class Gate:
         token: str | None,
         requests_per_min: int,
         *,
-        tenants: Tenants | None = None,
+        verifier: TokenVerifier | None = None,
+        provider: IdentityProvider | None = None,
         server: BankServer | None = None,
         security: Any = None,
     ) -> None:
-        self.app, self.requests_per_min, self.tenants, self.server = app, requests_per_min, tenants, server
+        self.app, self.requests_per_min, self.verifier, self.server = app, requests_per_min, verifier, server
+        self._provider = provider
+        self._metadata = provider.metadata_app() if provider is not None else None
         self.wanted = None if token is None else f"Bearer {token}".encode()
         self._security, self._seldom = security, Seldom()
         self._lock = threading.Lock()
@@ -103,40 +115,60 @@ class Gate:
             says = "the client has left"  # nobody reads it; metrics count it
         return _refused(408, "request_timeout", says, {"connection": "close"}), receive
 
-    async def own_answer(self, scope: dict, receive: Any) -> Response | None:
-        """A refusal, or the response for /health or /metrics; None: the SDK responds."""
+    async def own_answer(self, scope: dict, receive: Any) -> Any:
+        """A refusal, or what responds for /health, /metrics or /.well-known/...; None: the SDK responds."""
         names = [name for name, _ in scope["headers"]]
         if twice := [name for name in ONCE if names.count(name) > 1]:  # of two, one part would read the other one
             return _refused(400, "invalid_request", f"the header {twice[0].decode()} was sent more than once")
         if scope["path"] == "/health":  # proxies poll it without a token
             return await self.health()
+        if self._metadata is not None and scope["path"].startswith("/.well-known/oauth-protected-resource"):
+            return self._metadata
         if scope["path"].startswith("/.well-known/"):  # clients with OAuth look here first, and go on without it
             return _refused(404, "not_found", "this server has no OAuth login; it takes a bearer token, or none")
-        if (refused := self.refusal(scope)) is not None:
+        if (refused := await self.refusal(scope)) is not None:
             return refused
         return await self.metrics_page(Request(scope, receive)) if scope["path"] == "/metrics" else None
 
-    def refusal(self, scope: dict) -> Response | None:
+    async def refusal(self, scope: dict) -> Response | None:
         """The error response for a request that is refused; None: it is served.
 
         A tenant's request gets scope["user"], which `BankServer.call_tool` (server.py) puts into `Service.caller`.
         """
         given, address = dict(scope["headers"]).get(b"authorization", b""), (scope.get("client") or ("",))[0]
+        token, found = _bearer(given), None
         try:
-            tenant = self.tenants.agent(_bearer(given)) if self.tenants is not None else None
+            if self.verifier is not None and token:
+                found = await self.verifier.verify_token(token.decode("latin-1"))
         except UserError as error:  # an unreadable list of tokens lets nobody in
             log.error(str(error))
             return _refused(503, "temporarily_unavailable", "the list of tokens cannot be read")
-        if not self.within_rate(f"tenant {tenant}" if tenant else address):
+        except InfraError as error:
+            self._seldom.warn(str(error))
+            return _refused(503, "temporarily_unavailable", "the identity provider cannot be reached")
+        if not self.within_rate(f"tenant {found.client_id}" if found else address):
             return _refused(429, "too_many_requests", "too many requests", {"retry-after": "1"})
-        if not (tenant or (self.tenants is None and self.allowed(given))):
-            error = 'error="invalid_token", ' if given else ""  # RFC 6750, 3: no error code without a token
+        if found is not None and READ not in found.scopes:
+            says = "the token has no scope of this server"
+            return _refused(403, "insufficient_scope", says, self._challenge("insufficient_scope", says))
+        if not (found or (self.verifier is None and self.allowed(given))):
             says = "this server takes the header Authorization: Bearer TOKEN, with the token that its operator gave out"
-            header = f'Bearer realm="{NAME}", {error}error_description="{says}"'
-            return _refused(401, "invalid_token", says, {"www-authenticate": header})
-        if tenant:
-            scope["user"] = _user(tenant)
+            if self._provider is not None:
+                says = "this server takes the header Authorization: Bearer TOKEN, with an access token for it"
+            # RFC 6750, 3: no error code without a token
+            return _refused(401, "invalid_token", says, self._challenge("invalid_token" if given else "", says))
+        if found is not None:
+            scope["user"] = _user(found.client_id, found.scopes)
         return None
+
+    def _challenge(self, error: str, says: str) -> dict[str, str]:
+        """The header WWW-Authenticate, which leads clients to the identity provider if there is one (RFC 9728, 5.1)."""
+        parts = {"realm": NAME} | ({"error": error} if error else {}) | {"error_description": says}
+        if self._provider is not None:
+            scopes = [scope for scope in (self._provider.read_scope, self._provider.write_scope) if scope]
+            parts |= {"scope": " ".join(scopes)} if scopes else {}
+            parts["resource_metadata"] = self._provider.metadata_url
+        return {"www-authenticate": "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parts.items())}
 
     def allowed(self, given: bytes) -> bool:
         """Whether an Authorization header holds the token, or no token is required."""
@@ -165,7 +197,7 @@ class Gate:
         """The response for /metrics, which has the same access rules as the tools."""
         if (refused := await self._security.validate_request(request)) is not None:
             return refused
-        if self.tenants is not None and not is_loopback((request.client or ("",))[0]):
+        if self.verifier is not None and not is_loopback((request.client or ("",))[0]):
             return _refused(403, "forbidden", "/metrics tells of all tenants: it is read on the server's machine")
         service, retrievals = self.server.service, self.server.service.retrievals
         gauges = {}
@@ -200,12 +232,9 @@ def _bearer(given: bytes) -> bytes:
     return token[0].strip() if token and scheme.lower() == b"bearer" else b""
 
 
-def _user(tenant: str) -> Any:
+def _user(tenant: str, scopes: Sequence[str] = (READ, WRITE)) -> AuthenticatedUser:
     """The tenant as a user of the SDK, which then serves a session only to the tenant that opened it."""
-    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-    from mcp.server.auth.provider import AccessToken
-
-    return AuthenticatedUser(AccessToken(token="", client_id=tenant, scopes=[]))
+    return AuthenticatedUser(AccessToken(token="", client_id=tenant, scopes=list(scopes)))
 
 
 def build_app(
@@ -215,7 +244,8 @@ def build_app(
     allowed_hosts: list[str],
     token: str | None,
     settings: ServerSettings,
-    tenants: Tenants | None = None,
+    verifier: TokenVerifier | None = None,
+    provider: IdentityProvider | None = None,
 ) -> Gate:
     """The ASGI application: streamable HTTP at /mcp, or for old clients SSE at /sse.
 
@@ -244,7 +274,8 @@ def build_app(
         app = server.streamable_http_app(**kept, **how, **shared)
         app = FairSessions(app, most)
     checked = TransportSecurityMiddleware(security)
-    return Gate(app, token, settings.requests_per_min, tenants=tenants, server=server, security=checked)
+    who = {"verifier": verifier, "provider": provider}
+    return Gate(app, token, settings.requests_per_min, **who, server=server, security=checked)
 
 
 def _most_sessions(settings: ServerSettings) -> int:

@@ -1,4 +1,7 @@
-"""A server's metrics in Prometheus's text format (version 0.0.4), without names of tenants or texts of lessons."""
+"""A server's metrics in Prometheus's text format (version 0.0.4), without names of tenants or texts of lessons.
+
+prometheus-client would count as fast, but its import adds 0.1 s to the start, and its page takes 0.5 ms, not 0.08.
+"""
 
 from __future__ import annotations
 

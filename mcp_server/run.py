@@ -75,7 +75,7 @@ def run_around(argv: list[str]) -> int:
     list_lessons(hits)
     text = memory.text(hits).replace("\x00", "")
     if given.memory_file is not None:
-        best_effort.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8"))
+        best_effort.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8", newline="\n"))
     with_lessons, plain = (hand_over(command, prompt, task, words) for words in (text, ""))
     reached = "stdin" if given.stdin else "arguments" if with_lessons != plain else "variables"
     if text and reached == "variables" and given.memory_file is None and VARIABLE not in " ".join(command):

@@ -50,7 +50,7 @@ def run_command(command: list[str], plain: list[str], task: str, memory: str, st
     """
     with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
         file = Path(folder) / "memory.md"
-        file.write_text(memory, encoding="utf-8")
+        file.write_text(memory, encoding="utf-8", newline="\n")
         ours = {"REASONINGBANK_MEMORY": memory, "REASONINGBANK_MEMORY_FILE": str(file), "REASONINGBANK_TASK": task}
         others = {name: value for name, value in os.environ.items() if name not in ours}
         ours = {name: value for name, value in ours.items() if len(os.fsencode(value)) <= LONGEST}
@@ -100,7 +100,8 @@ def passing_signals(process: subprocess.Popen) -> Iterator[None]:
         with suppress(ProcessLookupError):
             process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    passed_on = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows lacks one
+    before = {number: signal.signal(number, pass_on) for number in passed_on}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

@@ -70,7 +70,7 @@ def report(where: str | None, result: dict[str, Any]) -> None:
         print(json.dumps(result, ensure_ascii=False))
     elif where:
         try:
-            Path(where).write_text(json.dumps(result, ensure_ascii=False) + "\n", encoding="utf-8")
+            Path(where).write_text(json.dumps(result, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
         except OSError as error:
             raise UserError(f"{where}: {error.strerror}") from error
 

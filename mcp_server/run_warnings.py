@@ -21,7 +21,7 @@ def file_of(bank: Path) -> Path:
 def note(bank: Path, what: str, why: str) -> None:
     """Keep one warning; where the folder cannot be written to, say so."""
     try:
-        with file_of(bank).open("a", encoding="utf-8") as file:
+        with file_of(bank).open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"at": now(), "what": what, "why": why}, ensure_ascii=False) + "\n")
     except OSError as error:
         print(f"memory: the warning is not counted: {file_of(bank)}: {error.strerror}", file=sys.stderr)

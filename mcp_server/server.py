@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import anyio
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
+    CompleteRequestParams,
+    CompleteResult,
     ErrorData,
     JSONRPCError,
+    ListResourcesResult,
     ToolAnnotations,
     jsonrpc_message_adapter,
 )
@@ -29,10 +34,14 @@ from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
 from core.redact import RedactingFilter, Redactor
+from core.version import package_version
 from mcp_server import texts
 from mcp_server.extraction import QueueWorker
 from mcp_server.metrics import Metrics
-from mcp_server.service import Service, package_version
+from mcp_server.outputs import TITLES, output_schema
+from mcp_server.resources import Resources
+from mcp_server.service import Service
+from mcp_server.tokens import WRITE
 from mcp_server.tools import MemoryTools
 from mcp_server.tools_ace import AceTools
 
@@ -60,11 +69,14 @@ class BankServer(MCPServer):
     def __init__(self, service: Service, **options: Any) -> None:
         super().__init__(NAME, **options)
         self.ignored: set[str] = set()  # arguments of clients that no tool takes
-        self.service, self.metrics = service, Metrics()
+        self.service, self.metrics, self.resources = service, Metrics(), Resources(service)
+        for template in self.resources.templates():
+            self._resource_manager.add_template(**template)
+        self._lowlevel_server.add_request_handler("completion/complete", CompleteRequestParams, self._complete)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         known = self._tool_manager.get_tool(name) is not None
-        self.service.caller.set(caller_of(context))  # for this task and the thread that runs the tool
+        self._set_caller(getattr(context, "_request_context", None))
         with self.metrics.call(name if known else "unknown"):
             return await self._call(name, arguments, context)
 
@@ -75,6 +87,8 @@ class BankServer(MCPServer):
             raise ToolError(
                 f"there is no tool {name[:60]}: {', '.join(t.name for t in self._tool_manager.list_tools())}."
             )
+        if name not in READ_ONLY and not may_write(getattr(context, "_request_context", None)):
+            raise ToolError(f"your token may only read: {name} needs one with the scope for writing.")
         known = tool.parameters["properties"]
         for key in [key for key in arguments if key not in known]:
             if _is_near(key, (*known, *WHOSE)):
@@ -115,6 +129,41 @@ class BankServer(MCPServer):
             return await super().get_prompt(name, arguments, context)
         except ValueError as error:
             raise MCPError(INVALID_PARAMS, f"the prompt {name}: {str(error)[:300]}") from error
+
+    async def _handle_list_resources(self, ctx: Any, params: Any) -> ListResourcesResult:
+        return await self._in_thread(ctx, self.resources.listed, params.cursor if params is not None else None)
+
+    async def _complete(self, ctx: Any, params: CompleteRequestParams) -> CompleteResult:
+        uri, argument = getattr(params.ref, "uri", ""), params.argument
+        agent_id = ((params.context and params.context.arguments) or {}).get("agent_id", "")
+        given = (uri, argument.name, argument.value, agent_id)
+        return CompleteResult(completion=await self._in_thread(ctx, self.resources.completed, *given))
+
+    async def _in_thread(self, ctx: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function for the caller of a request; its errors become the protocol's, in one sentence."""
+        self._set_caller(ctx)
+        try:
+            return await asyncio.to_thread(function, *arguments)
+        except UserError as error:
+            raise MCPError(INVALID_PARAMS, self.service.said(error)) from error
+        except InfraError as error:
+            raise MCPError(INTERNAL_ERROR, self.service.said(error)) from error
+
+    async def read_resource(self, uri: Any, context: Any = None) -> Any:
+        """As the SDK's, but with the tools' sentence for what the client did wrong."""
+        self._set_caller(getattr(context, "_request_context", None))
+        try:
+            return await super().read_resource(uri, context)
+        except ResourceError as error:
+            if isinstance(error.__cause__, UserError):
+                raise ResourceNotFoundError(self.service.said(error.__cause__)) from error
+            if isinstance(error.__cause__, InfraError):
+                raise ResourceError(self.service.said(error.__cause__)) from error
+            raise
+
+    def _set_caller(self, request_context: Any) -> None:
+        """Say whose request this is, for this task and for the thread that serves it."""
+        self.service.caller.set(caller_of(request_context))
 
     async def run_stdio_async(self) -> None:
         """As the SDK's, which drops a line that is no message: here its client gets the protocol's error."""
@@ -195,11 +244,18 @@ def _is_near(key: str, known: Iterable[str]) -> bool:
     return any(OSA.distance(plain(key), plain(name)) <= errors(name) for name in known)
 
 
-def caller_of(context: Any) -> str | None:
+def caller_of(request_context: Any) -> str | None:
     """The tenant in scope["user"], which `Gate.refusal` (http.py) has set; None if there is none."""
-    request = getattr(getattr(context, "_request_context", None), "request", None)
+    request = getattr(request_context, "request", None)
     user = request.scope.get("user") if request is not None else None
     return user.access_token.client_id if user is not None else None
+
+
+def may_write(request_context: Any) -> bool:
+    """Whether the token of a request allows to write, or none is asked for."""
+    request = getattr(request_context, "request", None)
+    user = request.scope.get("user") if request is not None else None
+    return user is None or WRITE in user.scopes
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -255,7 +311,9 @@ def list_tools(profile: str, tools: MemoryTools | AceTools) -> list[Tool]:
             idempotent_hint=name in IDEMPOTENT,
             open_world_hint=name in ASK_A_MODEL,
         )
-        tool = Tool.from_function(getattr(tools, name), annotations=annotations, structured_output=False)
+        how = {"title": TITLES[name], "annotations": annotations, "structured_output": False}
+        tool = Tool.from_function(getattr(tools, name), **how)
+        tool.fn_metadata.output_schema = output_schema(profile, name)
         tool.parameters = _slim(tool.parameters) | {"additionalProperties": True}  # clients add their own
         listed.append(tool)
     return listed

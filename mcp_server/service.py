@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -340,7 +339,8 @@ def configuration(given: argparse.Namespace, unless_set: Sequence[str] = ()) -> 
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
     words += given.overrides
     cfg = load_config(words, unless_set)
-    apart = given.require_agent_id or getattr(given, "tokens", None) is not None
+    tokens = getattr(given, "tokens", None) is not None or cfg.server.oauth.issuer is not None
+    apart = given.require_agent_id or tokens
     if apart and cfg.preset == "reasoningbank_mcp" and not any(word.startswith("server.anonymous=") for word in words):
         cfg.server.anonymous = "own"
     return cfg
@@ -353,11 +353,3 @@ def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
     cfg = configuration(given) if cfg is None else cfg
     return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
-
-
-def package_version() -> str:
-    """This package's version."""
-    try:
-        return version("reasoningbank-harness")
-    except PackageNotFoundError:
-        return "unknown"

@@ -1,5 +1,7 @@
 """Authentication: one bearer token for the server, or a file of hashed tokens, each bound to an agent_id.
 
+oauth.py has the tokens of an identity provider.
+
 A line of the file is `sha256:HEX AGENT_ID`; a comment begins with `#`. The file holds no token itself; as the tokens
 have 256 random bits, a plain hash cannot be inverted. Once a line is removed, its token is refused from the next
 request on.
@@ -16,11 +18,16 @@ import re
 import secrets
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.textfile import read_text
 from mcp_server import checks
 
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import AccessToken
+
+READ, WRITE = "read", "write"  # what a token allows
 SHORTEST_TOKEN = 16
 _LINE = re.compile(r"sha256:([0-9a-f]{64})\s+(\S+)")
 
@@ -53,7 +60,7 @@ def read_token(host: str, env: str, file: Path | None) -> str | None:
 
 
 class Tenants:
-    """The tenants' tokens in a file, which is read again when it changes. Thread-safe."""
+    """The tenants' tokens in a file, which is read again when it changes: a TokenVerifier of the SDK. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -76,6 +83,13 @@ class Tenants:
                 raise UserError(f"--tokens {self._path} cannot be read: {error}.") from error
             return self._agents
 
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Whose token this is, by its client_id; None if it is unknown. Raises UserError as `read` does."""
+        from mcp.server.auth.provider import AccessToken
+
+        agent = self.agent(token.encode("latin-1"))  # as it stood in the header
+        return None if agent is None else AccessToken(token="", client_id=agent, scopes=[READ, WRITE])
+
     def agent(self, token: bytes) -> str | None:
         """The agent_id of a token; None if it is unknown. Takes constant time. Raises UserError as `read` does."""
         given, found = hashlib.sha256(token).digest(), None
@@ -84,6 +98,19 @@ class Tenants:
         for known, agent in self.read().items():
             found = agent if hmac.compare_digest(given, known) else found
         return found
+
+
+class EitherVerifier:
+    """Accepts what one of several verifiers accepts; the first that does says whose token it is."""
+
+    def __init__(self, *verifiers: Any) -> None:
+        self._verifiers = verifiers
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        for verifier in self._verifiers:
+            if (found := await verifier.verify_token(token)) is not None:
+                return found
+        return None
 
 
 def parsed(path: Path) -> dict[bytes, str]:

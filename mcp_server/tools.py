@@ -20,6 +20,7 @@ from core.memory.moment import last_use
 from core.memory.open import file_of
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.types import MemoryRecord, Scored, content_id
+from core.version import package_version
 from mcp_server import checks, run_warnings
 from mcp_server.extraction import QueueWorker, learn_attempt
 from mcp_server.insights import delete, exported, store_insight, with_tags
@@ -31,7 +32,6 @@ from mcp_server.service import (
     feedback_on,
     find_record,
     new_record,
-    package_version,
 )
 from mcp_server.texts import memory_entries, memory_prompt
 

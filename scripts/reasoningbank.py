@@ -13,6 +13,7 @@ import runpy
 import sys
 
 from core.errors import meant
+from core.version import version_line
 
 COMMANDS = {
     "eval": ("main", "run or sweep an evaluation (the arguments of main.py)"),
@@ -46,6 +47,9 @@ def run() -> None:
 def start(argv: list[str]) -> int:
     """The exit code: that of the command; 2 for a word that is none."""
     name, *rest = argv or ["--help"]
+    if name == "--version" or (rest == ["--version"] and name in {**COMMANDS, **OF_SERVER}):
+        print(version_line())
+        return 0
     if name in COMMANDS:
         return _start(COMMANDS[name][0], f"reasoningbank {name}", rest)
     if name in OF_SERVER or "_" in name:  # the tools' names, such as retrieve_memory
@@ -66,5 +70,7 @@ def _start(module: str, called: str, arguments: list[str]) -> int:
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=module == "main")
     except SystemExit as ended:
+        if isinstance(ended.code, str):  # the sentence that Python prints where nothing catches this
+            print(ended.code, file=sys.stderr)
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0

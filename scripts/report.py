@@ -45,7 +45,7 @@ def write(given: Namespace) -> None:
     runs = [read_run(path) for path in find_runs(given.runs)]
     text = page_of(runs, given)
     given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(text, encoding="utf-8")
+    given.output.write_text(text, encoding="utf-8", newline="\n")
     n_episodes = sum(len(run.rows) for run in runs)
     print(f"{given.output}: {n_episodes:,} episodes of {len(runs)} runs, {len(text) / 1e6:.1f} MB")
 

@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
         made = remade(text, into)
     differs = list(difflib.unified_diff(text.splitlines(), made.splitlines(), "in the page", "made again", lineterm=""))
     if given.write and differs:
-        PAGE.write_text(made, encoding="utf-8")
+        PAGE.write_text(made, encoding="utf-8", newline="\n")
     print("\n".join(broken + differs))
     count = f"{len(MARK.findall(text))} tables and {len(FIGURE.findall(text))} numbers"
     print(f"{count}: {'written' if given.write else 'different' if differs else 'all as in docs/study.md'}")

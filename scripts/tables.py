@@ -78,7 +78,7 @@ def print_tables(texts: list[TextTable], output: Path | None) -> None:
         for text in texts:
             show(console, text)
         return
-    with output.open("w", encoding="utf-8") as file:
+    with output.open("w", encoding="utf-8", newline="\n") as file:
         print_to = Console(file=file)
         for text in texts:
             show(print_to, text)
@@ -87,7 +87,7 @@ def print_tables(texts: list[TextTable], output: Path | None) -> None:
 def write(text: str, output: Path | None) -> None:
     """To the file, or where there is none to stdout."""
     if output:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(text, encoding="utf-8", newline="\n")
     else:
         print(text, end="")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.streams import open_standard_streams
+from core.version import VersionAction
 from single_turn_bench.answers import extract_answer
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.choice import LETTERS, extract_choice, find_choice, lettered, shuffle_options
@@ -31,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, 1 when a gold answer fails, 2 with one sentence for bad input."""
     open_standard_streams()
     top = argparse.ArgumentParser(prog="python -m single_turn_bench", description="Datasets and graders by themselves.")
+    top.add_argument("--version", action=VersionAction)
     commands = top.add_subparsers(dest="command", required=True)
     check = commands.add_parser("validate", help="check that every gold answer passes its own grader")
     check.add_argument(

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -68,6 +67,8 @@ def limit_memory() -> None:
     """Cap the address space of this process at MEMORY; only Linux keeps such a limit."""
     if not sys.platform.startswith("linux"):
         return
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
     if soft == resource.RLIM_INFINITY or soft > wanted:

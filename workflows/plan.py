@@ -472,7 +472,7 @@ def left_of(cfg: DictConfig, number: int, job: list[str], plan: Plan | None) -> 
             folder = Path(str(cfg.hydra.sweep.dir)) / str(cfg.hydra.sweep.subdir)
         if not (folder / "manifest.json").is_file():
             return 1.0
-        n_tasks = len(plan.tasks) if plan else len(json.loads((folder / "manifest.json").read_text())["task_ids"])
+        n_tasks = len(plan.tasks) if plan else len(json.loads((folder / "manifest.json").read_bytes())["task_ids"])
         return max(0.0, 1 - n_finished(folder / "episodes.jsonl") / max(1, n_tasks))
     except (OSError, ValueError, KeyError, TypeError, OmegaConfBaseException):  # the cell's run reports it
         return 1.0

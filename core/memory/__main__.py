@@ -14,6 +14,7 @@ from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.models.embedding import MINILM, NamedEmbedder
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
+from core.version import VersionAction
 
 NAMES = (
     "stats list_ show search add mark status review export import_ consolidate "
@@ -71,6 +72,7 @@ def open_bank(given: argparse.Namespace) -> Any:
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     top = argparse.ArgumentParser(prog="python -m core.memory", description=__doc__.split(": ", 1)[1])
+    top.add_argument("--version", action=VersionAction)
     add = top.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
     for sub in one.values():

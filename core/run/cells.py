@@ -82,6 +82,10 @@ def cell_name(root: DictConfig) -> str:
     return safe(name, MOST_NAME, "@,=~")
 
 
+# Names that Windows keeps for devices, whatever their ending, and those whose last full stop it drops.
+_RESERVED = re.compile(r"(?i:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?|.*\.")
+
+
 def safe(text: str, most: int, also: str = "") -> str:
     """The text as part of a file name. A text that is changed or cut gets "~" and its hash, so that names stay unique.
 
@@ -89,6 +93,8 @@ def safe(text: str, most: int, also: str = "") -> str:
     also   further characters that are allowed
     """
     plain = re.sub(rf"[^\w.+{also}-]", "-", text, flags=re.ASCII)[:most]
+    if _RESERVED.fullmatch(plain):
+        plain = f"_{plain.rstrip('.')}"
     return text if plain == text else f"{plain}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

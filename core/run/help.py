@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from core.version import version_line
+
 CONFIG = Path(__file__).parents[2] / "config"
 WIDEST = 100  # most characters of a line, even in a wider terminal
 FIRST = (
@@ -44,12 +46,15 @@ benchmark through an agent that keeps lessons in a memory, and measures it.
 
 
 def asked(words: list[str]) -> bool:
-    """Whether a command line asks for help."""
-    return bool({"--help", "-h"} & set(words))
+    """Whether a command line asks for help, or for the version alone."""
+    return bool({"--help", "-h"} & set(words)) or words == ["--version"]
 
 
 def print_help(words: list[str]) -> None:
-    """Print the help; if the words contain GROUP=OPTION, print the file of that option instead."""
+    """Print the help, or the file of each GROUP=OPTION among the words, or the version if it alone is asked for."""
+    if words == ["--version"]:
+        print(version_line())
+        return
     folders, width = [*config_dirs(words), CONFIG], min(WIDEST, shutil.get_terminal_size().columns)
     chosen = [word.split("=", 1) for word in words if "=" in word and not word.startswith("-")]
     files = [file for group, name in chosen if (file := _file(folders, group.lstrip("+"), name))]

@@ -6,7 +6,6 @@ task runs again: the same command with the same directory resumes the run.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.file_lock import FileLock
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, read_lines, refused
 from core.memory.hygiene.scrub import scrub
@@ -68,11 +68,11 @@ class RunRecords:
         self._interrupts = interrupts
         self._redact = redact
         self._scrub_episodes = scrub_episodes
-        self._lock_file = self._take_lock(waits)
+        self._lock = self._take_lock(waits)
         try:
             self._open(fingerprint, task_ids)
         except BaseException:
-            os.close(self._lock_file)  # in a sweep this process goes on, and may open the folder again
+            self._lock.close()  # in a sweep this process goes on, and may open the folder again
             raise
         self._last = time.monotonic()
         self._retrieve_s: dict[int, float] = {}
@@ -140,7 +140,7 @@ class RunRecords:
         """Write a whole file or none of it (temporary file, fsync, rename)."""
         temporary = self.path / f".{name}.tmp"
         try:
-            with temporary.open("w", encoding="utf-8") as file:
+            with temporary.open("w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -163,24 +163,22 @@ class RunRecords:
         self._timings.close()
         self.rollouts.close()
         self.ahead.close()
-        os.close(self._lock_file)
+        self._lock.close()
 
     def safe(self, value: Any) -> Any:
         """The value as redacted JSON data, as it would be read back from a file."""
         return in_strings(json.loads(json.dumps(value, default=str)), self._redact)
 
-    def _take_lock(self, waits: bool) -> int:
-        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if waits:
-                print(f"{self.path.name} is being written by another process: waiting for it.", flush=True)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                return descriptor
-            os.close(descriptor)
-            raise UserError(f"run_dir={self.path} is being written by another process.") from error
-        return descriptor
+    def _take_lock(self, waits: bool) -> FileLock:
+        lock = FileLock(self.path / ".lock")
+        if lock.take():
+            return lock
+        if not waits:
+            lock.close()
+            raise UserError(f"run_dir={self.path} is being written by another process.")
+        print(f"{self.path.name} is being written by another process: waiting for it.", flush=True)
+        lock.take(wait_s=None, poll_s=0.2)
+        return lock
 
     def _check_fingerprint(self, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
         """The directory's manifest if only `limit` has changed; None if nothing has, or if the directory is new.

@@ -53,7 +53,7 @@ def _is_first(path: Path, found: dict[str, Any]) -> bool:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path.with_name(f"{content_id(str(os.urandom(8)))}.tmp")
-    mine.write_text(json.dumps(found), encoding="utf-8")
+    mine.write_text(json.dumps(found), encoding="utf-8", newline="\n")
     try:
         os.link(mine, path)  # whole or not at all, and only by the first
     except FileExistsError:

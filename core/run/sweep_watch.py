@@ -37,7 +37,7 @@ def leave_mark(marks: Path, number: int, **said: Any) -> None:
     path = marks / f"{number}.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(known | said), encoding="utf-8")
+    temporary.write_text(json.dumps(known | said), encoding="utf-8", newline="\n")
     temporary.replace(path)
 
 

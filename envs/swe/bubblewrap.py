@@ -7,7 +7,6 @@ watched while the command runs (envs/swe/usage.py).
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
@@ -19,14 +18,15 @@ import sysconfig
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from select import select
 
-from core.errors import InfraError, UserError
+from core.errors import InfraError, StopRun, UserError
+from core.file_lock import FileLock, try_lock
 from envs.swe.sandbox import (
     ENVIRONMENT,
     GIVEN,
@@ -89,7 +89,7 @@ class Bubblewrap(Sandbox):
 
     limits: Limits
     _folder: Path | None = field(default=None, init=False, repr=False)
-    _lock: int = field(default=-1, init=False, repr=False)  # held as long as the folder is in use
+    _lock: FileLock | None = field(default=None, init=False, repr=False)  # held as long as the folder is in use
     _uid: int = field(default=0, init=False, repr=False)
     _given: tuple[int, int] = field(default=(0, 0), init=False, repr=False)  # bytes and files of the repository
     _used: tuple[int, int] = field(default=(0, 0), init=False, repr=False)  # likewise, of all that is there now
@@ -147,7 +147,7 @@ class Bubblewrap(Sandbox):
     def close(self) -> None:
         with self._closing:  # Ctrl-C closes what another thread is working with, and perhaps closing
             folder, self._folder = self._folder, None
-            lock, self._lock = self._lock, -1
+            lock, self._lock = self._lock, None
             remover, self._remover = self._remover, None
         if folder is None:
             return
@@ -160,8 +160,8 @@ class Bubblewrap(Sandbox):
             remover.kill()
             remover.wait()
             remover.stdin.close()
-        if lock >= 0:
-            os.close(lock)
+        if lock is not None:
+            lock.close()
 
     def abort(self) -> None:
         self._aborted = True
@@ -196,14 +196,14 @@ class Bubblewrap(Sandbox):
 
     def _fill(self, folder: Path, source: str) -> None:
         lock = folder / f"{LOCK}.new"  # locked before others can find it by its name
-        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        lock.rename(folder / LOCK)
+        self._lock = FileLock(lock)
+        self._lock.take()
+        lock.replace(folder / LOCK)
         shutil.copytree(source, folder / "testbed", symlinks=True)
         for name in PLACES[1:]:
             (folder / name).mkdir()
         program = folder / "scripts" / "pytest"
-        program.write_text('#!/bin/sh\nexec python -m pytest "$@"\n')
+        program.write_text('#!/bin/sh\nexec python -m pytest "$@"\n', encoding="utf-8", newline="\n")
         program.chmod(0o755)
         for name in PLACES:  # whatever the repository's folder and the umask allow: inside may be another user
             (folder / name).chmod(0o755)
@@ -215,6 +215,8 @@ class Bubblewrap(Sandbox):
 
     def _start(self, command: str, folder: Path, told: str) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
+        import fcntl
+
         read, low = os.pipe()
         write = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FILTER + 1)  # not the number of the filter
         os.close(low)
@@ -284,12 +286,10 @@ def remover_of(folder: Path) -> subprocess.Popen:
 def remove_left_over() -> None:
     """The folders of sandboxes that were killed together with their remover: nobody holds their lock."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-        try:
-            with lock.open("r+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove(lock.parent)
-        except OSError:  # in use, or another user's
-            continue
+        with suppress(StopRun, OSError):  # another user's
+            if held := try_lock(lock):  # else it is in use
+                with closing(held):
+                    remove(lock.parent)
 
 
 def limited(limits: Limits, *, may_write: bool = True) -> list[str]:
@@ -407,6 +407,8 @@ def tools() -> dict[str, Path]:
 @cache
 def check_bubblewrap() -> None:
     """Raises UserError where bubblewrap is missing, too old, or not allowed to work here."""
+    if not sys.platform.startswith("linux"):
+        raise UserError("env.sandbox=bwrap needs Linux: what a model writes is run in bubblewrap.")
     if shutil.which("bwrap") is None:
         raise UserError(f"env.sandbox=bwrap: bubblewrap is not installed: {APT}")
     version = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=False).stdout.split()[-1:]

@@ -66,13 +66,13 @@ def keep():
     found, shadows = steering()
     for path in found:
         move(path, os.path.join(KEPT, path), copy)
-    with open(os.path.join(".git", "shadows"), "w") as file:
+    with open(os.path.join(".git", "shadows"), "w", encoding="utf-8", newline="\n") as file:
         json.dump(sorted(shadows), file)
 
 
 def restore():
     """Print {"touched": [PATH], "mixed": [PATH]}: what the patch changed of what steers the tests."""
-    with open(os.path.join(".git", "shadows")) as file:
+    with open(os.path.join(".git", "shadows"), encoding="utf-8") as file:
         before = set(json.load(file))
     found, shadows = steering()
     kept = {os.path.relpath(os.path.join(folder, name), KEPT) for folder, _, names in os.walk(KEPT) for name in names}

@@ -172,7 +172,7 @@ class MiniwobEnv(BaseEnv):
         if wanted <= self._goals.keys():
             return self._goals
         file = self._cache()
-        known = self._goals | (json.loads(file.read_text()) if file.exists() else {})
+        known = self._goals | (json.loads(file.read_text(encoding="utf-8")) if file.exists() else {})
         for kind in kinds:
             if new := [seed for seed in seeds if f"{kind}/{seed}" not in known]:
                 goals = self._call("goals", kind, new)

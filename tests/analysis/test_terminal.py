@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
 
 import pytest
 from conftest import TOY, command, read_rows
+from platformdirs import user_cache_path
 
 from analysis.inspect_log import write_eval
 from analysis.load import read_run
+
+INSPECT = "0.3.285"
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +132,19 @@ def test_runs_of_one_name_are_exported_apart(runs, tmp_path):
     assert len(files) == 2 and all(str(file) in done.stdout for file in files)
 
 
-def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
+def without_server(run, path):
+    """The run rewritten at a path: its server was gone in every episode."""
     from report_kit import rewritten
 
     def broken(row):
         row["status"] = "infra_error"
         row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
 
-    write_eval(read_run(rewritten(runs["no_memory"], tmp_path / "run", broken)), tmp_path / "a.eval")
+    return rewritten(run, path, broken)
+
+
+def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
+    write_eval(read_run(without_server(runs["no_memory"], tmp_path / "run")), tmp_path / "a.eval")
     with zipfile.ZipFile(tmp_path / "a.eval") as archive:
         header, lines = (json.loads(archive.read(f"{name}.json")) for name in ("header", "summaries"))
     assert (header["results"]["scores"], header["results"]["completed_samples"]) == ([], 0)
@@ -194,15 +204,58 @@ def test_an_inspect_log_has_the_tokens_and_times_of_the_run(runs, tmp_path):
         assert "completed_at" not in json.loads(archive.read("samples/toy/amber/1_epoch_1.json"))
 
 
-def test_inspect_reads_the_log(runs, tmp_path):
-    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai wants an older fsspec: a venv of its own has it")
-    write_eval(read_run(runs["matts_parallel"]), tmp_path / "a.eval")
-    found = log.read_eval_log(str(tmp_path / "a.eval"))
-    assert (found.status, len(found.samples)) == ("success", 36)
-    assert found.samples[0].scores["judge"].value == "I"
-    assert found.stats.role_usage["judge"].total_tokens > 0
-    lines = log.read_eval_log_sample_summaries(str(tmp_path / "a.eval"))
-    assert {line.message_count for line in lines} == {4}
+READ_BY_INSPECT = """
+import json, sys
+from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries
+for path in sys.argv[1:]:
+    log = read_eval_log(path)
+    found = {"status": log.status, "samples": len(log.samples), "epochs": log.eval.config.epochs}
+    found["judged"] = sorted({str(score.value) for each in log.samples for score in each.scores.values()})
+    found["errors"] = sorted({each.error.message for each in log.samples if each.error})
+    found["rates"] = [score.metrics["success_rate"].value for score in log.results.scores]
+    found["tokens"] = {role: used.total_tokens for role, used in log.stats.role_usage.items()}
+    found["messages"] = sorted({line.message_count for line in read_eval_log_sample_summaries(path)})
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="session")
+def inspect_python():
+    """The Python of a venv with inspect-ai, which wants an older fsspec than ours; kept from one run to the next."""
+    python = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+    version = f"{INSPECT}-py{sys.version_info.major}.{sys.version_info.minor}"
+    venv = user_cache_path("reasoningbank-tests") / f"inspect-{version}"
+    if not venv.exists():
+        new = venv.with_name(f"{venv.name}.{os.getpid()}")
+        new.parent.mkdir(parents=True, exist_ok=True)
+        pip = [new / python, "-m", "pip", "install", "-q", "--disable-pip-version-check", f"inspect-ai=={INSPECT}"]
+        try:
+            subprocess.run([sys.executable, "-m", "venv", new], check=True)
+            done = subprocess.run(pip, capture_output=True, text=True, timeout=600, check=False)
+            if done.returncode:
+                pytest.skip(f"inspect-ai cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+            with suppress(OSError):  # another process was first
+                new.rename(venv)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    return venv / python
+
+
+@pytest.mark.slow
+def test_inspect_reads_the_log(runs, tmp_path, inspect_python):
+    run, broken = read_run(runs["matts_parallel"]), read_run(without_server(runs["no_memory"], tmp_path / "broken"))
+    write_eval(run, tmp_path / "a.eval")
+    write_eval(broken, tmp_path / "b.eval")
+    words = [inspect_python, "-c", READ_BY_INSPECT, tmp_path / "a.eval", tmp_path / "b.eval"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    whole, nothing = map(json.loads, done.stdout.splitlines()[-2:])
+    assert whole.pop("tokens") == {role: n for role, n in run.summary["tokens"].items() if role != "total"}
+    assert whole.pop("rates") == [pytest.approx(8 / 12)] * 2
+    read = {"status": "success", "samples": 36, "epochs": 3, "judged": ["C", "I"], "errors": [], "messages": [4]}
+    assert whole == read
+    assert (nothing["samples"], nothing["judged"], nothing["rates"]) == (12, [], [])
+    assert nothing["errors"] == ["server: gone"]
 
 
 @pytest.mark.slow

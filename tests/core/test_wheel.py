@@ -107,6 +107,7 @@ def test_the_archives_hold_what_a_user_needs_and_no_more(built):
         "prompts/judge.jinja",
         "core/memory/ranking.py",
         "core/memory/sqlite/tables.sql",
+        "core/models/minilm.onnx",
     ):
         assert name in names, name
     yaml = {path.relative_to(REPO).as_posix() for path in (REPO / "config").rglob("*.yaml")}

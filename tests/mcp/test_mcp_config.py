@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from platformdirs.windows import get_win_folder_from_env_vars
 
 from core.errors import UserError
 from mcp_server.__main__ import parser
@@ -321,6 +322,7 @@ def test_without_a_name_the_bank_lies_in_the_users_data_folder(monkeypatch, plat
         monkeypatch.delenv(name, raising=False)
     for name, value in ({"HOME": "/home/me"} | env).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("platformdirs.windows._resolve_win_folder", get_win_folder_from_env_vars)  # for want of Windows
     monkeypatch.setattr("sys.platform", platform)
     assert str(default_bank()) == place
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from mcp.client.client import Client
 from mcp_kit import ask, here, run
+from platformdirs.windows import get_win_folder_from_env_vars
 
 from core.errors import UserError
 from mcp_server.config import SETTINGS_ENV, SETTINGS_NAME, load_config, settings_file
@@ -119,6 +120,7 @@ def test_where_it_is_looked_for(tmp_path, monkeypatch, platform, env, at):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in env.items():
         monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.setattr("platformdirs.windows._resolve_win_folder", get_win_folder_from_env_vars)  # for want of Windows
     monkeypatch.setattr("sys.platform", platform)
     assert settings_file() is None
     (tmp_path / at).mkdir(parents=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import sqlite3
@@ -14,6 +13,7 @@ import pytest
 from memory_kit import Compass, Teller, item, merged_reply, open_life_bank, record, statuses
 
 from core.errors import InfraError, UserError
+from core.file_lock import try_lock
 from core.memory import by_hand, formats
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict, LLMChecker, NLIChecker, parse_relation
@@ -638,8 +638,7 @@ def test_a_policy_that_needs_a_model_says_so(bank):
 @pytest.mark.sqlite_file
 def test_in_the_background_one_process_at_a_time_goes_over_a_bank(tmp_path):
     bank = open_life_bank(tmp_path / "bank.sqlite", background=True, every=1, deduplicate=Deduplicate())
-    with (tmp_path / "bank.sqlite.rounds").open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
+    with closing(try_lock(tmp_path / "bank.sqlite.rounds")):
         bank.add(record("a", item(10)))
         bank.learn_from(EpisodeFeedback(label="success", new=(("a", None),)))
         bank.consolidate.close()

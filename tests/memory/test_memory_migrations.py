@@ -75,7 +75,7 @@ def holds(bank):
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
 
 
 def test_an_old_bank_is_read_and_left_alone(old, open_bank, tmp_path):  # noqa: F811

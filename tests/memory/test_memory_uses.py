@@ -23,11 +23,12 @@ from core.memory.records import EpisodeFeedback
 from core.memory.store.contract import Busy
 
 LOCK = """
-import fcntl, os, sys
-file = os.open(sys.argv[1], os.O_RDWR)
-fcntl.lockf(file, fcntl.LOCK_EX)
-print("locked", flush=True)
-sys.stdin.read()
+import sys
+from pathlib import Path
+from core.memory.sqlite.journal_file import JournalFile
+with JournalFile(Path(sys.argv[1])).turn():
+    print("locked", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -174,7 +175,7 @@ def test_a_writer_of_another_program_is_not_waited_for(bank, caplog):
 
 @pytest.mark.sqlite_file
 def test_a_writer_of_another_process_is_not_waited_for(bank, caplog):
-    line = [sys.executable, "-c", LOCK, f"{bank.path}.journal"]
+    line = [sys.executable, "-c", LOCK, bank.path]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"locked\n"
         shown_meanwhile(bank, caplog)

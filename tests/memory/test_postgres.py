@@ -26,7 +26,7 @@ from core.memory.filter import Filter
 from core.memory.open import read_records
 from core.memory.policies.cosine import Cosine
 from core.memory.postgres import connection, search
-from core.memory.postgres.connection import KEPT_IDLE, READERS
+from core.memory.postgres.pool import KEPT_IDLE, READERS
 from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
 from core.memory.records import EpisodeFeedback

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -170,3 +171,26 @@ def test_a_run_has_the_same_records_and_never_loads_litellm(here, serve, tmp_pat
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=REPO)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    ("library", "make"),
+    [
+        ("litellm", lambda: LiteLLMModel(model="openai/gpt-4o-mini")),
+        ("litellm", lambda: LiteLLMModel(model="hosted_vllm/m", api_base="http://127.0.0.1:9/v1")),
+        ("openai", lambda: LiteLLMModel(model="hosted_vllm/m", api_base="http://127.0.0.1:9/v1", client="openai")),
+    ],
+)
+def test_a_library_that_is_missing_is_one_sentence_before_the_first_call(library, make, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    problem = make().problem()
+    assert f"needs the package {library}: `pip install 'reasoningbank-harness[providers]'`" in problem
+
+
+@pytest.mark.parametrize("words", [("llm=openai", "dry_run=true"), ("llm=openai",), ("llm=free", "embedder=openai")])
+def test_without_litellm_a_run_says_what_to_install(words, tmp_path):
+    without = "import runpy, sys; sys.modules['litellm'] = None; runpy.run_path('main.py', run_name='__main__')"
+    given = [sys.executable, "-c", without, "env=toy", *words, f"run_dir={tmp_path / 'run'}"]
+    done = subprocess.run(given, cwd=REPO, env=os.environ | {"OPENAI_API_KEY": "x"}, capture_output=True, text=True)
+    assert done.returncode and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: ") and "reasoningbank-harness[providers]" in done.stderr

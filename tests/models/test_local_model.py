@@ -13,8 +13,9 @@ from core.errors import AttemptOver, UserError
 from core.learning.judges import CONFIDENCE_SCHEMA, JUDGE_SCHEMA
 from core.learning.structured import lessons_schema, parse_confidence, parse_lessons, parse_status
 from core.models.base import Request
-from core.models.embedding import MINILM_SHA256, MiniLMEmbedder
+from core.models.embedding import MiniLMEmbedder
 from core.models.local import LocalModel
+from core.models.weights import SHA256
 
 ASK = Request(messages=[{"role": "user", "content": "What is 2 + 2? Answer briefly."}], role="agent")
 
@@ -76,7 +77,7 @@ def test_minilm_knows_what_is_alike_and_does_not_depend_on_neighbours():
 
 
 def test_weights_that_are_not_the_published_ones_are_refused(monkeypatch):
-    monkeypatch.setattr("core.models.embedding.MINILM_SHA256", MINILM_SHA256[::-1])
+    monkeypatch.setitem(SHA256, "model.safetensors", SHA256["model.safetensors"][::-1])
     with pytest.raises(UserError, match="sha256"):
         MiniLMEmbedder().embed(["x"])
 

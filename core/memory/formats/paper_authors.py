@@ -28,7 +28,8 @@ MANY = 10_000  # max. items of a record: practically no limit
 def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write the active records and, beside them, `<name>_embeddings.jsonl`; returns how many."""
     records = [record for record in bank.records(namespace) if record.status == "active"]
-    with path.open("w", encoding="utf-8") as bank_file, _own(path).open("w", encoding="utf-8") as cache:
+    kind = {"mode": "w", "encoding": "utf-8", "newline": "\n"}
+    with path.open(**kind) as bank_file, _own(path).open(**kind) as cache:
         for record in records:
             items = [
                 f"# Memory Item {number}\n## Title {item.title}\n## Description {item.description}\n"

@@ -84,7 +84,7 @@ def _memory(
 
 
 def _dump(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=2), encoding="utf-8", errors="replace")
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=2), encoding="utf-8", errors="replace", newline="\n")
 
 
 def read(path: Path, bank: MemoryBank) -> Portable:

@@ -15,6 +15,7 @@ import json
 import re
 import threading
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from core.memory.hygiene.lookalikes import bare, folded
 from core.models.embedding import Embedder
 
 if TYPE_CHECKING:
@@ -40,10 +42,18 @@ _LONG = 7  # names with more letters than this are checked without such a word i
 
 
 def imitations(text: str) -> tuple[str, ...]:
-    """Names in a text that imitate a package's, sorted; except plurals and singulars, and names of known packages."""
-    least = 5 if _CONTEXT.search(text) else _LONG + 1
-    words = {word for word in _NAME.findall(text.lower()) if len(word) >= least - 1} - _NO_IMITATIONS
-    return tuple(sorted(word for word in words if word.replace("_", "-") not in real() and _imitates(word, least)))
+    """Names in a text that imitate a package's, sorted; except plurals and singulars, and names of known packages.
+
+    A package's own name is among them where it is spelt with look-alikes of other scripts.
+    """
+    text = unicodedata.normalize("NFKC", text)  # Japanese texts may write Latin words full-width
+    of_packages = bool(_CONTEXT.search(text))
+    least = 5 if of_packages else _LONG + 1
+    names, looks = Counter(_NAME.findall(text.lower())), Counter(_NAME.findall(folded(text).lower()))
+    words = {word for word in names if len(word) >= least - 1} - _NO_IMITATIONS
+    found = {word for word in words if word.replace("_", "-") not in real() and _imitates(word, least)}
+    found |= {name for name in looks - names if len(name) > 4} & (real() if of_packages else known())
+    return tuple(sorted(found))
 
 
 def known() -> frozenset[str]:
@@ -64,42 +74,20 @@ def _names(file: str) -> frozenset[str]:
     return frozenset(name for line in lines if not line.startswith("#") for name in line.split())
 
 
-@cache
-def _by_shape() -> dict[str, set[str]]:
-    """{shape: names}, shapes being the name and its forms with one letter removed: names one edit apart share one."""
-    found: dict[str, set[str]] = {}
-    for name in known():
-        for shape in _shapes(name):
-            found.setdefault(shape, set()).add(name)
-    return found
-
-
-def _shapes(name: str) -> set[str]:
-    return {name, *(name[:place] + name[place + 1 :] for place in range(len(name)))}
-
-
 def _imitates(word: str, least: int) -> bool:
+    from rapidfuzz import process
+    from rapidfuzz.distance import OSA  # counts two neighbours that are swapped as one edit
+
     # rn looks like m, and 1 like l.
     looks = word.replace("rn", "m").replace("1", "l").replace("0", "o").replace("_", "-")
     if looks != word.replace("_", "-") and looks in known():
         return True
-    near = {name for shape in _shapes(word) for name in _by_shape().get(shape, ()) if len(name) >= least}
-    return any(_one_edit(word, name) for name in near if word.rstrip("s") != name.rstrip("s"))
-
-
-def _one_edit(one: str, other: str) -> bool:
-    """Whether two different words differ by one letter added, left out or replaced, or by two neighbours swapped."""
-    start = next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
-    a, b = one[start:], other[start:]
-    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:] and len(a) > 1)
+    near = process.extract(word, known(), scorer=OSA.distance, score_cutoff=1, limit=None)
+    return any(len(name) >= least and word.rstrip("s") != name.rstrip("s") for name, *_ in near)
 
 
 # Decoding of disguised texts (invisible characters, look-alikes, encodings) before they are searched for orders.
 
-# Cyrillic and Greek letters that look Latin (a part of Unicode's confusables.txt that words can be spelt with).
-_LOOKALIKES = str.maketrans(
-    "авекмнорстухіјѕԁԛԝһӏαβεικνορτυχΑВЕКМНОРСТУХІЈЅ", "abekmhopctyxijsdqwhlabeikvoptuxabekmhopctyxijs"
-)
 _LEET = str.maketrans("0134578@$", "oieastbas")
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,4000}={0,2}")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[2-7][0-9A-Fa-f]){8,2000}(?![0-9A-Za-z])")
@@ -118,14 +106,14 @@ def readings(text: str) -> list[str]:
     letters = _WORD_WITH_DIGIT.sub(lambda m: m.group().translate(_LEET), plain)
     coded = (*_base64_texts(text), *_hex_texts(text), *([unquote(text)] if "%" in text else []))
     own_letters = unicodedata.normalize("NFKC", text).lower()  # for texts that really are Cyrillic or Greek
-    return [plain, own_letters, letters, plain[::-1], codecs.decode(plain, "rot13"), *map(_plain, coded)]
+    others = (own_letters, letters, plain[::-1], codecs.decode(plain, "rot13"), *map(_plain, coded))
+    return list(dict.fromkeys((plain, *others)))
 
 
 def _plain(text: str) -> str:
-    text = "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
-    text = "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(c))
-    text = text.translate(_LOOKALIKES)
-    return _SPACED.sub(lambda m: re.sub(r"[ .*_-]", "", m.group()), text)
+    text = folded("".join(c for c in text if not _is_invisible(c)))
+    text = folded(unicodedata.normalize("NFKC", text))  # which makes a sigma of the look-alike of c, so not first
+    return _SPACED.sub(lambda m: re.sub(r"[ .*_-]", "", m.group()), bare(text.lower()))
 
 
 def _base64_texts(text: str) -> list[str]:

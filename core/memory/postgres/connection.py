@@ -1,15 +1,10 @@
-"""Connections to PostgreSQL: conversion of values, several statements in one message, one writer and many readers."""
+"""A connection to PostgreSQL: conversion of values, several statements in one message."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from struct import pack
-from sys import byteorder
 from typing import Any
 
 from core.errors import UserError
@@ -43,10 +38,11 @@ _CHANGES = ("INSERT", "UPDATE", "DELETE")
 def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> Connection:
     """Open a connection. settings: of the session. Raises psycopg's errors, and UserError without pgvector."""
     try:
+        import pgvector  # noqa: F401
         import psycopg
     except ImportError as error:
         raise UserError(
-            f"the bank {url} needs psycopg, which is missing ({error}): pip install 'reasoningbank-harness[postgres]'."
+            f"the bank {url} needs psycopg and pgvector ({error}): pip install 'reasoningbank-harness[postgres]'."
         ) from error
     ours = {"connect_timeout": WAIT_S} | {f"keepalives_{name}": n for name, n in _asked_for(GONE_S).items()}
     ours["tcp_user_timeout"] = GONE_S * 1000
@@ -225,6 +221,17 @@ class Connection:
         with suppress(psycopg.Error):
             self.pg.execute("ROLLBACK")
 
+    def is_alive(self) -> bool:
+        """Whether the server has not ended the connection, as far as it has said so; sends nothing."""
+        import psycopg
+
+        try:
+            for _ in range(2):  # the first reads why the server ended it, the second that it did
+                self.pg.pgconn.consume_input()
+        except psycopg.OperationalError:
+            return False
+        return True
+
     def is_idle(self) -> bool:
         """Whether the connection is open and in no transaction; a failed statement of several leaves one open."""
         from psycopg.pq import TransactionStatus
@@ -268,6 +275,8 @@ def _rows(cursor: Any) -> Callable[[Sequence[Any]], tuple]:
 
 def _adapt(pg: Any) -> int:
     """Register the conversion of texts (with NULs), numerics, and bytes as vectors; returns the oid of `vector`."""
+    import numpy as np
+    from pgvector import Vector
     from psycopg.adapt import Buffer, Dumper, Loader
     from psycopg.pq import Format
     from psycopg.types.numeric import NumericBinaryLoader
@@ -300,13 +309,13 @@ def _adapt(pg: Any) -> int:
         format, oid = Format.BINARY, found
 
         def dump(self, obj: bytes) -> Buffer | None:
-            return pack(">HH", len(obj) // 4, 0) + _swapped(obj)
+            return Vector(np.frombuffer(obj, dtype=np.float32)).to_binary()
 
     class VectorLoader(Loader):
         format = Format.BINARY
 
         def load(self, data: Buffer) -> bytes:
-            return _swapped(bytes(data)[4:])
+            return Vector.from_binary(data).to_numpy().tobytes()
 
     pg.adapters.register_dumper(str, CopiedText)
     pg.adapters.register_dumper(str, Text)
@@ -315,76 +324,3 @@ def _adapt(pg: Any) -> int:
     pg.adapters.register_dumper(bytes, VectorDumper)
     pg.adapters.register_loader(found, VectorLoader)
     return found
-
-
-def _swapped(data: bytes) -> bytes:
-    """Convert float32 numbers from this machine's byte order to that of the network, or back."""
-    numbers = array("f", data)
-    if byteorder == "little":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-KEPT_IDLE = 4  # idle connections that stay open for later reads
-READERS = 16  # max. connections that read at once; a server allows 100 for all processes by default
-
-
-class Connections:
-    """The connections of an open bank, shared by its views (`of`): one that writes, and up to READERS that read."""
-
-    def __init__(self, url: str, settings: dict[str, Any], read_only: bool) -> None:
-        self.url, self.read_only = url, read_only
-        self.dim: int | None = None
-        self.lock = threading.Lock()
-        self.writer: int | None = None  # the thread that has a transaction open
-        self._settings = settings
-        self._db: Connection | None = None
-        self._idle: list[Connection] = []
-        self._idle_lock = threading.Lock()
-        self._reader = threading.BoundedSemaphore(READERS)
-        self._closed = False
-
-    def connect(self) -> Connection:
-        return connect(self.url, self._settings, read_only=self.read_only)
-
-    def to_write(self) -> Connection:
-        """The connection that writes. The caller must hold `lock`."""
-        if self._db is None or self._db.pg.closed:
-            self._db = self.connect()
-        return self._db
-
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection for reads; waits while READERS are in use. Not re-entrant: a thread may hold only one."""
-        with self._reader:
-            db = self._take() or self.connect()
-            try:
-                yield db
-            finally:
-                with self._idle_lock:  # so that at most KEPT_IDLE are kept
-                    keep = not self._closed and len(self._idle) < KEPT_IDLE and db.is_idle()
-                    if keep:
-                        self._idle.append(db)
-                if not keep:
-                    db.close()
-
-    def _take(self) -> Connection | None:
-        with suppress(IndexError):
-            return self._idle.pop()
-        return None
-
-    def warn_of_superuser(self, db: Connection) -> None:
-        """Log a warning if the role bypasses row-level security."""
-        query = "SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)"
-        for (name,) in db.execute(query).fetchall():
-            logging.getLogger(__name__).warning(
-                f"the bank {self.url}: the role {name} is above row-level security, so nothing in the database keeps "
-                "tenants apart: use another (docs/shared_bank.md)."
-            )
-
-    def close(self) -> None:
-        with self.lock, self._idle_lock:
-            self._closed = True
-            for db in [*self._idle, *filter(None, [self._db])]:
-                db.close()
-            self._idle.clear()

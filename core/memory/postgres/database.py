@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from core.errors import StopRun, UserError
 from core.memory.postgres import setup
-from core.memory.postgres.connection import DIALECT, EVERYONE, AtCommit, Connection, Connections
+from core.memory.postgres.connection import DIALECT, EVERYONE, AtCommit, Connection
+from core.memory.postgres.pool import Connections
 from core.memory.store.contract import Busy
 
 BUSY_S = 60  # seconds that a writer waits for others
@@ -88,6 +89,7 @@ class PostgresDatabase:
     def _transaction(self, wait_s: float | None, lock: str = "") -> Iterator[tuple[Connection, list[AtCommit]]]:
         """`unjournaled`, with a list to fill with the statements sent in the same message as COMMIT."""
         shared = self._shared
+        shared.check_process()  # before a lock that another thread may have held at the fork
         if shared.writer == threading.get_ident():
             raise RuntimeError("a change is open already: changes cannot be nested")
         if not shared.lock.acquire(timeout=-1 if wait_s is None else wait_s):

@@ -8,17 +8,14 @@ in a power failure are noticed, and the file is rewritten. It has no vectors, be
 
 from __future__ import annotations
 
-import fcntl
 import json
-import mmap
-import os
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.file_lock import FileLock, SharedLock
 from core.jsonl import JsonLines, refused
 from core.memory.sqlite.migrations import completed
 from core.memory.store.changes import FOUND, restore_rows, select
@@ -30,104 +27,86 @@ TOGETHER = 500  # max. rows in a line of a rewritten file
 class JournalFile:
     """The journal file of a bank that is open for writing. While it is open, no other process can rebuild the bank.
 
+    The file itself is open only during a write: Windows does not replace an open file.
+
     exclusive   to rebuild the bank: raises UserError if another process has it open
     """
 
     def __init__(self, bank: Path, *, exclusive: bool = False) -> None:
         self.path = path_of(bank)
+        self._end: tuple[int, int] | None = None  # (size, seq) after this process's last line
         try:
-            self._open(fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
+            self._in_use = SharedLock(_hidden(bank, "open"), alone=exclusive)
         except BlockingIOError as error:
-            os.close(self._file)
             raise UserError(f"the bank {bank} is damaged and another process has it open: end that first.") from error
+        try:
+            self._turn = FileLock(_hidden(bank, "turn"))
+        except BaseException:
+            self._in_use.close()
+            raise
 
     @contextmanager
     def turn(self, wait_s: float | None = None) -> Iterator[None]:
-        """Wait for this process's turn to write, before SQLite's own lock, whose waiters sleep too long.
+        """Wait for this store's turn to write, before SQLite's own lock, whose waiters sleep too long.
 
         wait_s   seconds to wait, then BlockingIOError is raised; None: no limit
         """
-        until = None if wait_s is None else time.monotonic() + wait_s
-        while not self._taken(wait=until is None):
-            if time.monotonic() > until:
-                raise BlockingIOError(f"others are writing to {self.path}")
-            time.sleep(0.002)
+        if not self._turn.take(wait_s):
+            raise BlockingIOError(f"others are writing to {self.path}")
         try:
             yield
         finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
-
-    def _taken(self, *, wait: bool) -> bool:
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        return True
+            self._turn.release()
 
     def append(self, line: dict[str, Any]) -> bool:
         """Append a change, inside its transaction. False if earlier lines are missing: the file must be rewritten."""
-        if not self.path.exists() or self.path.stat().st_ino != os.fstat(self._file).st_ino:  # it was rewritten
-            self._reopen()
         earlier = line["seq"] - 1
-        if (os.fstat(self._file).st_size, earlier) != self._end and self._last(line["seq"]) != earlier:
-            return False
-        self._lines = self._lines or JsonLines(self.path)
-        self._lines.append(line)
-        self._end = os.fstat(self._file).st_size, line["seq"]
+        with closing(JsonLines(self.path)) as lines:
+            if (lines.size(), earlier) != self._end and _last(lines, line["seq"]) != earlier:
+                return False
+            lines.append(line)
+            self._end = lines.size(), line["seq"]
         return True
 
     def rewrite(self, lines: Iterable[dict[str, Any]]) -> None:
         """Replace the whole file atomically. Call inside the transaction."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         temporary.unlink(missing_ok=True)
-        file = JsonLines(temporary)
-        try:
+        with closing(JsonLines(temporary)) as file:
             for line in lines:
                 file.append(line)
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
+            file.sync()
+        try:
             temporary.replace(self.path)
         except OSError as error:
             raise refused(self.path, error) from error
-        finally:
-            file.close()
-        self._reopen()
+        self._end = None
 
     def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
-        os.close(self._file)
+        self._turn.close()
+        self._in_use.close()
 
-    def _reopen(self) -> None:
-        self.close()
-        self._open(fcntl.LOCK_SH)
 
-    def _open(self, lock: int) -> None:
-        self._lines: JsonLines | None = None  # opened during `turn`, since opening cuts off an unfinished line
-        self._end: tuple[int, int] | None = None  # (size, seq) after this process's last line
-        try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise refused(self.path, error) from error
-        fcntl.flock(self._file, lock)
-
-    def _last(self, seq: int) -> int:
-        """Cut off an incomplete last line and uncommitted changes (from `seq` on); returns the last seq left, or 0."""
-        while size := os.fstat(self._file).st_size:
-            with mmap.mmap(self._file, 0, prot=mmap.PROT_READ) as data:
-                start = data.rfind(b"\n", 0, size - 1) + 1
-                line = _parsed(data[start:])
-            if line is not None and line["seq"] < seq:
-                return line["seq"]
-            if line is not None and line.get("undo", ()) is None:
-                return -1  # the file was rewritten by a change that was never committed
-            os.ftruncate(self._file, start)
-        return 0
+def _last(lines: JsonLines, seq: int) -> int:
+    """Cut off uncommitted changes (from `seq` on); returns the last seq left, or 0."""
+    while data := lines.last():
+        line = _parsed(data)
+        if line is not None and line["seq"] < seq:
+            return line["seq"]
+        if line is not None and line.get("undo", ()) is None:
+            return -1  # the file was rewritten by a change that was never committed
+        lines.drop_last()
+    return 0
 
 
 def path_of(bank: Path) -> Path:
     """Path of a bank's journal file."""
     return bank.with_name(bank.name + ".journal")
+
+
+def _hidden(bank: Path, ending: str) -> Path:
+    """The path of a lock's file: hidden, so that it is neither copied nor deleted with the bank's files (`BANK*`)."""
+    return bank.with_name(f".{bank.name}.{ending}")
 
 
 def line_of(db: SqlSession, entry: tuple) -> dict[str, Any]:

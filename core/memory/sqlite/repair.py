@@ -109,7 +109,7 @@ def set_aside_unreadable(path: Path) -> bool:
     with closing(journal_file.JournalFile(path, exclusive=True)):
         if _unreadable(path) is None:  # another process has just done so
             return False
-        path.rename(aside)
+        path.replace(aside)
         for ending in ("-wal", "-shm"):
             path.with_name(path.name + ending).unlink(missing_ok=True)
         index_file.remove(path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
+from core.file_lock import try_lock
 from core.memory.moment import now
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite.database import SqliteDatabase
@@ -115,20 +116,17 @@ class SqliteStore(SqliteDatabase):
 
     def lead(self) -> Lead | None:
         """Take a file lock, which the kernel releases when the process dies; None if another process holds it."""
-        lock = self.path.with_name(self.path.name + ".worker").open("ab")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            return None
-        return Lead(held=lambda: True, close=lock.close)
+        lock = try_lock(self._beside("worker"))
+        return lock and Lead(held=lambda: True, close=lock.close)
 
     @contextmanager
     def try_lock(self, name: str) -> Iterator[bool]:
-        with self.path.with_name(f"{self.path.name}.{name}").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+        lock = try_lock(self._beside(name))
+        try:
+            yield lock is not None
+        finally:
+            if lock is not None:
+                lock.close()
+
+    def _beside(self, ending: str) -> Path:
+        return self.path.with_name(f"{self.path.name}.{ending}")

@@ -20,7 +20,7 @@ from core.types import MemoryRecord
 
 
 class Busy(UserError):
-    """The wait for other writers timed out; nothing was done."""
+    """The wait for others timed out; nothing was done."""
 
 
 @dataclass(frozen=True, kw_only=True)
