@@ -113,6 +113,7 @@ KEYS = {
     "dry_run": Key(switch=True, outcome=False, shown=False),
     "strip_lessons": Key(switch=True, before=True),
     "scrub_episodes": Key(switch=True, before=False),
+    "attempts_from": Key(arm=True, before=None),
     "run_dir": Key(outcome=False, shown=False),
     "budget": Key(),
     "budget.run": Key(outcome=False),
