@@ -14,7 +14,7 @@ name with {seed}, {arm}, {env} or {run} in it. To test them, each with its seed:
 
 Beside a bank stands its run, FILE.run: the verdicts, the lessons, what they cost. A bank appears when it is whole; after
 an interruption the same command goes on, and pays nothing twice. Lessons that the attempts were shown count as read:
-setting=test_time refuses those with labels of the environment. One bank of several: python -m core.memory merge.
+setting=test_time refuses those with labels of the environment. One bank of several: python -m core.memory export, and import.
 """
 
 from __future__ import annotations
@@ -43,38 +43,43 @@ IN_ORDER = {"batch": 1, "mode": "in_order", "window": None, "order_from": None, 
 FIELDS = ("seed", "arm", "env", "run")
 
 
-def words_of(run: Run, words: Iterable[str], run_dir: Path) -> list[str]:
+def words_of(run: Run, words: Iterable[str], run_dir: Path, without: Iterable[str] = ()) -> list[str]:
     """The words with which main.py learns from a run's attempts once more.
 
     words     of the user: they take the place of the run's own words of the same key
     run_dir   of the new run
+    without   keys of further words of the run that are left out
     """
     words = list(words)
-    given = {_key(word) for word in words}
-    if wrong := sorted(key for key in given if _within(key, ACTING)):
-        raise UserError(f"{wrong[0]}: the attempts are made already, and their order is theirs: leave it out.")
-    dropped = {*NOT_KEPT, *(OF_METHOD if given & {"arm", "workflow"} else ())}
+    given = {key_of(word) for word in words}
+    dropped = {*NOT_KEPT, *without, *(OF_METHOD if given & {"arm", "workflow"} else ())}
     groups = {key.rpartition("@")[2] for key in given if "." not in key}
-    own = [word for word in run.hydra.get("overrides", {}).get("task", ()) if not _within(_key(word), dropped)]
-    own = [word for word in own if _key(word) not in given and not _within(_key(word).rpartition("@")[2], groups)]
+    own = [word for word in run.hydra.get("overrides", {}).get("task", ()) if not _within(key_of(word), dropped)]
+    own = [word for word in own if key_of(word) not in given and not _within(key_of(word).rpartition("@")[2], groups)]
     stream = run.config.get("stream") or {}
     forced = [f"stream.{key}={_text(value)}" for key, value in IN_ORDER.items() if stream.get(key, value) != value]
-    own = [word for word in own if not any(_key(word) == each.partition("=")[0] for each in forced)]
-    if any(_key(word) == "experiment" for word in own):  # it may set k and r, of which an arm without them ran without
+    own = [word for word in own if not any(key_of(word) == each.partition("=")[0] for each in forced)]
+    if any(key_of(word) == "experiment" for word in own):  # it may set k and r, of which an arm without them ran without
         forced += [f"{key}={_text(_size(run, key, given))}" for key in ("k", "r") if key not in given]
-        own = [word for word in own if _key(word) not in ("k", "r")]
+        own = [word for word in own if key_of(word) not in ("k", "r")]
     places = [override("attempts_from", run.path.resolve()), override("run_dir", run_dir.resolve())]
     return [*own, *forced, *words, *places, "hydra.mode=RUN", *_folders(run)]
 
 
-def learn(run: Run, words: Iterable[str], run_dir: Path) -> int:
-    """Learn from a run's attempts into a run directory, in this process. Returns main.py's exit status."""
-    return start_module("main", "main.py", words_of(run, words, run_dir))
+def check_words(words: Iterable[str]) -> None:
+    """Raise UserError for a word of the user that would say how to act."""
+    if wrong := sorted(key for key in map(key_of, words) if _within(key, ACTING)):
+        raise UserError(f"{wrong[0]}: the attempts are made already, and their order is theirs: leave it out.")
 
 
-def read_runs(paths: Iterable[str]) -> list[Run]:
-    """The runs at or below the paths. Raises UserError for runs of several environments."""
-    runs = [read_run(path, episodes=False) for path in find_runs(paths)]
+def learn(run: Run, words: Iterable[str], run_dir: Path, without: Iterable[str] = ()) -> int:
+    """Learn from a run's attempts, in this process; arguments as in `words_of`. Returns main.py's exit status."""
+    return start_module("main", "main.py", words_of(run, words, run_dir, without))
+
+
+def read_runs(paths: Iterable[str], *, episodes: bool = False) -> list[Run]:
+    """The runs at or below the paths. Raises UserError for runs of several environments. episodes: as in `read_run`."""
+    runs = [read_run(path, episodes=episodes) for path in find_runs(paths)]
     envs = {(run.choices.get("env"), run.manifest["fingerprint"]["dataset"].get("dataset")): run for run in runs}
     if len(envs) > 1:
         one, other = sorted(run.path for run in envs.values())[:2]
@@ -139,7 +144,8 @@ def _text(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-def _key(word: str) -> str:
+def key_of(word: str) -> str:
+    """The key that a word of the command line sets."""
     return word.partition("=")[0].lstrip("+~")
 
 
@@ -158,17 +164,18 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("words", nargs="+", metavar="RUNS... bank=PATH KEY=VALUE")
     paths, words = split_words(options.parse_args(arguments).words)
-    banks = [word.partition("=")[2] for word in words if _key(word) == "bank"]
-    words = [word for word in words if _key(word) != "bank"]
+    banks = [word.partition("=")[2] for word in words if key_of(word) == "bank"]
+    words = [word for word in words if key_of(word) != "bank"]
     if len(banks) != 1 or not banks[0]:
         raise UserError("say once where the bank goes: bank=FILE.sqlite for one run, bank=FOLDER for several.")
     if not paths:
         raise UserError("say which runs to learn from.")
-    runs = read_runs(paths)
-    status = 0
+    check_words(words)
+    runs, status = read_runs(paths), 0
     for run, bank in zip(runs, banks_of(runs, banks[0]), strict=True):
         if ended := learn(run, words, folder_of(bank)):
-            print(f"{bank} is not finished: the same command goes on.", file=sys.stderr)
+            if (folder_of(bank) / "episodes.jsonl").is_file() and not bank.exists():
+                print(f"{bank} is not there yet: the same command goes on.", file=sys.stderr)
             status = ended
         elif folder_of(bank).joinpath("summary.json").is_file():  # not after a dry run
             publish(folder_of(bank), bank)

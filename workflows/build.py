@@ -64,6 +64,7 @@ class AssembledRun:
     workers      max_concurrency: number of tasks that may run concurrently if they do not depend on each other
     retries      retry_broken: number of further tries at a task that ended with an infra error
     stop_after   stop_after_broken: end the run after this many consecutive infra errors; None: never
+    notes        lines for the user about the attempts of attempts_from
     """
 
     tasks: list[Task]
@@ -73,6 +74,7 @@ class AssembledRun:
     workers: int
     retries: int
     stop_after: int | None
+    notes: tuple[str, ...] = ()
 
     def episodes(self) -> Iterator[Episode]:
         """Run the remaining tasks; yields each episode once it is recorded."""
@@ -143,8 +145,8 @@ def assemble(
         plays_gold=workflow.rollout.agent.uses_gold,
     )
     limits = {"workers": config["max_concurrency"], "retries": config["retry_broken"]}
-    stop_after = config["stop_after_broken"]
-    return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, stop_after=stop_after, **limits)
+    limits |= {"stop_after": config["stop_after_broken"], "notes": tuple(stored.notes()) if stored else ()}
+    return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, **limits)
 
 
 def open_envs(cfg: Any, stack: ExitStack, stored: StoredRun | None = None) -> EnvPool:
