@@ -45,6 +45,7 @@ from core.run.sweep_watch import Watch
 log = logging.getLogger("run")
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
+OmegaConf.register_new_resolver("names", lambda banks: ",".join(banks or ()), replace=True)
 
 
 @hydra.main(version_base="1.3", config_path="config", config_name="config")

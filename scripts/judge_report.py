@@ -36,7 +36,8 @@ from scripts.learn import check_words, key_of, learn, read_runs, split_words
 RECORDED = "as recorded"
 MOST_NAME = 80  # characters of a run's name
 BATCH = 64  # attempts at this many tasks may be judged at once, up to max_concurrency
-FIGURES = {"agreement": (100, 1), "kappa": (1, 2), "precision": (100, 1), "recall": (100, 1), "brier": (1, 3), "ece": (1, 3)}
+PERCENT, RATIO, SCORE = (100, 1), (1, 2), (1, 3)  # (factor, digits) of a figure
+FIGURES = {"agreement": PERCENT, "kappa": RATIO, "precision": PERCENT, "recall": PERCENT, "brier": SCORE, "ece": SCORE}
 HEAD = "judge|n|broke|agreement %|kappa|precision %|recall %|Brier|ECE|tokens / attempt|USD / attempt".split("|")
 
 

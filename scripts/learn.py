@@ -12,9 +12,10 @@ name with {seed}, {arm}, {env} or {run} in it. To test them, each with its seed:
 
     python main.py -m setting=frozen 'memory.path="banks/strong/seed${seed}.sqlite"' seed=0,1,2 env=...
 
-Beside a bank stands its run, FILE.run: the verdicts, the lessons, what they cost. A bank appears when it is whole; after
-an interruption the same command goes on, and pays nothing twice. Lessons that the attempts were shown count as read:
-setting=test_time refuses those with labels of the environment. One bank of several: python -m core.memory export, and import.
+Beside a bank stands its run, FILE.run: the verdicts, the lessons, what they cost. A bank appears when it is whole;
+after an interruption the same command goes on, and pays nothing twice. Lessons that the attempts were shown count as
+read: setting=test_time refuses those with labels of the environment. One bank of several runs: python -m core.memory
+export, and import.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def words_of(run: Run, words: Iterable[str], run_dir: Path, without: Iterable[st
     stream = run.config.get("stream") or {}
     forced = [f"stream.{key}={_text(value)}" for key, value in IN_ORDER.items() if stream.get(key, value) != value]
     own = [word for word in own if not any(key_of(word) == each.partition("=")[0] for each in forced)]
-    if any(key_of(word) == "experiment" for word in own):  # it may set k and r, of which an arm without them ran without
+    if any(key_of(word) == "experiment" for word in own):  # its k and r do not hold for an arm that has none
         forced += [f"{key}={_text(_size(run, key, given))}" for key in ("k", "r") if key not in given]
         own = [word for word in own if key_of(word) not in ("k", "r")]
     places = [override("attempts_from", run.path.resolve()), override("run_dir", run_dir.resolve())]
@@ -123,9 +124,9 @@ def publish(run_dir: Path, bank: Path) -> None:
     if not source.is_file():
         raise UserError(f"{run_dir} has no bank.sqlite: bank=PATH is a file of SQLite, so give memory/store=sqlite.")
     temporary.unlink(missing_ok=True)
-    with closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as db:
-        with closing(sqlite3.connect(temporary)) as copy:
-            db.backup(copy)
+    read_only = sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)
+    with closing(read_only) as db, closing(sqlite3.connect(temporary)) as copy:
+        db.backup(copy)
     temporary.replace(bank)
 
 
@@ -136,7 +137,8 @@ def _size(run: Run, key: str, given: set[str]) -> int | None:
 def _folders(run: Run) -> list[str]:
     """The word that gives main.py the folders of the run's --config-dir."""
     sources = run.hydra.get("runtime", {}).get("config_sources", ())
-    found = [f"file://{each['path']}" for each in sources if each.get("schema") == "file" and each["provider"] != "main"]
+    folders = [each["path"] for each in sources if each.get("schema") == "file" and each["provider"] != "main"]
+    found = [f"file://{folder}" for folder in folders]
     return [f"hydra.searchpath=[{','.join(found)}]"] if found else []
 
 

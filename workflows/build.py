@@ -198,7 +198,9 @@ def open_bank(
         run=bank_run_id,
         consolidator_run=bank_run_id,
         provenance={"run": records.run, "models": models}
-        | workflow_notes(config["workflow"]) | gold_notes(config) | learned_from,
+        | workflow_notes(config["workflow"])
+        | gold_notes(config)
+        | learned_from,
     )
     if bank_paths is None:
         bank = build(given or str(records.path / "bank.sqlite"))

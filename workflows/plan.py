@@ -220,7 +220,7 @@ def build_plan(
 
     begin   True: begin the first task in its env, so that the agent's first prompt is the real one; False: use the
             task's query in place of the first observation, and start no engine
-    stored  with attempts_from: that run, whose longest attempts are read in place of placeholders; the agent is not asked
+    stored  with attempts_from: that run, whose longest attempts are read in place of placeholders; no agent is asked
     """
     listeners = {
         name: Listener(name=role.llm.name, supports_schema=role.llm.supports_schema) for name, role in roles.items()

@@ -62,7 +62,7 @@ class StoredRun:
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is no whole run: {error}.") from error
         if len(every) < n_tasks:
-            raise UserError(f"{path} is not finished: {len(every)} of its {n_tasks} tasks have run. Its command goes on.")
+            raise UserError(f"{path} is not finished: {len(every)} of its {n_tasks} tasks have run.")
         visits = _visits(every)
         whole = sorted(
             ((row, visit) for row, visit in zip(every, visits, strict=True) if row["status"] != "infra_error"),
@@ -74,9 +74,7 @@ class StoredRun:
             Task(id=row["task_id"], query=row["query"], type=row["task_type"], visit=visit) for row, visit in whole
         ]
         shown = _shown(path, manifest["config"], rows)
-        return cls(
-            path=path, manifest=manifest, rows=rows, tasks=tasks, shown=shown, n_broken=len(every) - len(rows)
-        )
+        return cls(path=path, manifest=manifest, rows=rows, tasks=tasks, shown=shown, n_broken=len(every) - len(rows))
 
     @property
     def dataset(self) -> dict[str, Any]:
@@ -92,7 +90,7 @@ class StoredRun:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What each new record says of where its attempt comes from; gold labels that the attempt was shown included."""
+        """What each new record says of where its attempt comes from, with gold labels of what the attempt was shown."""
         notes = {"use_gold": self.labels & {ORACLE, ANSWERS}, "show_answer": ANSWERS in self.labels}
         return {"attempts_of": self.manifest["run"]} | {name: True for name, noted in notes.items() if noted}
 
@@ -232,4 +230,3 @@ def _shown(path: Path, config: dict[str, Any], rows: list[dict[str, Any]]) -> di
 
 def _of(bank: str | None) -> str:
     return f" {bank}" if bank else ""
-

@@ -22,8 +22,8 @@ FOLDER = ".settled"  # of a sweep: what its first cell found
 def settle(cfg: DictConfig, run_dir: Path | None = None) -> str:
     """Fill in what `cfg.env` leaves open (`BaseEnv.settled`), and return the env's line about it, or "".
 
-    The values are those of the run's earlier starts, or of the run whose attempts are learned from; else those that a cell of its sweep found first; else new ones. In
-    a sweep the line is that cell's alone.
+    The values are those of the run's earlier starts, or of the run whose attempts are learned from; else those that a
+    cell of its sweep found first; else new ones. In a sweep the line is that cell's alone.
 
     run_dir   None: of no run that begins now, as for an estimate
     """
