@@ -44,7 +44,7 @@ def test_the_own_configuration_gives_the_own_lessons_and_no_call_of_the_agent(so
     assert lessons(run) == lessons(source)
     assert (tmp_path / "again.sqlite").is_file()
     calls = [json.loads(line) for line in (run / "calls.jsonl").read_text().splitlines()]
-    assert {call["role"] for call in calls} == {"judge", "extractor"}
+    assert {call["role"] for call in calls} == {"judge", "extractor", "embedder"}
     script("learn", source, f"bank={tmp_path}/again.sqlite")  # a second time pays nothing
     assert len((run / "calls.jsonl").read_text().splitlines()) == len(calls)
 
