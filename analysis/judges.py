@@ -17,7 +17,7 @@ RESAMPLES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class JudgedAttempt:
     """One attempt, judged.
 
     column      what tells the attempts at one task apart: the run, and the attempt's number in it
@@ -43,7 +43,7 @@ class Judged:
         return self.pair[0] == self.pair[1]
 
 
-def judged_in(run: Run) -> Iterator[Judged]:
+def judged_in(run: Run) -> Iterator[JudgedAttempt]:
     """The judged attempts of a run, without those that broke, and those whose outcome is not known."""
     visits: dict[str, int] = {}
     for row in run.rows:
@@ -52,7 +52,7 @@ def judged_in(run: Run) -> Iterator[Judged]:
             continue
         for attempt, verdict in zip(row["trajectories"], row["verdicts"], strict=True):
             if attempt["ended_by"] != "infra_error":
-                yield Judged(
+                yield JudgedAttempt(
                     task_id=row["task_id"],
                     task_type=row["task_type"],
                     column=(str(run.path), visit, attempt["sample"]),
@@ -62,7 +62,7 @@ def judged_in(run: Run) -> Iterator[Judged]:
                 )
 
 
-def rated(attempts: Sequence[Judged]) -> dict[str, Any]:
+def rated(attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
     """`confusion` and `calibration` of the attempts, each figure with its 95 % interval {figure}_low and {figure}_high.
 
     n counts the attempts with a label, n_none those without. The intervals of agreement, precision and recall are
@@ -87,13 +87,13 @@ def rated(attempts: Sequence[Judged]) -> dict[str, Any]:
     return found
 
 
-def calibrated(attempts: Iterable[Judged]) -> dict[str, Any]:
+def calibrated(attempts: Iterable[JudgedAttempt]) -> dict[str, Any]:
     """`calibration` of attempts whose judge states a confidence."""
     attempts = list(attempts)
     return calibration([each.confidence for each in attempts], [each.right for each in attempts])
 
 
-def as_matrix(values: Sequence[tuple[Judged, bool]]) -> np.ndarray:
+def as_matrix(values: Sequence[tuple[JudgedAttempt, bool]]) -> np.ndarray:
     """The values as (tasks, columns), NaN where there is none."""
     tasks = {each.task_id: None for each, _ in values}
     columns = {each.column: None for each, _ in values}
@@ -105,7 +105,7 @@ def as_matrix(values: Sequence[tuple[Judged, bool]]) -> np.ndarray:
 
 
 def _bootstrapped(
-    name: str, attempts: Sequence[Judged], figure: Callable[[list[Judged]], float | None]
+    name: str, attempts: Sequence[JudgedAttempt], figure: Callable[[list[JudgedAttempt]], float | None]
 ) -> dict[str, float | None]:
     """{name_low, name_high}: quantiles of the figure over samples of the tasks."""
     tasks = [each.task_id for each in attempts]

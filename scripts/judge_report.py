@@ -23,7 +23,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from analysis.judges import Judged, judged_in, rated
+from analysis.judges import JudgedAttempt, judged_in, rated
 from analysis.load import Run, read_run
 from analysis.text_table import TextTable, print_table, to_markdown
 from core.build import option, options, part
@@ -97,7 +97,7 @@ def row_of(name: str, runs: Sequence[Run]) -> dict[str, Any]:
     return found
 
 
-def _of_type(attempts: Sequence[Judged], kind: str) -> list[Judged]:
+def _of_type(attempts: Sequence[JudgedAttempt], kind: str) -> list[JudgedAttempt]:
     return [each for each in attempts if each.task_type == kind]
 
 
