@@ -16,10 +16,11 @@ Brier and ECE. "broke" counts attempts without a verdict. dry_run=true estimates
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +74,29 @@ def verdicts(runs: Sequence[Run], words: list[str], into: Path) -> list[Run]:
     found = []
     for run in runs:
         folder = into / f"{safe(run.path.name, MOST_NAME)}-{content_id(str(run.path.resolve()), words)[:8]}"
-        with redirect_stdout(sys.stderr):
+        with stdout_as_stderr():
             status = learn(run, judging(run, words), folder, without=("arm",))
         if status:
             raise UserError(f"judging {run.path} ended before its end: the same command goes on.")
         if (folder / "manifest.json").is_file():  # not after a dry run
             found.append(read_run(folder))
     return found
+
+
+@contextmanager
+def stdout_as_stderr() -> Iterator[None]:
+    """Send stdout to stderr by its descriptor: main.py opens its own streams, and the report alone goes to stdout."""
+    stream = sys.stdout
+    stream.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+        sys.stdout = stream
 
 
 def row_of(name: str, runs: Sequence[Run]) -> dict[str, Any]:
