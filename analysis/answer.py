@@ -81,10 +81,21 @@ class Runs:
         """The seeds that all of these arms have finished, in order."""
         return sorted(set.intersection(*(set(self.of(arm)["seed"].unique().tolist()) for arm in arms)))
 
-    def outcomes(self, arm: str, than: str, seeds: list[int] | None = None) -> tuple[Any, ...] | None:
-        """`analysis.cells.paired_outcomes` of two arms; None if they have no seed in common."""
-        mine, other = self.of(arm, seeds), self.of(than, seeds)
+    def outcomes(
+        self, arm: str, than: str, late: bool = False, seeds: list[int] | None = None
+    ) -> tuple[Any, ...] | None:
+        """`analysis.cells.paired_outcomes` of two arms; None if they have no seed in common.
+
+        late   of the second half of each stream alone
+        """
+        mine, other = (_late(each) if late else each for each in (self.of(arm, seeds), self.of(than, seeds)))
         return paired_outcomes(mine, other, mine) if len(mine) and len(other) else None
+
+
+def _late(episodes: pd.DataFrame) -> pd.DataFrame:
+    """The second half of each run."""
+    n_tasks = episodes.groupby("run_dir")["index"].transform("size")
+    return episodes[episodes["index"] >= n_tasks // 2]
 
 
 def looks_of(study: Study, runs: Runs) -> list[Interim]:
@@ -92,7 +103,7 @@ def looks_of(study: Study, runs: Runs) -> list[Interim]:
     seeds, found = runs.seeds(study.arm, study.baseline), []
     for n in range(study.design.first, min(len(seeds), study.design.most) + 1):
         some = seeds[:n]
-        values, base, broke, base_broke, names = runs.outcomes(study.arm, study.baseline, some)
+        values, base, broke, base_broke, names = runs.outcomes(study.arm, study.baseline, seeds=some)
         luck = max(alike(runs.of(arm, some)) for arm in (study.arm, study.baseline))
         found.append(study.design.look(values, base, names, broke=broke, baseline_broke=base_broke, alike=luck))
         if found[-1].outcome != "go on":

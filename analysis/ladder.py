@@ -32,6 +32,7 @@ class Step:
              unless the arm is better
     broken   what is said where it breaks
     advice   what to try then
+    late     asked of the second half of each stream alone: a bank that is learned begins empty, a told one does not
     """
 
     link: str
@@ -40,6 +41,7 @@ class Step:
     kind: str
     broken: str
     advice: str
+    late: bool = False
 
 
 STEPS = (
@@ -89,7 +91,7 @@ STEPS = (
         than="no_memory",
         kind=USELESS,
         broken="even the right lesson, in the environment's own words, does not help: there is nothing to gain here",
-        advice="agent.max_memory_chars=24000",
+        advice="",
     ),
     Step(
         link="retrieval",
@@ -106,6 +108,7 @@ STEPS = (
         kind=REPAIR,
         broken="the environment's own lessons, found in the same way, help more than the learned ones",
         advice="+distiller.style=quote",
+        late=True,
     ),
 )
 
@@ -140,18 +143,18 @@ def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[Step, ...]:
     return tuple(step for step in STEPS if not {step.arm, step.than} & left_out)
 
 
-Outcomes = Callable[[str, str], Sequence[Any] | None]  # (arm, than) -> (values, baseline, broke, broke, seeds)
+Outcomes = Callable[[str, str, bool], Sequence[Any] | None]  # (arm, than, late) -> as `analysis.cells.paired_outcomes`
 
 
 def climb(steps: Sequence[Step], outcomes: Outcomes, effect: float) -> list[Answer]:
     """The answers of the steps, in order. p is Holm's over the steps that were run.
 
-    outcomes   see `analysis.cells.paired_outcomes`; None for a pair of which an arm has not been run
+    outcomes   of two arms, over the whole stream or its second half; None where an arm has not been run
     effect     the difference that counts: a step "holds" where its interval leaves out one of this size
     """
     found: list[tuple[Step, Spread | None, float | None, int]] = []
     for step in steps:
-        pair = outcomes(step.arm, step.than)
+        pair = outcomes(step.arm, step.than, step.late)
         by_seed = None if pair is None else paired_by_seed(*pair[:2], pair[4])
         n_seeds = 0 if by_seed is None else by_seed.shape[1]
         about = paired_spread(by_seed) if n_seeds > 1 else None

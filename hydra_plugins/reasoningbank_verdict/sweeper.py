@@ -40,6 +40,7 @@ class VerdictSweeper(Sweeper):
         most: int,
         level: float,
         skewed: bool,
+        first_seed: int,
         effect: float,
         pilot: int,
         diagnose: bool | None,
@@ -47,7 +48,7 @@ class VerdictSweeper(Sweeper):
     ) -> None:
         self.asked = {"arm": arm, "baseline": baseline, "strong_extractor": tuple(strong_extractor)}
         self.design = {"first": first, "most": most, "level": level, "skewed": skewed, "effect": effect}
-        self.pilot, self.diagnose = pilot, diagnose
+        self.pilot, self.diagnose, self.first_seed = pilot, diagnose, first_seed
         self.finished: set[tuple[str, int]] = set()  # (arm, seed) of the runs that this start has seen complete
         self.n_launched = 0
         self.n_tasks: int | None = None
@@ -128,7 +129,7 @@ class VerdictSweeper(Sweeper):
         if not self._pilot(arms):
             return False
         for n_seeds in range(self.study.design.first, self.study.design.most + 1):
-            if not self._launch(arms, range(n_seeds)):
+            if not self._launch(arms, self._seeds(n_seeds)):
                 break
             last = looks_of(self.study, Runs(self.folder))[-1]
             if last.outcome != "go on":
@@ -152,7 +153,7 @@ class VerdictSweeper(Sweeper):
         limit = self.config.get("limit")
         if limit is not None and limit <= self.pilot:
             return True
-        if not self._launch(arms, [0], f"limit={self.pilot}", "retry_broken=0"):
+        if not self._launch(arms, self._seeds(1), f"limit={self.pilot}", "retry_broken=0"):
             return not self.failed
         return self._say_costs()
 
@@ -171,7 +172,7 @@ class VerdictSweeper(Sweeper):
         n_seeds = seeds_needed(about, last.n_seeds, effect, len(steps), study.design.most)
         print(f"which link breaks? {len(steps)} steps, each with {n_seeds} seeds, until one does", flush=True)
         for step in steps:
-            if not self._launch([step.than, step.arm], range(n_seeds)):
+            if not self._launch([step.than, step.arm], self._seeds(n_seeds)):
                 return
             if first_break(climb(steps, Runs(self.folder).outcomes, effect)):
                 return
@@ -211,6 +212,9 @@ class VerdictSweeper(Sweeper):
                 return False  # they ended for another reason
         return True
 
+    def _seeds(self, n_seeds: int) -> range:
+        return range(self.first_seed, self.first_seed + n_seeds)
+
     def _words_of(self, arm: str, seed: int) -> list[str]:
         more = self.study.strong_extractor if arm == "strong_extractor" else ()
         return [f"arm={arm}", f"seed={seed}", *more]
@@ -233,7 +237,7 @@ class VerdictSweeper(Sweeper):
         from workflows.plan import dry_run_sweep, plan_sweep, usd
 
         study, design = self.study, self.study.design
-        words = [*self._plain_words(), f"arm={study.baseline},{study.arm}", "seed=0"]
+        words = [*self._plain_words(), f"arm={study.baseline},{study.arm}", f"seed={self.first_seed}"]
         plain = self._as_plain_sweep()
         if self.config.get("dry_run") and dry_run_sweep(plain, words):
             from core.errors import UserError
