@@ -197,7 +197,7 @@ class VerdictSweeper(Sweeper):
             for job in jobs:
                 own = [before[job]] if job in before else []
                 most = {key: amount / len(jobs) + spent(own, key) for key, amount in left.items()}
-                limits = [f"budget.run.{key}={amount:.12g}" for key, amount in most.items()]
+                limits = [f"budget.run.{key}={_limit(key, amount)}" for key, amount in most.items()]
                 words.append([*self.words, *self._words_of(*job), *limits, *more])
             results = self.launcher.launch(words, initial_job_idx=self.n_launched)
             self.n_launched += len(jobs)
@@ -208,8 +208,8 @@ class VerdictSweeper(Sweeper):
             whole = {job for job in jobs if after.get(job, {}).get("complete")}
             self.finished |= set() if more else whole
             jobs = [job for job in jobs if job not in whole]
-            if jobs and not self.budget:
-                return False  # they ended for another reason
+            if jobs and not _n_done(after) > _n_done(before):
+                return False  # what is left pays no further task, or they ended for another reason
         return True
 
     def _seeds(self, n_seeds: int) -> range:
@@ -276,7 +276,7 @@ class VerdictSweeper(Sweeper):
         manifests = [json.loads(file.read_text(encoding="utf-8")) for file in self.folder.glob("*/manifest.json")]
         n_pilot = max(len(manifest["task_ids"]) for manifest in manifests)
         n_tasks = self.n_tasks or n_pilot
-        a_seed = {key: spent(found.values(), key) * n_tasks / n_pilot for key in ("usd", "tokens", "wall_s")}
+        a_seed = {key: spent(found.values(), key) * n_tasks / n_pilot for key in LIMITS}
         ends = " to ".join(
             f"{a_seed['usd'] * n:.2f} USD, {a_seed['tokens'] * n:,.0f} tokens, {a_seed['wall_s'] * n / 60:.0f} min "
             f"({n} seeds)"
@@ -298,6 +298,15 @@ class VerdictSweeper(Sweeper):
         print("\n" + "\n".join(page(found)) + f"\n\n  {self.folder / 'verdict.json'}", flush=True)
 
 
+def _n_done(summaries: dict[Any, dict[str, Any]]) -> int:
+    return sum(summary.get("n", 0) for summary in summaries.values())
+
+
+def _limit(key: str, amount: float) -> str:
+    """A limit as its key takes it: calls and tokens are whole numbers, at least 1."""
+    return f"{amount:.12g}" if key in ("usd", "wall_s") else str(max(1, int(amount)))
+
+
 def _could_find(found: list[tuple[int, float]]) -> str:
     """What a study could find before anything is known of it. found: from `Design.detectable`."""
     some = dict.fromkeys((found[0], found[len(found) // 2], found[-1]))
@@ -309,15 +318,11 @@ def _could_find(found: list[tuple[int, float]]) -> str:
 
 
 def spent(summaries: Iterable[dict[str, Any]], key: str) -> float:
-    """What runs have spent of a limit of budget.run, by their summaries; what is unknown counts as 0."""
+    """What runs have spent of a limit of budget.run, as their meters count it; what is unknown counts as 0."""
     total = 0.0
     for summary in summaries:
-        if key == "usd":
-            total += summary.get("cost_usd") or 0.0
-        elif key == "wall_s":
-            total += summary.get("wall_s") or 0.0
-        elif key == "tokens":
-            total += summary.get("tokens", {}).get("total") or 0
-        else:
-            total += sum(each["calls"] for name, each in summary.get("calls", {}).items() if name != "embedder")
+        used = summary.get("calls", {}).get("total", {})
+        tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)
+        amounts = {"calls": used.get("calls"), "tokens": tokens, "usd": used.get("cost_usd")}
+        total += (amounts | {"wall_s": summary.get("wall_s")})[key] or 0.0
     return total
