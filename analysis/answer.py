@@ -25,8 +25,8 @@ FILE = "verdict.json"
 SENTENCES = {
     "better": "Memory helps here: {arm} solves {points} points more than {baseline}{interval}.",
     "worse": "Memory harms here: {arm} solves {points} points less than {baseline}{interval}.",
-    "futile": "No gain of {effect} points is to be expected: {arm} solves {points} points {way} than {baseline}"
-    "{interval}.",
+    "futile": "No difference shown, and more seeds are unlikely to show one of {effect} points: {arm} solves {points} "
+    "points {way} than {baseline}{interval}.",
     "most": "No difference shown: {arm} solves {points} points {way} than {baseline}{interval}, and no seeds are left.",
     "go on": "Not decided yet: {arm} solves {points} points {way} than {baseline}{interval}.",
     "untested": "Not decided yet: the first look needs {first} seeds, and {n_seeds} are there.",
@@ -217,6 +217,15 @@ def write(folder: Path, found: dict[str, Any]) -> None:
     temporary = folder / f"{FILE}.tmp"
     temporary.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
     temporary.replace(folder / FILE)
+
+
+def stored(folder: Path) -> dict[str, Any] | None:
+    """The answer that a folder holds; None if it holds none, or none yet."""
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return found if found.get("sentence") else None
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def page(found: dict[str, Any]) -> list[str]:
