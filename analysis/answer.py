@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.cells import measure, paired_outcomes
-from analysis.ladder import BREAKS, Answer, climb, first_break, steps_for
+from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
 from analysis.sequential import Design, Interim
 from analysis.verdict import alike
@@ -34,7 +34,7 @@ SENTENCES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class Question:
     """What a study asks. It is written into FILE before the first run, and is not changed afterwards.
 
     arm, baseline      arms that are compared
@@ -49,12 +49,12 @@ class Study:
     strong_extractor: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, folder: Path) -> Study | None:
+    def read(cls, folder: Path) -> Question | None:
         """The study of a folder; None if it holds none."""
         if not (file := folder / FILE).is_file():
             return None
         try:
-            asked = json.loads(file.read_text(encoding="utf-8"))["study"]
+            asked = json.loads(file.read_text(encoding="utf-8"))["question"]
             design = Design(**asked.pop("design"))
             return cls(**asked | {"strong_extractor": tuple(asked["strong_extractor"])}, design=design)
         except (ValueError, KeyError, TypeError) as error:
@@ -98,42 +98,42 @@ def _late(episodes: pd.DataFrame) -> pd.DataFrame:
     return episodes[episodes["index"] >= n_tasks // 2]
 
 
-def looks_of(study: Study, runs: Runs) -> list[Interim]:
+def looks_of(question: Question, runs: Runs) -> list[Interim]:
     """What the study saw after each seed, up to the look at which it stopped or would go on."""
-    seeds, found = runs.seeds(study.arm, study.baseline), []
-    for n in range(study.design.first, min(len(seeds), study.design.most) + 1):
+    seeds, found = runs.seeds(question.arm, question.baseline), []
+    for n in range(question.design.first, min(len(seeds), question.design.most) + 1):
         some = seeds[:n]
-        values, base, broke, base_broke, names = runs.outcomes(study.arm, study.baseline, seeds=some)
-        luck = max(alike(runs.of(arm, some)) for arm in (study.arm, study.baseline))
-        found.append(study.design.look(values, base, names, broke=broke, baseline_broke=base_broke, alike=luck))
+        values, base, broke, base_broke, names = runs.outcomes(question.arm, question.baseline, seeds=some)
+        luck = max(alike(runs.of(arm, some)) for arm in (question.arm, question.baseline))
+        found.append(question.design.look(values, base, names, broke=broke, baseline_broke=base_broke, alike=luck))
         if found[-1].outcome != "go on":
             break
     return found
 
 
-def answer_of(folder: Path, study: Study) -> dict[str, Any]:
+def answer_of(folder: Path, question: Question) -> dict[str, Any]:
     """The content of FILE: the study, its looks, the ladder and what is said of them. Nothing in it is a time."""
     runs = Runs(folder)
-    looks = looks_of(study, runs)
+    looks = looks_of(question, runs)
     last = looks[-1] if looks else None
-    ladder = climb(study.steps(), runs.outcomes, study.design.effect) if last and last.outcome != "go on" else []
+    ladder = climb(question.steps(), runs.outcomes, question.design.effect) if last and last.outcome != "go on" else []
     outcome = _outcome(last)
     return {
-        "study": _asked(study),
+        "question": _asked(question),
         "outcome": outcome,
-        "sentence": sentence(study, last, len(runs.seeds(study.arm, study.baseline))),
+        "sentence": sentence(question, last, len(runs.seeds(question.arm, question.baseline))),
         "looks": [asdict(look) for look in looks],
         "ladder": [each.row() for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
-        "costs": costs(study, runs, last),
-        "try": things_to_try(study, outcome, ladder),
-        "not_tested": not_tested(study, runs, ladder),
+        "costs": costs(question, runs, last),
+        "try": things_to_try(question, outcome, ladder),
+        "not_tested": not_tested(question, runs, ladder),
     }
 
 
-def unasked(study: Study) -> dict[str, Any]:
+def unasked(question: Question) -> dict[str, Any]:
     """The content of FILE before the first run."""
-    return {"study": _asked(study), "outcome": "untested"}
+    return {"question": _asked(question), "outcome": "untested"}
 
 
 def _outcome(last: Interim | None) -> str:
@@ -143,14 +143,14 @@ def _outcome(last: Interim | None) -> str:
     return last.verdict if last.outcome == "clear" else last.outcome
 
 
-def _asked(study: Study) -> dict[str, Any]:
-    return asdict(study) | {"strong_extractor": list(study.strong_extractor)}
+def _asked(question: Question) -> dict[str, Any]:
+    return asdict(question) | {"strong_extractor": list(question.strong_extractor)}
 
 
-def sentence(study: Study, last: Interim | None, n_seeds: int) -> str:
+def sentence(question: Question, last: Interim | None, n_seeds: int) -> str:
     """The answer in one sentence."""
-    facts = {"arm": study.arm, "baseline": study.baseline, "effect": f"{100 * study.design.effect:g}"}
-    facts |= {"first": study.design.first, "n_seeds": n_seeds}
+    facts = {"arm": question.arm, "baseline": question.baseline, "effect": f"{100 * question.design.effect:g}"}
+    facts |= {"first": question.design.first, "n_seeds": n_seeds}
     if last is None or last.difference is None:
         return SENTENCES["untested"].format(**facts)
     facts["points"] = f"{abs(100 * last.difference):.1f}"
@@ -162,14 +162,14 @@ def sentence(study: Study, last: Interim | None, n_seeds: int) -> str:
     return SENTENCES[_outcome(last)].format(**facts)
 
 
-def costs(study: Study, runs: Runs, last: Interim | None) -> dict[str, Any]:
+def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any]:
     """What a task costs in both arms, and a further solved one; None where it is unknown, or none is solved.
 
     {usd, tokens: {arm, baseline, per_extra_success}}
     """
     if last is None:
         return {}
-    mine, base = (measure(runs.of(arm)) for arm in (study.arm, study.baseline))
+    mine, base = (measure(runs.of(arm)) for arm in (question.arm, question.baseline))
     found = {}
     for name, column in (("usd", "cost"), ("tokens", "tokens")):
         more = None if None in (mine[column], base[column]) else mine[column] - base[column]
@@ -179,28 +179,28 @@ def costs(study: Study, runs: Runs, last: Interim | None) -> dict[str, Any]:
     return found
 
 
-def things_to_try(study: Study, outcome: str, ladder: list[Answer]) -> list[str]:
+def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) -> list[str]:
     """Up to three overrides to try next, as they are typed after this study's command."""
-    advice = {step.link: step.advice for step in reversed(study.steps())}
+    advice = {step.link: step.advice for step in reversed(question.steps())}
     broken = [advice[each.link] for each in ladder if each.answer == BREAKS and advice[each.link]]
     usual = {
         "better": ["retrieval.top_k=3", "hydra.sweeper.arm=matts_parallel", "stream.passes=2"],
-        "go on": ["budget.run.usd=LARGER", f"hydra.sweeper.effect={2 * study.design.effect:g}", "limit=LARGER"],
+        "go on": ["budget.run.usd=LARGER", f"hydra.sweeper.effect={2 * question.design.effect:g}", "limit=LARGER"],
     }
     general = ["+distiller.style=quote", "judge=self_consistency", "retrieval.top_k=3"]
     return list(dict.fromkeys([*broken, *usual.get(outcome, general)]))[:3]
 
 
-def not_tested(study: Study, runs: Runs, ladder: list[Answer]) -> list[str]:
+def not_tested(question: Question, runs: Runs, ladder: list[StepResult]) -> list[str]:
     """What the study says nothing about."""
     frame = runs.frame
     n_tasks = frame["task_id"].nunique()
     said = [f"other tasks than these {n_tasks}, other models and other prompts"]
     if frame["task_order"].nunique() == 1:
         said.append("other orders of the tasks (stream.order=shuffled)")
-    if not study.lessons:
+    if not question.lessons:
         said.append("whether the right lesson would be used, and found: this environment has no lessons to tell")
-    if not study.strong_extractor:
+    if not question.strong_extractor:
         said.append("a stronger extractor (hydra.sweeper.strong_extractor=[llm@extractor_llm=NAME])")
     if missing := dict.fromkeys(each.link for each in ladder if each.why == "not run"):
         why = (

@@ -23,7 +23,7 @@ POWER_T = 0.8416  # the standard normal quantile of a power of 80 %
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class LadderStep:
     """One question of the ladder.
 
     link     what it is about
@@ -45,7 +45,7 @@ class Step:
 
 
 STEPS = (
-    Step(
+    LadderStep(
         link="attention",
         arm="empty_block",
         than="no_memory",
@@ -53,7 +53,7 @@ STEPS = (
         broken="the frame of the memory block alone, without a lesson in it, makes the agent worse",
         advice="memory.inject=user",
     ),
-    Step(
+    LadderStep(
         link="any text",
         arm="placebo",
         than="empty_block",
@@ -61,7 +61,7 @@ STEPS = (
         broken="any text before the task makes the agent worse, also one that says nothing about it",
         advice="retrieval.min_score=0.6",
     ),
-    Step(
+    LadderStep(
         link="wrong lessons",
         arm="random_retrieval",
         than="placebo",
@@ -69,7 +69,7 @@ STEPS = (
         broken="lessons of other tasks make the agent worse than text that says nothing",
         advice="retrieval.min_score=0.6",
     ),
-    Step(
+    LadderStep(
         link="labels",
         arm="true_labels",
         than="reasoningbank",
@@ -77,7 +77,7 @@ STEPS = (
         broken="with the environment's labels in place of the judge's, memory helps more",
         advice="judge=self_consistency",
     ),
-    Step(
+    LadderStep(
         link="distillation",
         arm="strong_extractor",
         than="reasoningbank",
@@ -85,7 +85,7 @@ STEPS = (
         broken="with lessons of the stronger model, memory helps more",
         advice="+distiller.style=quote",
     ),
-    Step(
+    LadderStep(
         link="use",
         arm="told_lesson",
         than="no_memory",
@@ -93,7 +93,7 @@ STEPS = (
         broken="even the right lesson, in the environment's own words, does not help: there is nothing to gain here",
         advice="",
     ),
-    Step(
+    LadderStep(
         link="retrieval",
         arm="told_lesson",
         than="told_bank",
@@ -101,7 +101,7 @@ STEPS = (
         broken="the right lesson helps where it is handed over, and less where it has to be found",
         advice="retrieval=hybrid",
     ),
-    Step(
+    LadderStep(
         link="distillation",
         arm="told_bank",
         than="true_labels",
@@ -114,7 +114,7 @@ STEPS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class StepResult:
     """What a step found. `difference`, `low` and `high` are of the arm minus `than`; None where it was not run."""
 
     link: str
@@ -132,7 +132,7 @@ class Answer:
         return asdict(self)
 
 
-def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[Step, ...]:
+def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[LadderStep, ...]:
     """The steps that can be run.
 
     lessons            the environment has lessons to tell (`BaseEnv.lessons`)
@@ -146,13 +146,13 @@ def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[Step, ...]:
 Outcomes = Callable[[str, str, bool], Sequence[Any] | None]  # (arm, than, late) -> as `analysis.cells.paired_outcomes`
 
 
-def climb(steps: Sequence[Step], outcomes: Outcomes, effect: float) -> list[Answer]:
+def climb(steps: Sequence[LadderStep], outcomes: Outcomes, effect: float) -> list[StepResult]:
     """The answers of the steps, in order. p is Holm's over the steps that were run.
 
     outcomes   of two arms, over the whole stream or its second half; None where an arm has not been run
     effect     the difference that counts: a step "holds" where its interval leaves out one of this size
     """
-    found: list[tuple[Step, Spread | None, float | None, int]] = []
+    found: list[tuple[LadderStep, Spread | None, float | None, int]] = []
     for step in steps:
         pair = outcomes(step.arm, step.than, step.late)
         by_seed = None if pair is None else paired_by_seed(*pair[:2], pair[4])
@@ -164,24 +164,24 @@ def climb(steps: Sequence[Step], outcomes: Outcomes, effect: float) -> list[Answ
 
 
 def _answer(
-    step: Step, about: Spread | None, difference: float | None, n_seeds: int, p: float | None, effect: float
-) -> Answer:
+    step: LadderStep, about: Spread | None, difference: float | None, n_seeds: int, p: float | None, effect: float
+) -> StepResult:
     said = {"link": step.link, "arm": step.arm, "than": step.than, "n_seeds": n_seeds}
     if about is None:
-        return Answer(**said, answer=UNKNOWN, why="not run")
+        return StepResult(**said, answer=UNKNOWN, why="not run")
     low, high = about.interval
     said |= {"difference": difference, "low": low, "high": high, "p": p}
     better, worse = (p < LEVEL and sign * difference > 0 for sign in (1, -1))
     breaks = {HARM: worse, REPAIR: better, USELESS: high < effect}[step.kind]
     holds = {HARM: better or low > -effect, REPAIR: worse or high < effect, USELESS: better}[step.kind]
     if breaks:
-        return Answer(**said, answer=BREAKS, why=step.broken)
+        return StepResult(**said, answer=BREAKS, why=step.broken)
     if holds:
-        return Answer(**said, answer=HOLDS, why="")
-    return Answer(**said, answer=UNKNOWN, why=f"the interval holds both 0 and {100 * effect:g} points")
+        return StepResult(**said, answer=HOLDS, why="")
+    return StepResult(**said, answer=UNKNOWN, why=f"the interval holds both 0 and {100 * effect:g} points")
 
 
-def first_break(answers: Sequence[Answer]) -> Answer | None:
+def first_break(answers: Sequence[StepResult]) -> StepResult | None:
     """The first link that breaks, in the order of the ladder."""
     return next((each for each in answers if each.answer == BREAKS), None)
 

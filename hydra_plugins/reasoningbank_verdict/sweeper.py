@@ -21,7 +21,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 if TYPE_CHECKING:
-    from analysis.answer import Study
+    from analysis.answer import Question
     from analysis.sequential import Interim
 
 ASSUMED = {"rate": 0.5, "sd": 0.05, "alike": 0.3}  # of what could be found before anything is known, as scripts.power
@@ -63,7 +63,7 @@ class VerdictSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> None:
-        """Run the study. Ends the program: with exit status 0 if there is an answer, whatever it is, else with 1."""
+        """Run the question. Ends the program: with exit status 0 if there is an answer, whatever it is, else with 1."""
         from core.errors import UserError
         from core.run.sweep_watch import Watch
 
@@ -83,7 +83,7 @@ class VerdictSweeper(Sweeper):
 
     def _check(self, arguments: list[str]) -> None:
         """Raise UserError for a sweep within the study, and for another study than the folder holds."""
-        from analysis.answer import Study
+        from analysis.answer import Question
         from core.errors import UserError
 
         for word in OverridesParser.create().parse_overrides(arguments):
@@ -92,9 +92,9 @@ class VerdictSweeper(Sweeper):
                     f"{word.input_line}: a verdict is one question, and chooses arms and seeds itself: give one value, "
                     "or hydra.sweeper.arm=ARM for another arm than reasoningbank."
                 )
-        before = Study.read(self.folder)
-        if before is not None and before != self.study:
-            old, new = asdict(before), asdict(self.study)
+        before = Question.read(self.folder)
+        if before is not None and before != self.question:
+            old, new = asdict(before), asdict(self.question)
             changed = ", ".join(f"{key}: {old[key]} -> {new[key]}" for key in old if old[key] != new[key])
             raise UserError(
                 f"run_dir={self.folder} holds a study with another plan ({changed}). A plan that is changed after a "
@@ -102,14 +102,14 @@ class VerdictSweeper(Sweeper):
             )
 
     @cached_property
-    def study(self) -> Study:
-        from analysis.answer import Study
+    def question(self) -> Question:
+        from analysis.answer import Question
         from analysis.sequential import Design
         from core.build import part
         from envs.base import BaseEnv
 
         lessons = part(self._composed([]).env).lessons is not BaseEnv.lessons
-        return Study(**self.asked, design=Design(**self.design), lessons=lessons)
+        return Question(**self.asked, design=Design(**self.design), lessons=lessons)
 
     def _composed(self, words: list[str]) -> DictConfig:
         return self.context.config_loader.load_sweep_config(self.config, [*self._plain_words(), *words])
@@ -124,20 +124,20 @@ class VerdictSweeper(Sweeper):
         self.folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, self.folder / "multirun.yaml")
         if not (self.folder / "verdict.json").exists():
-            write(self.folder, unasked(self.study))
-        arms = (self.study.baseline, self.study.arm)
+            write(self.folder, unasked(self.question))
+        arms = (self.question.baseline, self.question.arm)
         if not self._pilot(arms):
             return False
-        for n_seeds in range(self.study.design.first, self.study.design.most + 1):
+        for n_seeds in range(self.question.design.first, self.question.design.most + 1):
             if not self._launch(arms, self._seeds(n_seeds)):
                 break
-            last = looks_of(self.study, Runs(self.folder))[-1]
+            last = looks_of(self.question, Runs(self.folder))[-1]
             if last.outcome != "go on":
                 self._climb(last)
                 break
         if self.failed:
             return False
-        write(self.folder, answer_of(self.folder, self.study))
+        write(self.folder, answer_of(self.folder, self.question))
         return True
 
     def _pilot(self, arms: Sequence[str]) -> bool:
@@ -165,11 +165,11 @@ class VerdictSweeper(Sweeper):
 
         if self.diagnose is False or (self.diagnose is None and last.verdict == "better"):
             return
-        study, effect = self.study, self.study.design.effect
-        values, baseline, _, _, seeds = Runs(self.folder).outcomes(study.arm, study.baseline)
+        question, effect = self.question, self.question.design.effect
+        values, baseline, _, _, seeds = Runs(self.folder).outcomes(question.arm, question.baseline)
         about = paired_spread(paired_by_seed(values, baseline, seeds))
-        steps = study.steps()
-        n_seeds = seeds_needed(about, last.n_seeds, effect, len(steps), study.design.most)
+        steps = question.steps()
+        n_seeds = seeds_needed(about, last.n_seeds, effect, len(steps), question.design.most)
         print(f"which link breaks? {len(steps)} steps, each with {n_seeds} seeds, until one does", flush=True)
         for step in steps:
             if not self._launch([step.than, step.arm], self._seeds(n_seeds)):
@@ -216,12 +216,12 @@ class VerdictSweeper(Sweeper):
         return range(self.first_seed, self.first_seed + n_seeds)
 
     def _words_of(self, arm: str, seed: int) -> list[str]:
-        more = self.study.strong_extractor if arm == "strong_extractor" else ()
+        more = self.question.strong_extractor if arm == "strong_extractor" else ()
         return [f"arm={arm}", f"seed={seed}", *more]
 
     @cached_property
     def budget(self) -> dict[str, float]:
-        """{key of budget.run: its limit} for the whole study."""
+        """{key of budget.run: its limit} for the whole question."""
         given = OmegaConf.to_container(self.config.budget.run)
         return {key: float(given[key]) for key in LIMITS if given.get(key) is not None}
 
@@ -236,8 +236,8 @@ class VerdictSweeper(Sweeper):
         """Print what the study will do, what it could find and what a seed costs at most. Pays nothing."""
         from workflows.plan import dry_run_sweep, plan_sweep, usd
 
-        study, design = self.study, self.study.design
-        words = [*self._plain_words(), f"arm={study.baseline},{study.arm}", f"seed={self.first_seed}"]
+        question, design = self.question, self.question.design
+        words = [*self._plain_words(), f"arm={question.baseline},{question.arm}", f"seed={self.first_seed}"]
         plain = self._as_plain_sweep()
         if self.config.get("dry_run") and dry_run_sweep(plain, words):
             from core.errors import UserError
@@ -246,7 +246,7 @@ class VerdictSweeper(Sweeper):
         plans = [each.plan for each in plan_sweep(plain, words, quick=True) if each.plan]
         self.n_tasks = n_tasks = len(plans[0].tasks) if plans else None
         lines = [
-            f"does {study.arm} help, against {study.baseline}? {design.first} to {design.most} seeds of "
+            f"does {question.arm} help, against {question.baseline}? {design.first} to {design.most} seeds of "
             f"{n_tasks or '?'} tasks, a look after each; it stops when the answer is clear (level "
             f"{100 * design.level:g} % over all looks) or more seeds will not show {100 * design.effect:g} points."
         ]
@@ -272,7 +272,7 @@ class VerdictSweeper(Sweeper):
         """Print what the pilot's tasks make of the whole. Raises UserError if its budget cannot pay the first look."""
         from core.errors import UserError
 
-        design, found = self.study.design, self.summaries()
+        design, found = self.question.design, self.summaries()
         manifests = [json.loads(file.read_text(encoding="utf-8")) for file in self.folder.glob("*/manifest.json")]
         n_pilot = max(len(manifest["task_ids"]) for manifest in manifests)
         n_tasks = self.n_tasks or n_pilot

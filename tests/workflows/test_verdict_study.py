@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import REPO, TOY, command, read_json
 
-from analysis.answer import Study, answer_of
+from analysis.answer import Question, answer_of
 from analysis.ladder import BREAKS, HOLDS, STEPS, UNKNOWN, climb, first_break, steps_for
 
 SMALL = ("experiment=verdict", *TOY, "env.boxes_per_family=5", "hydra.sweeper.skewed=false")
@@ -63,7 +63,7 @@ def test_the_same_command_comes_to_the_same_bytes_at_no_cost(helped):
     before = (folder / "verdict.json").read_bytes()
     assert "nothing new" in verdict(folder)
     assert (folder / "verdict.json").read_bytes() == before
-    assert answer_of(folder, Study.read(folder)) == json.loads(before)
+    assert answer_of(folder, Question.read(folder)) == json.loads(before)
 
 
 def test_a_plan_that_is_changed_after_a_look_is_refused(helped):
