@@ -71,7 +71,7 @@ def open_bank(given: argparse.Namespace) -> Any:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(prog="python -m core.memory", description=__doc__.split(": ", 1)[1])
+    top = argparse.ArgumentParser(prog="python -m core.memory", description=(__doc__ or "").partition(": ")[2])
     top.add_argument("--version", action=VersionAction)
     add = top.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}

@@ -21,7 +21,7 @@ from core.memory.history import History
 from core.memory.hygiene.scrub import scrub_records
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
-from core.memory.ports import SAME, Consolidates, Hygiene, Policy, Steps
+from core.memory.ports import SAME, Consolidates, Hygiene, OpenChange, Policy, Steps
 from core.memory.protocol import Memory
 from core.memory.ranking import ranked
 from core.memory.records import EpisodeFeedback, feedback_of, record_of
@@ -287,6 +287,8 @@ class MemoryBank(Contents, Memory):
         task_id   with a query: the task that must not retrieve the record; "": an id derived from the query
         """
         if isinstance(record, str):
+            if trajectory is None:
+                raise UserError("add(query, trajectory, items) makes a record of an attempt: give its trajectory.")
             task = Task(id=task_id or content_id("task", record), query=record)
             verdict = verdict or Verdict(label="success" if trajectory.success else "failure", source="oracle")
             made = record_of(0, task, trajectory, verdict, tuple(items))
@@ -339,7 +341,7 @@ class MemoryBank(Contents, Memory):
             for id in accomplices:
                 change.update(id, status="quarantined", trust=0.0)
             rows = (
-                (r, *((None, ()) if v is None else (v.tobytes(), self._stored_items(r))))
+                (r, None, ()) if v is None else (r, v.tobytes(), self._stored_items(r))
                 for r, v in zip(records, vectors)
             )
             if feedback is not None:
@@ -367,7 +369,7 @@ class MemoryBank(Contents, Memory):
         if change.brought_back:
             self._embed_missing()
 
-    def erase(self, change: Change, ids: tuple[str, ...]) -> None:
+    def erase(self, change: OpenChange, ids: tuple[str, ...]) -> None:
         """Delete records for good inside a change; only their ids are kept (`History.erase`)."""
         self.history.erase(change, ids)
 

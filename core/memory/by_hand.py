@@ -26,14 +26,14 @@ def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False)
         if used and helpful:
             fields["last_used"] = bank.moment().time
         change.update(id, **fields)
-    return bank.get(id)
+    return bank.existing(id)
 
 
 def mark_used(bank: MemoryBank, id: str) -> MemoryRecord:
     """Set a record's last_used to now. Returns the new record."""
     with bank.change(f"used: {id}") as change:
         change.update(id, last_used=bank.moment().time)
-    return bank.get(id)
+    return bank.existing(id)
 
 
 def set_status(bank: MemoryBank, id: str, status: str, why: str = "") -> MemoryRecord:
@@ -48,7 +48,7 @@ def set_status(bank: MemoryBank, id: str, status: str, why: str = "") -> MemoryR
             for source, relation, target, _ in bank.links(id):
                 if source == id and relation == "duplicate_of":
                     change.unlink(source, relation, target)
-    return bank.get(id)
+    return bank.existing(id)
 
 
 def unmerge(bank: MemoryBank, id: str) -> list[str]:

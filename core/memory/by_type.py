@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from core.memory.protocol import Memory
 from core.types import MemoryRecord, Scored, Task, Usage
 
 BANKS = "banks"  # folder of these banks in the run directory
+
+
+class FiledMemory(Memory, Protocol):
+    """A memory that gives its records a domain (`Memory.filing`), and so is told the task's."""
+
+    def retrieve(self, query: str, exclude_task: str | None = None, *, domain: str | None = None) -> list[Scored]: ...
 
 
 @dataclass(kw_only=True)
@@ -19,7 +25,7 @@ class BankByType(Memory):
     banks   {type of task: its bank}; a record goes to the bank of its domain, so `memory.domain` must be type
     """
 
-    banks: dict[str, Memory]
+    banks: dict[str, FiledMemory]
 
     def __post_init__(self) -> None:
         one = next(iter(self.banks.values()))

@@ -26,7 +26,7 @@ class Contents:
     path: str
     namespace: str
     _store: BankStore
-    _uncorrected: tuple[str, int] | None = None  # (namespace, version of the store) at which no record was corrected
+    _uncorrected: tuple[str, int | None] | None = None  # (namespace, version of the store) without corrections
 
     def get(self, id: str) -> MemoryRecord | None:
         """The record with this id; None when there is none."""

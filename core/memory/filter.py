@@ -54,26 +54,44 @@ class Filter:
     min_confidence: float | None = None
     statuses: tuple[str, ...] = ("active",)
 
+    @property
+    def named(self) -> str:
+        """`namespace`, which the bank has filled in by the time of a search (`MemoryBank._within`)."""
+        assert self.namespace is not None
+        return self.namespace
+
     @cached_property
     def domains(self) -> tuple[str, ...] | None:
         """`domain` as a tuple; None: no restriction."""
         return (self.domain,) if isinstance(self.domain, str) else self.domain
 
 
-class FilterBackend(Protocol[Term]):
-    """Translates filter conditions for one backend. Each method returns one condition on a record."""
+class AttributeBackend(Protocol[Term]):
+    """Translates the conditions of `by_attributes` for one backend. Each method returns one condition on a record."""
 
     def one_of(self, column: str, values: tuple[str, ...]) -> Term:
         """The column (namespace, status, outcome or domain) has one of these values."""
+        ...
 
     def has_tag(self, tag: str) -> Term:
         """The record has a tag; both are normalised (`normal_tag`)."""
+        ...
+
+
+class SourceBackend(Protocol[Term]):
+    """Translates the conditions of `by_source_and_confidence`, as AttributeBackend does its own."""
 
     def believed(self, least: float) -> Term:
         """The confidence, or without one the prior of the outcome, is at least `least`."""
+        ...
 
     def not_from(self, task_id: str) -> Term:
         """The record is not from this task and, if merged, has no original from it."""
+        ...
+
+
+class FilterBackend(AttributeBackend[Term], SourceBackend[Term], Protocol[Term]):
+    """Translates all filter conditions for one backend."""
 
 
 def visible(where: Filter, exclude_task: str | None, backend: FilterBackend[Term]) -> list[Term]:
@@ -85,9 +103,9 @@ def visible(where: Filter, exclude_task: str | None, backend: FilterBackend[Term
     return [*by_attributes(where, backend), *by_source_and_confidence(where, exclude_task, backend)]
 
 
-def by_attributes(where: Filter, backend: FilterBackend[Term]) -> list[Term]:
+def by_attributes(where: Filter, backend: AttributeBackend[Term]) -> list[Term]:
     """The conditions of `visible` on attributes that an index stores: namespace, status, outcome, domain, tags."""
-    terms = [] if where.everyone else [backend.one_of("namespace", (where.namespace,))]
+    terms = [] if where.everyone else [backend.one_of("namespace", (where.named,))]
     terms.append(backend.one_of("status", where.statuses))
     if where.outcome is not None:
         terms.append(backend.one_of("outcome", (where.outcome,)))
@@ -96,7 +114,7 @@ def by_attributes(where: Filter, backend: FilterBackend[Term]) -> list[Term]:
     return terms + [backend.has_tag(tag) for tag in folded_tags(where.tags)]
 
 
-def by_source_and_confidence(where: Filter, exclude_task: str | None, backend: FilterBackend[Term]) -> list[Term]:
+def by_source_and_confidence(where: Filter, exclude_task: str | None, backend: SourceBackend[Term]) -> list[Term]:
     """The conditions of `visible` on confidence and source task, which change with use or depend on who searches."""
     terms = [] if where.min_confidence is None else [backend.believed(where.min_confidence)]
     return terms if exclude_task is None else [*terms, backend.not_from(exclude_task)]

@@ -154,8 +154,8 @@ class FurtherKeys:
         store, space = self._store_of(where), None if where.everyone else where.namespace
         with self._lock:
             known, version, now = self._known.get(space), store.version(), time.monotonic()
-            unchanged = known is not None and known.version == version
-            if unchanged and (version is not None or now - known.checked < FRESH_S):
+            fresh = version is not None or (known is not None and now - known.checked < FRESH_S)
+            if known is not None and known.version == version and fresh:
                 return known
             state = store.rows(_STATE)[0]
             if known is None or known.state != state:

@@ -18,6 +18,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.contents import ERASED, Contents
+from core.memory.ports import OpenChange
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore
 from core.memory.store.schema import BARE, TRACKED, to_dict, to_record
@@ -134,7 +135,7 @@ class History:
                 change.update(one, status="active")
         return [one for one in known if one in gone]
 
-    def erase(self, change: Change, ids: tuple[str, ...]) -> None:
+    def erase(self, change: OpenChange, ids: tuple[str, ...]) -> None:
         """Delete records for good inside a change, and keep their ids (`Contents.erased`)."""
         self.store.drop_indexes()
         change.erase(ids)

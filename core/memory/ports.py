@@ -6,7 +6,7 @@ from its protocol (or from a class that does, such as `policies.base.Ranking`) a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
@@ -36,6 +36,8 @@ class OpenChange(Protocol):
 
     def drop_vectors(self, id: str) -> None: ...
 
+    def erase(self, ids: Collection[str]) -> None: ...  # a plug-in calls `Bank.erase`, which also keeps the ids
+
 
 class Bank(Protocol):
     """The bank as a plug-in sees it: one namespace of it. Everything here only reads, except inside `change`.
@@ -55,6 +57,7 @@ class Bank(Protocol):
 
     def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
         """The records that the bank's policy chooses for a query, best first."""
+        ...
 
     def nearest(
         self,
@@ -66,50 +69,61 @@ class Bank(Protocol):
         key: str | None = None,
     ) -> list[Scored]:
         """The k records with the highest cosine to a query (a text or its unit vector), none from exclude_task."""
+        ...
 
     def lexical(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
     ) -> list[Scored]:
         """The k records that match the words of a text best, by BM25. everyone: search all namespaces."""
+        ...
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
         """The k records whose queries are nearest to that of the record `id`, which is left out."""
+        ...
 
     def get(self, id: str) -> MemoryRecord | None:
         """The record with this id in the bank's namespace; None when there is none."""
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
         """Records, oldest first. namespace None: of all namespaces; status None: of every status."""
+        ...
 
     def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]:
         """The last n records, newest first. everyone: of all namespaces."""
+        ...
 
     def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
         """(source, relation, target, note) of all links, or of those from or to a record."""
+        ...
 
     def fact(self, key: str) -> str | None:
         """A value stored with the namespace by `change.fact`; None when there is none."""
 
     def moment(self) -> Moment:
         """The current time on the bank's clock."""
+        ...
 
     def tick(self) -> int:
         """The highest tick of any record of the namespace: the position in its stream of tasks."""
+        ...
 
     def dim(self) -> int | None:
         """Dimension of the embeddings; None while the bank is empty."""
 
     def __len__(self) -> int:
         """Number of records in all namespaces."""
+        ...
 
     def change(self, reason: str, wait_s: float | None = None) -> AbstractContextManager[OpenChange]:
         """One transaction with one journal entry, all or nothing."""
+        ...
 
     def erase(self, change: OpenChange, ids: tuple[str, ...]) -> None:
         """Delete records for good inside a change; only their ids are kept (`History.erase`)."""
 
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Take a named lock without waiting. True: this process holds it, or the database has no such locks."""
+        ...
 
 
 class Policy(Protocol):

@@ -32,15 +32,18 @@ class RankedBank(Bank, Protocol):
 
     def corrections(self, ids: list[str]) -> set[tuple[str, str]]:
         """(newer, older) of the links to these records from active ones that correct them."""
+        ...
 
     def found_by_others(self, exclude_task: str | None, where: Filter | None) -> list[tuple[MemoryRecord, Scored]]:
         """(a merged or superseded record, the record that holds its lessons now)."""
+        ...
 
     def say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
 
     def statuses(self) -> dict[str, int]:
         """{status: number of records} of the namespace."""
+        ...
 
 
 def ranked(

@@ -48,8 +48,9 @@ def id_in_bank(run_dir: str) -> str:
 
 def record_from(values: dict[str, Any]) -> MemoryRecord:
     """A record from its JSON dictionary."""
-    tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
-    return MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])})
+    tuples: dict[str, Any] = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
+    tuples["items"] = tuple(Lesson(**item) for item in values["items"])
+    return MemoryRecord(**values | tuples)
 
 
 # What no later step changes in a stored record. (Hygiene changes texts before a record is stored, and notes it.)

@@ -25,7 +25,7 @@ def after_use(
 
     def fields(record: MemoryRecord, shown: int) -> dict[str, Any]:
         n_success = record.n_used_success + (label == "success")
-        counted = {"n_used": max(record.n_used + shown, n_success), "n_used_success": n_success}
+        counted: dict[str, Any] = {"n_used": max(record.n_used + shown, n_success), "n_used_success": n_success}
         if confidence is not None:
             idle_days = moment.idle_days(record, ticks_per_day)
             counted["confidence"] = confidence.after_use(record, idle_days, label)

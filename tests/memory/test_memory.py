@@ -195,6 +195,30 @@ def test_a_frozen_bank_refuses_to_add_and_must_exist(open_bank):
 
 
 @pytest.mark.sqlite_file
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda bank: bank.compact(),
+        lambda bank: bank.reembed(),
+        lambda bank: list(bank.verify_indexes()),
+        lambda bank: bank.jobs().put("job", "default", {}),
+    ],
+    ids=["compact", "reembed", "verify", "queue"],
+)
+def test_a_frozen_bank_refuses_what_writes_without_a_journal_entry_too(open_bank, write):
+    open_bank().add(record("a"))
+    with pytest.raises(UserError, match="reading only"):
+        write(open_bank(read_only=True))
+
+
+def test_a_query_without_its_attempt_makes_no_record(open_bank):
+    bank = open_bank()
+    with pytest.raises(UserError, match="give its trajectory"):
+        bank.add("open the red door", items=(lesson(),))
+    assert len(bank) == 0
+
+
+@pytest.mark.sqlite_file
 def test_a_write_the_disk_refuses_is_a_stop_and_leaves_the_bank_whole(open_bank):
     bank = open_bank()
     bank.add(record("a"))

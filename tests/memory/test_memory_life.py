@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -589,6 +589,31 @@ def test_marks_are_counted_and_move_the_confidence_where_it_is_kept(bank):
     assert by_hand.mark_record(two, "a", helpful=False).confidence == 0.45
     with pytest.raises(UserError, match="no record nobody"):
         by_hand.mark_record(two, "nobody", helpful=True)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda bank: by_hand.mark_record(bank, "a", helpful=True),
+        lambda bank: by_hand.mark_used(bank, "a"),
+        lambda bank: by_hand.set_status(bank, "a", "archived"),
+    ],
+    ids=["mark", "used", "status"],
+)
+def test_a_record_that_another_removes_right_after_the_change_is_named(bank, monkeypatch, write):
+    one = bank(record("a", item(0)))
+    change = one.change
+
+    @contextmanager
+    def then_removed(reason):
+        with change(reason) as made:
+            yield made
+        with change("another process") as other:
+            other.remove("a")
+
+    monkeypatch.setattr(one, "change", then_removed)
+    with pytest.raises(UserError, match="no record a"):
+        write(one)
 
 
 def test_a_duplicate_brought_back_is_none_any_more(bank):

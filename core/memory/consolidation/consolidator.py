@@ -192,7 +192,7 @@ class Consolidator(Consolidates):
 
     def _check_arrived(self, bank: Bank) -> None:
         """Run `deduplicate` on the records that have just been added (deduplicate.on_add)."""
-        while self._on_add and (ids := self.progress(bank).arrived):
+        while self.deduplicate is not None and self._on_add and (ids := self.progress(bank).arrived):
             ctx = ConsolidationContext(bank=bank, settings=self, fresh=ids)
             proposed = self.deduplicate.plan(ctx)
             reason = f"deduplicate on add: {'; '.join(each.reason for each in proposed) or 'nothing'}"

@@ -198,7 +198,7 @@ class ConsolidationContext:
         role = self.settings.role
         structured = role is not None and role.llm.supports_schema
         prompts = PROJECT if role is None else role.prompts
-        return prompts.render(name, **values, structured=structured)
+        return prompts.render(name, None, **values, structured=structured)
 
 
 def _descending(text: str) -> tuple[int, ...]:

@@ -74,7 +74,7 @@ class LLMChecker:
         )
         reply = ctx.ask(prompt, CONFIDENCE_SCHEMA if asks else SCHEMA, "relate", one.id, other.id)
         relation = parse_relation(reply.text)
-        if not asks or relation is None:
+        if self.min_score is None or relation is None:
             return relation, self.name
         sure = parse_confidence(reply.text, "relation")
         return (None, self.name) if sure is None or sure < self.min_score else (relation, f"{self.name} {sure:.3f}")
@@ -208,7 +208,9 @@ class Contradict(ConsolidationPolicy):
     def overruled(self, related: list[Related]) -> dict[str, tuple[MemoryRecord, list[MemoryRecord]]]:
         """{id: (record, often-used ones that it contradicts)}, if these are `many`. Source: founding outline, 6.2."""
         against: dict[str, tuple[MemoryRecord, list[MemoryRecord]]] = {}
-        for one, other, relation, _ in related if self.many is not None else ():
+        if self.many is None:
+            return against
+        for one, other, relation, _ in related:
             for new, old in ((one, other), (other, one)):
                 if relation == "contradicts" and new.n_used < self.often_used <= old.n_used:
                     against.setdefault(new.id, (new, []))[1].append(old)
@@ -219,7 +221,7 @@ class Contradict(ConsolidationPolicy):
     ) -> ProposedChange:
         """The change for a related pair: a link and, for a contradiction, the penalty of the weaker record."""
         one, other, relation, why = pair
-        updates = {}
+        updates: dict[str, dict[str, Any]] = {}
         if relation == "contradicts" and not {one.id, other.id} & set(overruled):
             weaker = min((one, other), key=partial(_standing, ctx))
             before = lowered.get(weaker.id, ctx.confidence.of(weaker))

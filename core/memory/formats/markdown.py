@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     return len(records)
 
 
-def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> str:
+def shown(record: MemoryRecord, links: Sequence[tuple[str, str, str, str]] = ()) -> str:
     """One record as Markdown, in which all that others wrote can be read: its query, fields, links and items."""
     facts = {
         "id": record.id,

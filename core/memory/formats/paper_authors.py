@@ -10,6 +10,7 @@ tasks twice: the last embedding of a task counts.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,8 @@ MANY = 10_000  # max. items of a record: practically no limit
 def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write the active records and, beside them, `<name>_embeddings.jsonl`; returns how many."""
     records = [record for record in bank.records(namespace) if record.status == "active"]
-    kind = {"mode": "w", "encoding": "utf-8", "newline": "\n"}
-    with path.open(**kind) as bank_file, _own(path).open(**kind) as cache:
+    to_write = partial(Path.open, mode="w", encoding="utf-8", newline="\n")
+    with to_write(path) as bank_file, to_write(_own(path)) as cache:
         for record in records:
             items = [
                 f"# Memory Item {number}\n## Title {item.title}\n## Description {item.description}\n"

@@ -32,7 +32,8 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     for record in records:
         for place, item in enumerate(record.items):
             memory = _memory(record, place, item, bank.embedder.name, names)
-            if keeper := names.get((record.namespace, keepers.get((record.namespace, record.id)))):
+            kept = keepers.get((record.namespace, record.id))
+            if kept is not None and (keeper := names.get((record.namespace, kept))):
                 memory["metadata"]["duplicate_of"] = keeper
             (live if record.status == "active" else archived).append(memory)
             if not record.query_embedding:

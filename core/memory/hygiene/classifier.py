@@ -17,6 +17,7 @@ class Classifier(Protocol):
 
     def judge(self, record: MemoryRecord) -> dict[str, Any]:
         """{harmful, ...}, as JSON; harmful None and an `error` if it cannot say."""
+        ...
 
 
 @dataclass(kw_only=True)

@@ -235,7 +235,7 @@ class Guard(Hygiene):
         """
         asks = {
             "classifier": self.classifier and self.classifier.judge,
-            "opinion": self.opinion and partial(second_opinion, role=self.role, seed=self.seed),
+            "opinion": self.opinion and self.role and partial(second_opinion, role=self.role, seed=self.seed),
         }
         known = bank.get(record.id)
         for name, ask in asks.items():
@@ -253,8 +253,8 @@ class Guard(Hygiene):
         """The limits of its source that a record breaks; none for a merged record, which has several sources."""
         if record.parents or (self.max_per_source is None and self.burst is None) or bank.get(record.id) is not None:
             return ()
-        many = self.max_per_source is not None
-        many = many and len(same_source(record, bank, self.source, self.window)) >= self.max_per_source
+        most = self.max_per_source
+        many = most is not None and len(same_source(record, bank, self.source, self.window)) >= most
         return (*(("burst",) if self._burst(record, bank) else ()), *(("max_per_source",) if many else ()))
 
     def _burst(self, record: MemoryRecord, bank: Bank) -> list[str]:
@@ -265,12 +265,12 @@ class Guard(Hygiene):
     def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: Bank, did: Steps | None) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
         texts = (query, *(item.text for item in items))
-        known = self.provenance and did is not None
-        done = successful(did) if known else ()
+        known = did if self.provenance else None
+        done = successful(known) if known is not None else ()
         foreign = foreign_texts(did or (), self.foreign or ())
         own = (query, *(action for action, _ in did or ()))
         broken = {rule for text in texts for rule in suspicions(text, done)} - set(self.ignore)
-        if known and any(never_executed(item.text, (query, *done)) for item in items):
+        if known is not None and any(never_executed(item.text, (query, *done)) for item in items):
             broken.add("provenance")
         if foreign and any(share_of(item.text, foreign, own) >= self.foreign_share for item in items):
             broken.add("foreign")

@@ -89,13 +89,13 @@ def credential_spans(text: str) -> list[tuple[int, int, str]]:
     """Spans of credentials in a text: (start, end, kind), unsorted, possibly overlapping."""
     found = [(m.start(), m.end(), kind) for kind, pattern in forms_in(text) for m in pattern.finditer(text)]
     found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
-    found += [(*m.span(m.lastindex), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
+    found += [(*m.span(m.lastindex or 0), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
     return found + [(m.start(), m.end(), "token") for m in _LONG.finditer(text) if _is_random(m.group())]
 
 
 def _is_real(match: re.Match[str]) -> bool:
     # Excludes placeholders, such as <key> or your_key.
-    value = match.group(match.lastindex)
+    value = match.group(match.lastindex or 0)
     return bool(re.search(r"\d", value)) and not re.match(r"[<{$%\[(]|\.\.\.|x{4}|your", value, re.IGNORECASE)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any
 
-from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit
+from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit, Connection
 from core.memory.postgres.search import words_of_record
 from core.memory.store.changes import Change, Embed, Items, check_status
 from core.memory.store.schema import COLUMNS, placeholders, row_of
@@ -47,7 +46,9 @@ class PostgresChange(Change):
     at_commit   the statements of that insert
     """
 
-    def __init__(self, db: Any, reason: str, namespace: str, embed: Embed, *, first: bool = False) -> None:
+    _db: Connection
+
+    def __init__(self, db: Connection, reason: str, namespace: str, embed: Embed, *, first: bool = False) -> None:
         super().__init__(db, reason, namespace, embed)
         self._first = first
         self.last: MemoryRecord | None = None

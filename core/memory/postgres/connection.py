@@ -44,7 +44,8 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
         raise UserError(
             f"the bank {url} needs psycopg and pgvector ({error}): pip install 'reasoningbank-harness[postgres]'."
         ) from error
-    ours = {"connect_timeout": WAIT_S} | {f"keepalives_{name}": n for name, n in _asked_for(GONE_S).items()}
+    ours: dict[str, Any] = {f"keepalives_{name}": n for name, n in _asked_for(GONE_S).items()}
+    ours["connect_timeout"] = WAIT_S
     ours["tcp_user_timeout"] = GONE_S * 1000
     given = {name: n for name, n in ours.items() if f"{name}=" not in url}
     pg = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor, **given)
@@ -60,7 +61,7 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
     } | settings
     settings |= {f"tcp_keepalives_{name}": n for name, n in _asked_for(GONE_S).items()}
     settings |= {"default_transaction_read_only": "on"} if read_only else {}
-    pg.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
+    pg.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()).encode())
     pg.row_factory = _rows
     return Connection(pg)
 
@@ -153,8 +154,8 @@ class Connection:
         """Send rows by COPY FROM STDIN. types: {column: type} of the columns that are not text."""
         cursor = self.pg.cursor(binary=True)
         with cursor.copy(statement) as copy:
-            types = types | {"vector": self.vector}
-            copy.set_types([types.get(name, "text") for name in columns])
+            oids: dict[str, str | int] = {**types, "vector": self.vector}
+            copy.set_types([oids.get(name, "text") for name in columns])
             for row in rows:
                 copy.write_row(row)
 

@@ -18,7 +18,8 @@ TENANTS = (  # tables whose rows belong to a namespace
     *("records", "vectors", "item_vectors", "lineage", "links", "facts", "jobs", "lexicon", "lexicon_size"),
     *(f"undo_{table}" for table in TRACKED),
 )
-_TRACKED = TRACKED | {"records": ((*TRACKED["records"][0], "vector_row"), TRACKED["records"][1])}
+_COLUMNS, _N_KEY = TRACKED["records"]
+_TRACKED = TRACKED | {"records": ((*_COLUMNS, "vector_row"), _N_KEY)}
 _HERE = "to_regclass(quote_ident(current_schema()) || '.{name}')"  # only in the first schema on search_path
 HAS_GRAPH = (
     f"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = {_HERE.format(name='{table}_graph')} AND indisvalid)"

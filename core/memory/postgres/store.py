@@ -96,6 +96,7 @@ class PostgresStore(PostgresDatabase):
                 if change.made:
                     last.append(AtCommit(_JOURNAL, entry))
                 else:
+                    assert change.last is not None  # what `last` has inserts it
                     last.append(AtCommit(_JOURNAL + _IF_NEW, (*entry, change.last.namespace, change.last.id)))
                 if not noted:
                     last.append(

@@ -87,26 +87,27 @@ class SqliteDatabase:
         self.path = Path(path)
         self._write_lock, self._read_lock = threading.Lock(), threading.RLock()
         self._writer: int | None = None  # the thread that has a transaction open
-        self._db: sqlite3.Connection | None = None
-        self._reader: sqlite3.Connection | None = None
-        self._journal: JournalFile | None = None
+        self._journal_file: JournalFile | None = None
+        self._open: list[sqlite3.Connection | JournalFile] = []  # what `close` closes
         self._only_read: ReadOnlyFile | None = None
         try:
             with self._explaining():
                 if read_only:
                     self._only_read = ReadOnlyFile(self.path)
                     self._db = self._reader = self._only_read.db
+                    self._open.append(self._db)
                 else:
                     self._open_to_write()
-        finally:
-            if self._reader is None:
-                self.close()
+        except BaseException:
+            self.close()
+            raise
 
     def _open_to_write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if reason := check_integrity(self.path):
             repair(self.path, reason)
-        self._journal = JournalFile(self.path)
+        self._journal_file = JournalFile(self.path)
+        self._open.append(self._journal_file)
         self._db = self._connect()
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
@@ -117,12 +118,20 @@ class SqliteDatabase:
                     finish(db.db)
                     if older:
                         self._journal.rewrite(whole(db))
-        reader = self._connect()
-        reader.execute("PRAGMA query_only=ON")
-        self._reader = reader
+        self._reader = self._connect()
+        self._reader.execute("PRAGMA query_only=ON")
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
+        db = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
+        self._open.append(db)
+        return db
+
+    @property
+    def _journal(self) -> JournalFile:
+        """The file of the journal. UserError if the bank was opened read-only: every write needs this file."""
+        if self._journal_file is None:
+            raise UserError(f"the bank {self.path} is opened for reading only.")
+        return self._journal_file
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -195,9 +204,8 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the file; afterwards no WAL is left behind."""
         with self._write_lock, self._read_lock:
-            for part in {self._reader, self._db, self._journal} - {None}:
-                part.close()
-            self._journal = None
+            while self._open:
+                self._open.pop().close()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,13 @@ GRAPH_FROM = 20_000  # below this size index=hnsw searches exactly, which is as 
 HNSW_M, HNSW_BUILD, HNSW_SEARCH = 32, 40, 256  # links per entry (FAISS's default), efConstruction, efSearch
 MASKS = 256  # size of the filter cache
 SPARSE = 0.2  # if a filter allows a smaller share, search exactly: HNSW recall drops under selective filters
+
+
+def _faiss() -> Any:
+    """The module, untyped: it makes half of its classes and signatures when it is imported."""
+    import faiss
+
+    return faiss
 
 
 class Attributes(NamedTuple):
@@ -56,9 +63,9 @@ class VectorIndex:
     """
 
     def __init__(self, dim: int, graph: bool = False) -> None:
-        import faiss
         import numpy as np
 
+        faiss = _faiss()
         faiss.omp_set_num_threads(1)  # more threads make small searches slower and the last bits unstable
         self.dim, self.graph = dim, graph
         self.main: Any = faiss.IndexFlatIP(dim)
@@ -103,8 +110,7 @@ class VectorIndex:
 
     def merge(self) -> None:
         """Move the tail into the main index, which becomes a graph from GRAPH_FROM entries on."""
-        import faiss
-
+        faiss = _faiss()
         if self.graph and isinstance(self.main, faiss.IndexFlat) and self._size >= GRAPH_FROM:
             flat, self.main = self.main, faiss.IndexHNSWFlat(self.dim, HNSW_M, faiss.METRIC_INNER_PRODUCT)
             self.main.hnsw.efConstruction = HNSW_BUILD
@@ -131,7 +137,7 @@ class VectorIndex:
         return self._counts[DELETED] / max(1, self._size)
 
     def search(
-        self, vector: Any, k: int, where: Filter, exclude: set[int] = frozenset(), distinct: bool = False
+        self, vector: Any, k: int, where: Filter, exclude: Set[int] = frozenset(), distinct: bool = False
     ) -> list[RowHit]:
         """The k nearest, best first. Scores are rounded to 6 digits, ties go to the oldest.
 
@@ -167,7 +173,7 @@ class VectorIndex:
         for part, start in ((self.main, 0), (self._tail, self.main.ntotal)):
             inside = None if allowed is None else (allowed >= start) & (allowed < start + part.ntotal)
             if part.ntotal and (inside is None or inside.any()):
-                scores, places = _search(part, query, n, None if inside is None else allowed[inside] - start)
+                scores, places = _search(part, query, n, None if allowed is None else allowed[inside] - start)
                 if places[-1] < 0:  # fewer were found than asked for
                     scores, places = scores[places >= 0], places[places >= 0]
                 parts.append((scores, places + start if start else places))
@@ -203,9 +209,9 @@ def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
 
     chosen   positions to search; None: all
     """
-    import faiss
     import numpy as np
 
+    faiss = _faiss()
     graph = not isinstance(part, faiss.IndexFlat)
     if chosen is not None and len(chosen) <= FEW:
         rows = part.reconstruct_batch(chosen)
@@ -251,9 +257,9 @@ def remove(bank: Path) -> None:
 
 def save(path: Path, index: VectorIndex, facts: dict[str, Any]) -> None:
     """Write an index file, whole or not at all, after merging the tail. Raises StopRun on a full disk."""
-    import faiss
     import numpy as np
 
+    faiss = _faiss()
     index.merge()
     facts = facts | {"format": FORMAT, "dim": index.dim, "graph": index.graph, "codes": list(index.codes)}
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -278,9 +284,9 @@ def load(path: Path, facts: dict[str, Any]) -> tuple[VectorIndex, dict[str, Any]
 
     None, with a logged warning, if the file is damaged or differs in a fact.
     """
-    import faiss
     import numpy as np
 
+    faiss = _faiss()
     if not path.exists():
         return None
     try:

@@ -123,7 +123,7 @@ class IndexSearch:
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         """As in the contract; of one namespace with its own statistics, which tell nothing of the others' words."""
         expression = " OR ".join(f'"{word}"' for word in words)  # quoted: nothing in a text is an operator
-        if not where.everyone and self._is_shared(where.namespace):
+        if not where.everyone and self._is_shared(where.named):
             return self._lexical_of_one(expression, k, where, exclude_task)
         backend = _Conditions(values=[expression])
         query = (
@@ -141,7 +141,7 @@ class IndexSearch:
 
     def _lexical_of_one(self, expression: str, k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         with self._database.read_transaction():
-            scores = self._lexicons.scores(where.namespace, expression)
+            scores = self._lexicons.scores(where.named, expression)
             found: list[RowHit] = []
             step = max(VISIBLE, k)
             for start in range(0, len(scores), step):  # most often the first are enough

@@ -103,9 +103,10 @@ class SqliteStore(SqliteDatabase):
 
     def compact(self) -> tuple[int, int]:
         """Rewrite the file (VACUUM) without the space of deleted rows; other writers wait meanwhile."""
+        journal = self._journal  # refuses a bank that was opened read-only before anything is done
         self.empty_log()
         before = self.path.stat().st_size
-        with self._explaining(), self._write_lock, self._journal.turn():
+        with self._explaining(), self._write_lock, journal.turn():
             self._db.execute("VACUUM")
         self.empty_log()
         return before, self.path.stat().st_size

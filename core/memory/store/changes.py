@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from core.errors import UserError
@@ -162,7 +162,9 @@ class Change:
             self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
             self.brought_back = True
         if "items" in fields:
-            self._put_items(row[0], self._embed(self.get(row[1]))[1])
+            updated = self.get(row[1])
+            assert updated is not None  # its row has just been written
+            self._put_items(row[0], self._embed(updated)[1])
 
     def drop_vectors(self, id: str) -> None:
         """Delete the vectors of an archived or superseded record. It is embedded again when it becomes active."""
@@ -283,7 +285,7 @@ def select(db: SqlSession, query: str, values: tuple) -> Rows:
     return found
 
 
-def restore_rows(db: SqlSession, found: Rows) -> None:
+def restore_rows(db: SqlSession, found: Mapping[str, Sequence[Sequence[Any]]]) -> None:
     """Restore rows that were changed or deleted, and delete those that were not there."""
     for table, rows in found.items():
         columns, n_key = TRACKED[table]

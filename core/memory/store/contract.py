@@ -70,12 +70,15 @@ class Search(Protocol):
         kinds      vectors to search, one entry a kind. False: the records' query vectors; True: their item vectors
         distinct   keep only the best item per record
         """
+        ...
 
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         """The k records that have any of the words, best BM25 first, ties to the oldest."""
+        ...
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
         """Of these hits, in their order, those whose records a search may return."""
+        ...
 
     def save(self) -> None:
         """Write the index file that makes the next opening fast, if it is worth it."""
@@ -102,12 +105,15 @@ class BankStore(Protocol):
 
     def of(self, namespace: str | None) -> Self:
         """A view of the same open store for one namespace; None: for all (in a Filter, None is the bank's own)."""
+        ...
 
     def search(self, settings: SearchSettings) -> Search:
         """The search in this store."""
+        ...
 
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
         """All rows of a query."""
+        ...
 
     def version(self) -> int | None:
         """A number that changes with every commit, whoever makes it; None: there is none that is cheap to read."""
@@ -120,12 +126,14 @@ class BankStore(Protocol):
 
     def count(self) -> int:
         """Number of records of this view: `of(None)` counts all namespaces, in SQLite every view does."""
+        ...
 
     def unjournaled(self, wait_s: float | None = None) -> AbstractContextManager[SqlSession]:
         """A transaction without a journal entry, for data other than records (queue, metadata).
 
         wait_s   seconds to wait for other writers, then Busy is raised; None: BUSY_S
         """
+        ...
 
     def change(
         self, reason: str, namespace: str, embed: Embed, embedder: str, wait_s: float | None = None
@@ -136,15 +144,18 @@ class BankStore(Protocol):
         embedder   its name, stored by the first change
         wait_s     seconds to wait for other writers, then Busy is raised; such a commit is not synced to the disk
         """
+        ...
 
     def embed_missing(self, embed: Embed) -> int:
         """Embed the records that lack a vector (schema.LACKS_VECTOR), in all namespaces; returns how many."""
+        ...
 
     def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
         """Replace the vectors of every record that has one, and all item vectors; returns the number of records.
 
         note   called in the same transaction. UserError for a session that cannot read all namespaces
         """
+        ...
 
     def drop_indexes(self) -> None:
         """Remove the index files, if any, because they hold copies of records about to be deleted."""
@@ -154,17 +165,21 @@ class BankStore(Protocol):
 
     def rebuild(self) -> Iterator[str]:
         """Rebuild derived data except the vectors; yields a line about each part."""
+        ...
 
     def compact(self) -> tuple[int, int]:
         """Free the space of deleted rows; returns the size in bytes before and after."""
+        ...
 
     def size(self) -> int:
         """Size of the whole bank in bytes."""
+        ...
 
     def lead(self) -> Lead | None:
         """Take the queue's lock, until it is closed; None if another process holds the queue's lock."""
 
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Take a named lock without waiting; True if this process holds it. In PostgreSQL True, without a lock."""
+        ...
 
     def close(self) -> None: ...

@@ -58,7 +58,7 @@ class Jobs:
                 "WHERE jobs.state = 'failed'",
                 (id, namespace, text, at),
             )
-        return self.get(id)
+            return _job(db.execute("SELECT * FROM jobs WHERE id = $1", (id,)).fetchone())
 
     def get(self, id: str) -> Job | None:
         """The job with this id; None when there is none."""

@@ -26,7 +26,7 @@ LACKS_VECTOR = (
 )
 
 # Tables with undo: columns, and the length of their key prefix.
-TRACKED = {
+TRACKED: dict[str, tuple[tuple[str, ...], int]] = {
     "records": (("rowid", *COLUMNS), 3),
     "links": (("namespace", "source", "relation", "target", "note"), 4),
     "facts": (("namespace", "key", "value"), 2),
@@ -64,13 +64,14 @@ class Dialect:
 
 
 class SqlSession(Protocol):
-    """Executes statements inside a transaction; both databases have one.
-
-    total_changes   number of rows inserted, updated and deleted so far
-    """
+    """Executes statements inside a transaction; both databases have one."""
 
     dialect: Dialect
-    total_changes: int
+
+    @property
+    def total_changes(self) -> int:
+        """Number of rows inserted, updated and deleted so far."""
+        ...
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
         """Run one statement with values for $1, $2 ...; its cursor has fetchone, fetchall and rowcount."""
@@ -131,6 +132,6 @@ def to_dict(record: MemoryRecord) -> dict[str, Any]:
 
 def from_dict(values: dict[str, Any]) -> MemoryRecord:
     """Convert the result of to_dict back to a record. Raises KeyError, TypeError or ValueError if it does not fit."""
-    items = tuple(Lesson(**item) for item in values["items"])
-    tuples = {name: tuple(values[name]) for name in ("tags", "parents", "query_embedding") if name in values}
-    return MemoryRecord(**values | {"items": items} | tuples)
+    tuples: dict[str, Any] = {"items": tuple(Lesson(**item) for item in values["items"])}
+    tuples |= {name: tuple(values[name]) for name in ("tags", "parents", "query_embedding") if name in values}
+    return MemoryRecord(**values | tuples)
