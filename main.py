@@ -45,6 +45,7 @@ from core.run.sweep_watch import Watch
 log = logging.getLogger("run")
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
+OmegaConf.register_new_resolver("names", lambda banks: ",".join(banks or ()), replace=True)
 
 
 @hydra.main(version_base="1.3", config_path="config", config_name="config")
@@ -73,9 +74,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     from workflows.plan import dry_run, print_plan
 
     stage(f"reading the tasks of {choice('env')}")
-    for note in filter(None, (settle(cfg, run_dir), dropped_settings_note)):
-        started()
-        print(note, flush=True)
+    tell(settle(cfg, run_dir), dropped_settings_note)
     redact = build_redactor(cfg)
     quiet_logs(redact)
     if cfg.dry_run:
@@ -83,11 +82,19 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         started()
         return print_plan(plan)
     assembled = assemble(cfg, run_dir, interrupts, redact, stack)
+    tell(*assembled.notes)
     with assembled.session as session:
         for episode in assembled.episodes():
             session.episode(episode)
         assembled.write_answers()
     return session.summary["success_rate"]
+
+
+def tell(*notes: str) -> None:
+    """Print the lines that are not empty."""
+    for note in filter(None, notes):
+        started()
+        print(note, flush=True)
 
 
 def log_to_file() -> None:

@@ -392,17 +392,28 @@ def against(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> di
 
     inside   those of the cell's episodes that are compared, broken ones too
     """
+    *pair, seeds = paired_outcomes(mine, other, inside)
+    found, worst = paired(*pair[:2], seeds), paired_worst(*pair, seeds)
+    p_worst = None if found["p"] is None else worst["p"]
+    n_broke, n_broke_base = (int(each.sum()) for each in pair[2:])
+    return found | dict(zip(WORST, (worst["difference"], p_worst, n_broke, n_broke_base), strict=True))
+
+
+def paired_outcomes(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> tuple[Any, ...]:
+    """The outcomes of the tasks that a cell and its baseline share, as `analysis.stats.paired_worst` takes them.
+
+    Returns (values, baseline, broke, baseline_broke, seeds): arrays (tasks, seeds), and the seed of each column. Seeds
+    that duplicate another one are left out.
+
+    inside   those of the cell's episodes that are compared, broken ones too
+    """
     both = [outcomes(cell) for cell in (inside, other)]
     unsures = [outcomes(cell.assign(unsure=unsure(cell)), "unsure") for cell in (inside, other)]
     values, baselines = both[0].align(both[1], join="inner")
     broke = [each.reindex_like(values).eq(True) for each in unsures]
     seeds = values.columns.get_level_values("seed")
     alone = seeds.isin(distinct_pairs(mine, other))
-    pair = [each.loc[:, alone].to_numpy() for each in (values, baselines, *broke)]
-    found, worst = paired(*pair[:2], seeds[alone]), paired_worst(*pair, seeds[alone])
-    p_worst = None if found["p"] is None else worst["p"]
-    n_broke, n_broke_base = (int(each.sum()) for each in pair[2:])
-    return found | dict(zip(WORST, (worst["difference"], p_worst, n_broke, n_broke_base), strict=True))
+    return *(each.loc[:, alone].to_numpy() for each in (values, baselines, *broke)), seeds[alone]
 
 
 def distinct_pairs(mine: pd.DataFrame, other: pd.DataFrame) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from analysis.evidence import Check, NotChecked, is_own_kind, known_records, where
@@ -87,6 +88,9 @@ def came_from(record: MemoryRecord) -> bool:
 def recorded_replies(run: Run) -> Iterator[str]:
     """A step, a verdict or a lesson that the log of the calls (calls.jsonl) does not bear out."""
     require_unscrubbed(run)
+    if source := run.config.get("attempts_from"):
+        yield from learned_again(run, Path(source))
+        return
     agent = own_class(run, "agent")
     if agent is not None and not agent.asks_model:
         return
@@ -110,6 +114,23 @@ def recorded_replies(run: Run) -> Iterator[str]:
             yield from (f"{where(row)}: {line}" for line in learned(run, row, calls))
     if agent is None:
         raise NotChecked("what was sent to an agent from outside: only its replies were looked up")
+
+
+def learned_again(run: Run, source: Path) -> Iterator[str]:
+    """Of a run with attempts_from: an attempt that is not the other run's, and what `learned` says."""
+    calls = answered(run) if (run.path / "calls.jsonl").is_file() else defaultdict(list)
+    made = {_id(row, attempt) for row in every_try(source) for attempt in row["trajectories"]}
+    for row in run.rows:
+        for attempt in row["trajectories"] if made else ():
+            if _id(row, attempt) not in made:
+                yield f"{where(row)}: attempt {attempt['sample']} is none of those in {source}"
+        yield from (f"{where(row)}: {line}" for line in learned(run, row, calls))
+    if not made:
+        raise NotChecked(f"the attempts: {source}, whose they are, is not there")
+
+
+def _id(row: dict, attempt: dict) -> str:
+    return trajectory_id(row["task_id"], trajectory_of(attempt))
 
 
 def learned(run: Run, row: dict, calls: dict[tuple[str, str], list[dict]]) -> Iterator[str]:

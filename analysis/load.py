@@ -254,6 +254,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "knobs": json.dumps(non_default_memory_settings(config)),
         "part": part_of(config.get("env") or {}),
         "version": (config.get("env") or {}).get("version"),  # of the benchmark, where there are several
+        "bank": config.get("bank"),
         "k": workflow.get("k"),
         "r": workflow.get("r"),
         "top_k": retrieval.get("top_k"),

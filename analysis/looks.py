@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.answer import FILE, stored
 from analysis.load import read_run
 from core.errors import UserError
 from core.run.sweep import is_sweep
@@ -40,6 +41,11 @@ def _line(folder: Path, frame: pd.DataFrame) -> str:
     others = _cells(folder, {Path(run).name for run, _ in shown}, set(inside["task_set"]))
     here = inside["cell"].nunique()
     arms = f"{len(others | set(inside['cell']))} arms on these tasks, {here} of them here"
+    if stored(folder) is not None:
+        return (
+            f"{folder.name} holds a verdict ({FILE}), whose p and interval allow for a look after each seed; those of "
+            f"this table do not. It has {arms}; {_looked(folder, state)}."
+        )
     return (
         f"{folder.name} holds {arms}; {_looked(folder, state)}. p is corrected for the comparisons of this table "
         "alone, not for arms that it leaves out, nor for looking again while a sweep grows."

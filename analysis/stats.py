@@ -27,17 +27,21 @@ class Spread:
     error: float
     df: float
 
-    @property
-    def quantile(self) -> float:
-        """The 97.5 % quantile of Student's t, for a 95 % interval."""
+    def quantile(self, level: float = 0.05) -> float:
+        """The quantile of Student's t that is exceeded, on either side, with probability `level`."""
         from scipy.special import stdtrit
 
-        return float(stdtrit(self.df, 0.975))
+        return float(stdtrit(self.df, 1 - level / 2))
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval."""
-        return self.mean - self.quantile * self.error, self.mean + self.quantile * self.error
+        return self.interval_at(0.05)
+
+    def interval_at(self, level: float) -> tuple[float, float]:
+        """The interval of confidence 1 - level: it leaves out 0 where p < level."""
+        half = self.quantile(level) * self.error
+        return self.mean - half, self.mean + half
 
     @property
     def p(self) -> float:
@@ -97,7 +101,7 @@ def rate_interval(values: np.ndarray) -> dict[str, Any]:
     too (Agresti, Coull 1998).
     """
     values = _seeds(_columns(values))
-    per_seed = _means(values)
+    per_seed = seed_means(values)
     if not per_seed.size:
         return dict.fromkeys(("mean", "sd", "low", "high"))
     mean, n, quantile = float(per_seed.mean()), float((~np.isnan(values)).sum()), 1.959964
@@ -105,7 +109,7 @@ def rate_interval(values: np.ndarray) -> dict[str, Any]:
         padded = np.vstack([values, np.repeat(EXTRA, values.shape[1], axis=1)])
         about = spread(padded)
         alone = about.mean * (1 - about.mean) / (~np.isnan(padded)).sum()  # if every episode were independent
-        n, quantile = n * alone / about.error**2, about.quantile
+        n, quantile = n * alone / about.error**2, about.quantile()
     low, high = wilson(mean * n, n, quantile)
     return {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": low, "high": high}
 
@@ -124,13 +128,12 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
     delta = _columns(np.asarray(values, float) - np.asarray(baseline, float))
     known = ~np.isnan(delta)
     found: dict[str, Any] = {"n_pairs": int(known.sum()), "won": int((delta > 0).sum()), "lost": int((delta < 0).sum())}
-    names = np.asarray(range(delta.shape[1]) if seeds is None else seeds)
-    by_seed = _seeds(_by_seed(delta, names))
-    means = _means(by_seed)
+    by_seed = paired_by_seed(values, baseline, seeds)
+    means = seed_means(by_seed)
     found["n_paired_seeds"] = len(means)
     if not len(means):
         return found | dict.fromkeys(("difference", "sd_seeds", "low", "high", "p", "p_tasks"))
-    about = spread(by_seed) or spread(np.vstack([by_seed, np.repeat(EXTRA * 2 - 1, by_seed.shape[1], axis=1)]))
+    about = paired_spread(by_seed)
     low, high = about.interval
     return found | {
         "difference": float(means.mean()),
@@ -140,6 +143,17 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
         "p": about.p if len(means) > 1 else None,
         "p_tasks": sign_flip(np.nansum(delta, axis=1)),
     }
+
+
+def paired_by_seed(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None = None) -> np.ndarray:
+    """The differences of `paired` as (tasks, seeds), without the seeds that have no pair, averaged within each seed."""
+    delta = _columns(np.asarray(values, float) - np.asarray(baseline, float))
+    return _seeds(_by_seed(delta, np.asarray(range(delta.shape[1]) if seeds is None else seeds)))
+
+
+def paired_spread(by_seed: np.ndarray) -> Spread:
+    """The spread behind p and interval of `paired`, of at least one seed. by_seed: from `paired_by_seed`."""
+    return spread(by_seed) or spread(np.vstack([by_seed, np.repeat(EXTRA * 2 - 1, by_seed.shape[1], axis=1)]))
 
 
 def paired_worst(
@@ -156,9 +170,14 @@ def paired_worst(
     found = paired(values, baseline, seeds)
     if found["difference"] is None or not (np.any(broke) or np.any(baseline_broke)):
         return found
-    better = found["difference"] > 0
-    worst = np.where(broke, float(not better), values), np.where(baseline_broke, float(better), baseline)
-    return paired(*worst, seeds)
+    return paired(*worst_case(values, baseline, broke, baseline_broke, better=found["difference"] > 0), seeds)
+
+
+def worst_case(
+    values: np.ndarray, baseline: np.ndarray, broke: np.ndarray, baseline_broke: np.ndarray, *, better: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both arms, had all that broke failed in the better one and been solved in the other one. better: the first is."""
+    return np.where(broke, float(not better), values), np.where(baseline_broke, float(better), baseline)
 
 
 def detectable(
@@ -187,7 +206,7 @@ def detectable(
 
 def _by_seed(delta: np.ndarray, names: np.ndarray) -> np.ndarray:
     """The differences as (tasks, seeds), averaged over the columns of each seed. names: the seed of each column."""
-    columns = [delta[:, names == name] for name in dict.fromkeys(names.tolist())]
+    columns = [delta[:, names == name] for name in dict.fromkeys(names.tolist())] or [delta]
     counts = [(~np.isnan(column)).sum(axis=1) for column in columns]
     sums = [np.nansum(column, axis=1) for column in columns]
     with np.errstate(invalid="ignore"):
@@ -290,7 +309,7 @@ def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
         return {"difference": None, "low": None, "high": None}
     about = spread(late, early)
     low, high = about.interval if about else (None, None)
-    return {"difference": float(_means(late).mean() - _means(early).mean()), "low": low, "high": high}
+    return {"difference": float(seed_means(late).mean() - seed_means(early).mean()), "low": low, "high": high}
 
 
 def _columns(values: np.ndarray) -> np.ndarray:
@@ -305,8 +324,8 @@ def _seeds(values: np.ndarray) -> np.ndarray:
     return values[:, ~np.isnan(values).all(axis=0)]
 
 
-def _means(values: np.ndarray) -> np.ndarray:
-    """The mean of each seed that has any value."""
+def seed_means(values: np.ndarray) -> np.ndarray:
+    """The mean of each seed (column) that has any value."""
     known = ~np.isnan(values)
     counts = known.sum(axis=0)
     return np.where(known, values, 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]

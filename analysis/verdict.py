@@ -29,7 +29,7 @@ OUTCOME_WORDS = {
 UNTESTED = "one seed; another bank may come out otherwise, and no test here allows for that."
 
 
-def comparison_outcome(row: dict[str, Any]) -> str:
+def comparison_outcome(row: dict[str, Any], level: float = LEVEL) -> str:
     """The outcome of a row's comparison with its baseline: better | worse | undecided | same | untested | unfinished.
 
     It is "undecided" if the worst case of what broke (`analysis.stats.paired_worst`) turns the difference round, or
@@ -41,10 +41,10 @@ def comparison_outcome(row: dict[str, Any]) -> str:
         return "unfinished"
     if row["p_holm"] is None or row.get("alike", 0) > ALIKE:
         return "untested"
-    if row["p_holm"] >= LEVEL:
+    if row["p_holm"] >= level:
         return "same"
     p_worst, worst = (row.get(name, row[usual]) for name, usual in WORST_OF)  # no worst case where nothing broke
-    lost = p_worst >= LEVEL or row["difference"] * worst <= 0
+    lost = p_worst >= level or row["difference"] * worst <= 0
     return "undecided" if lost else "better" if row["difference"] > 0 else "worse"
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.judges import resampled
 from analysis.stats import calibration, confusion
 from analysis.text_table import TextTable, print_table
 from benchmarks.lines import seconds
@@ -114,7 +115,7 @@ def measured(attempts: list[Recorded], resamples: int, repeats: int) -> list[str
     found = confusion(pairs)
     sure = calibration([verdict.confidence for verdict in verdicts], [judged == true for judged, true in pairs])
     names = [attempt.about for attempt in attempts]
-    drawn = list(resampled(pairs, names, resamples))
+    drawn = list(map(confusion, resampled(pairs, names, resamples)))
     n_won, n_lost = found["tp"] + found["fn"], found["fp"] + found["tn"]
     return [
         str(found["n"]),
@@ -127,14 +128,6 @@ def measured(attempts: list[Recorded], resamples: int, repeats: int) -> list[str
         f"{sure['ece']:.3f}",
         f"{np.mean(times):.2f}, {max(times):.2f}",
     ]
-
-
-def resampled(pairs: list[tuple[bool, bool]], names: list[str], n: int) -> Iterator[dict[str, Any]]:
-    """`confusion` of n samples of as many names, drawn with replacement; what is of one name stays together."""
-    groups = [[pair for pair, name in zip(pairs, names, strict=True) if name == one] for one in dict.fromkeys(names)]
-    rng = np.random.default_rng(0)
-    for _ in range(n):
-        yield confusion(pair for place in rng.integers(len(groups), size=len(groups)) for pair in groups[place])
 
 
 def _with_interval(value: float | None, drawn: Iterable[float | None], scale: float, digits: int) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,12 +26,31 @@ from analysis.verdict import VERDICTS, comparison_outcome
 from scripts.command_line import parser
 
 GAIN = 0.1
-N_TASKS, N_SEEDS, BANKS = 100, 5, 0.05  # of a world that says nothing else
 N_TYPES, BY_TYPE, BY_ORDER = 6, 0.2, 0.05  # types of task; standard deviations of what they and an order are worth
 BREAKS = 0.4  # chance that an attempt which is about to fail breaks instead
 # Arm, baseline, for each whether it is not known what the outcome would have been; `analysis.verdict.alike` if not 0.
 Study = tuple[np.ndarray, ...]
 Rng = np.random.Generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The tasks and seeds of a study, and the standard deviation of what a bank is worth."""
+
+    n_tasks: int = 100
+    n_seeds: int = 5
+    sd: float = 0.05
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_tasks, self.n_seeds
+
+    @property
+    def of_seeds(self) -> tuple[int, int]:
+        return 1, self.n_seeds
+
+
+SIZE = Size()  # of a world that says nothing else
 
 
 def studies(n: int, n_tasks: int, n_seeds: int, sd: float, gain: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -69,25 +89,30 @@ def _holds(found: dict, truth: float) -> bool:
     return found["low"] is not None and found["low"] <= truth <= found["high"]
 
 
-def outcomes(rng: Rng, shift: np.ndarray | float, n_seeds: int = N_SEEDS, sd: float = BANKS) -> Study:
+def hardness(rng: Rng, size: Size) -> np.ndarray:
+    """The success rate of each task without memory, (tasks, 1)."""
+    return 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(size.n_tasks, 1))
+
+
+def outcomes(rng: Rng, shift: np.ndarray | float, size: Size = SIZE) -> Study:
     """A study in which seeds have banks and nothing breaks. shift: what the arm's success rate is higher by."""
-    hard = 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(N_TASKS, 1))
-    rates = np.clip(hard + shift + rng.normal(0, sd, size=(1, n_seeds)), 0, 1), hard
-    arm, baseline = ((rng.random((N_TASKS, n_seeds)) < rate).astype(float) for rate in rates)
+    hard = hardness(rng, size)
+    rates = np.clip(hard + shift + rng.normal(0, size.sd, size.of_seeds), 0, 1), hard
+    arm, baseline = ((rng.random(size.shape) < rate).astype(float) for rate in rates)
     return arm, baseline, np.zeros(arm.shape, bool), np.zeros(arm.shape, bool)
 
 
-def by_type(rng: Rng, of_these: bool) -> Study:
-    """The arm is better at some types of task and worse at others; of_these: nothing on the average of these types."""
-    effects = rng.normal(0, BY_TYPE, N_TYPES)[np.arange(N_TASKS) % N_TYPES]
-    return outcomes(rng, (effects - effects.mean() * of_these)[:, None])
+def by_type(rng: Rng, of_these: bool, gain: float = 0.0, size: Size = SIZE) -> Study:
+    """The arm is better at some types of task and worse at others; of_these: by the gain on the average of these."""
+    effects = rng.normal(0, BY_TYPE, N_TYPES)[np.arange(size.n_tasks) % N_TYPES]
+    return outcomes(rng, gain + (effects - effects.mean() * of_these)[:, None], size)
 
 
-def breaking(rng: Rng, tries: int = 1) -> Study:
+def breaking(rng: Rng, tries: int = 1, gain: float = 0.0, size: Size = SIZE) -> Study:
     """Attempts of the arm break where they would fail; tries: 2 if a broken task is tried again, with equal chances."""
-    hard = 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(N_TASKS, 1))
-    luck = rng.normal(0, BANKS, size=(1, N_SEEDS))
-    arm, unsure = np.full((N_TASKS, N_SEEDS), np.nan), np.zeros((N_TASKS, N_SEEDS), bool)
+    hard = hardness(rng, size)
+    luck = gain + rng.normal(0, size.sd, size.of_seeds)
+    arm, unsure = np.full(size.shape, np.nan), np.zeros(size.shape, bool)
     for _ in range(tries):
         solved = rng.random(arm.shape) < np.clip(hard + luck, 0, 1)
         broke = ~solved & (rng.random(arm.shape) < BREAKS)
@@ -98,18 +123,18 @@ def breaking(rng: Rng, tries: int = 1) -> Study:
 
 def breaking_attempts(rng: Rng, k: int = 3) -> Study:
     """Each arm takes one of k attempts by chance; those of one break where they would fail."""
-    hard = 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(N_TASKS, 1))
-    rate = np.clip(hard + rng.normal(0, BANKS, size=(1, N_SEEDS)), 0, 1)
-    solved = rng.random((k, N_TASKS, N_SEEDS)) < rate
+    hard = hardness(rng, SIZE)
+    rate = np.clip(hard + rng.normal(0, SIZE.sd, SIZE.of_seeds), 0, 1)
+    solved = rng.random((k, *SIZE.shape)) < rate
     broke = ~solved & (rng.random(solved.shape) < BREAKS)
     first = np.argmax(~broke, axis=0)  # by chance, as attempts are alike
     arm = np.where(broke.all(axis=0), np.nan, np.take_along_axis(solved, first[None], axis=0)[0])
     return arm, (rng.random(arm.shape) < hard).astype(float), broke.any(axis=0), np.zeros(arm.shape, bool)
 
 
-def breaking_by_chance(rng: Rng, gain: float) -> Study:
+def breaking_by_chance(rng: Rng, gain: float, size: Size = SIZE) -> Study:
     """Two per cent of both arms' tasks break, whatever they would have been."""
-    arm, baseline, *_ = outcomes(rng, gain)
+    arm, baseline, *_ = outcomes(rng, gain, size)
     broke, base_broke = (rng.random(arm.shape) < 0.02 for _ in range(2))
     return np.where(broke, np.nan, arm), np.where(base_broke, np.nan, baseline), broke, base_broke
 
@@ -122,16 +147,21 @@ def alike(rng: Rng, share: float) -> Study:
     return *pair, *none, (same[0, :, 1:].any(axis=1).sum() + same[0, :, 1:].sum()) / arm.size
 
 
-def skewed(rng: Rng) -> Study:
-    """Most banks are a little worse than nothing, and some are much better."""
-    luck = rng.exponential(2 * BANKS, size=(1, N_SEEDS)) - 2 * BANKS
-    return outcomes(rng, luck, sd=0.0)
+def skewed(rng: Rng, gain: float = 0.0, size: Size = Size(sd=0.1)) -> Study:
+    """Most banks are a little worse than the gain, and some are much better."""
+    luck = gain + rng.exponential(size.sd, size.of_seeds) - size.sd
+    return outcomes(rng, luck, replace(size, sd=0.0))
+
+
+def by_order(rng: Rng, gain: float = 0.0, size: Size = SIZE) -> Study:
+    """Each seed has an order of the tasks of its own, which is worth something."""
+    return outcomes(rng, gain + rng.normal(0, BY_ORDER, size.of_seeds), size)
 
 
 HERE = "these tasks, this order"
 WORLDS: dict[str, tuple[str, Callable[[Rng], Study]]] = {  # {name: (what is claimed, one study)}
     "nothing but banks": (HERE, lambda rng: outcomes(rng, 0.0)),
-    "two seeds": (HERE, lambda rng: outcomes(rng, 0.0, n_seeds=2)),
+    "two seeds": (HERE, lambda rng: outcomes(rng, 0.0, Size(n_seeds=2))),
     "banks with skewed luck, sd 10": (HERE, skewed),
     "seeds 90 % alike": (HERE, lambda rng: alike(rng, 0.9)),
     "seeds 15 % alike": (HERE, lambda rng: alike(rng, 0.15)),
@@ -141,10 +171,7 @@ WORLDS: dict[str, tuple[str, Callable[[Rng], Study]]] = {  # {name: (what is cla
     "the arm breaks where it fails (40 %)": (HERE, breaking),
     "the same, and is tried again": (HERE, lambda rng: breaking(rng, 2)),
     "the same in each of three attempts": (HERE, breaking_attempts),
-    "an order is worth sd 5, a new one for each seed": (
-        "these tasks, any order",
-        lambda rng: outcomes(rng, rng.normal(0, BY_ORDER, size=(1, N_SEEDS))),
-    ),
+    "an order is worth sd 5, a new one for each seed": ("these tasks, any order", by_order),
     "an order is worth sd 5, one for all seeds": (
         "any order: not claimed",
         lambda rng: outcomes(rng, rng.normal(0, BY_ORDER)),
@@ -182,7 +209,7 @@ def over_types(n: int) -> float:
 def until_found(n: int, least: int, most: int) -> float:
     """The share of studies, in per cent, in which p gets under 0.05 at some number of seeds, from least to most."""
     rng = np.random.default_rng([least, most])
-    grown = (outcomes(rng, 0.0, n_seeds=most) for _ in range(n))
+    grown = (outcomes(rng, 0.0, Size(n_seeds=most)) for _ in range(n))
     return (
         100
         * sum(
@@ -198,10 +225,10 @@ def best_alone(n: int, n_arms: int) -> float:
     rng = np.random.default_rng(n_arms)
     found = 0
     for _ in range(n):
-        hard = 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(N_TASKS, 1))
-        luck = rng.normal(0, BANKS, size=(n_arms, 1, N_SEEDS))
-        base = (rng.random((N_TASKS, N_SEEDS)) < hard).astype(float)
-        arms = (rng.random((n_arms, N_TASKS, N_SEEDS)) < np.clip(hard + luck, 0, 1)).astype(float)
+        hard = hardness(rng, SIZE)
+        luck = rng.normal(0, SIZE.sd, size=(n_arms, *SIZE.of_seeds))
+        base = (rng.random(SIZE.shape) < hard).astype(float)
+        arms = (rng.random((n_arms, *SIZE.shape)) < np.clip(hard + luck, 0, 1)).astype(float)
         found += any(_below(paired(arm, base)["p"]) for arm in arms)
     return 100 * found / n
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.seeding import derive_seed
-from core.types import Task, content_id
+from core.types import Lesson, Task, content_id
 from envs.base import BaseEnv
 
 FAMILIES = "amber birch cedar dune ember fjord grove heath".split()
@@ -36,6 +36,21 @@ class ToyEnv(BaseEnv):
         """The word that opens a family's boxes; depends on the seed and the family alone."""
         number = derive_seed(self.seed, family, "word")
         return "".join(SYLLABLES[(number // 12**place) % 12] for place in range(4))
+
+    def lessons(self) -> list[tuple[Task, Lesson]]:
+        """One (example task, ideal lesson) pair per family."""
+        first = {task.type: task for task in reversed(self.tasks())}
+        return [
+            (
+                first[family],
+                Lesson(
+                    title=f"Word of the {family} family",
+                    description=f"All boxes of the {family} family open to one word.",
+                    content=f'The word of the {family} family is "{self.word(family)}".',
+                ),
+            )
+            for family in FAMILIES[: self.families]
+        ]
 
     def _tasks(self, split: str | None) -> list[Task]:
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -66,3 +67,15 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
 def command_of(module: str, *words: object) -> list[str]:
     """The command that runs a module. Start it with cwd=REPO, so that it is the one of this checkout."""
     return [sys.executable, "-m", module, *map(str, words)]
+
+
+def start_module(module: str, called: str, arguments: list[str]) -> int:
+    """Run a module in this process as `python -m` does; returns its exit status. called: how its help names it."""
+    sys.argv = [called, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=module == "main")
+    except SystemExit as ended:
+        if isinstance(ended.code, str):  # which Python would print
+            print(ended.code, file=sys.stderr)
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0

@@ -9,16 +9,18 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 
 from core.errors import meant
 from core.version import version_line
+from scripts.command_line import start_module
 
 COMMANDS = {
     "eval": ("main", "run or sweep an evaluation (the arguments of main.py)"),
     "tables": ("scripts.tables", "the table of runs"),
     "report": ("scripts.report", "a page of runs, in one HTML file"),
+    "learn": ("scripts.learn", "lessons from the attempts of finished runs, with other parts"),
+    "judge_report": ("scripts.judge_report", "judges against the truth, on the attempts of finished runs"),
     "compare": ("scripts.compare", "what memory changed between two runs"),
     "audit": ("scripts.audit", "look for leaks and broken invariants in runs"),
     "show": ("scripts.show", "episodes and lessons of a run"),
@@ -51,26 +53,14 @@ def start(argv: list[str]) -> int:
         print(version_line())
         return 0
     if name in COMMANDS:
-        return _start(COMMANDS[name][0], f"reasoningbank {name}", rest)
+        return start_module(COMMANDS[name][0], f"reasoningbank {name}", rest)
     if name in OF_SERVER or "_" in name:  # the tools' names, such as retrieve_memory
-        return _start("mcp_server", "reasoningbank", argv)
+        return start_module("mcp_server", "reasoningbank", argv)
     if name in ("-h", "--help", "help"):
         print(__doc__)
         for each, what in {**{key: what for key, (_, what) in COMMANDS.items()}, **OF_SERVER}.items():
-            print(f"    {each:<9} {what}")
+            print(f"    {each:<12} {what}")
         return 0
     known = [*COMMANDS, *OF_SERVER]
     print(f"error: {name} is no command{meant(name, known)} `reasoningbank --help` lists them.", file=sys.stderr)
     return 2
-
-
-def _start(module: str, called: str, arguments: list[str]) -> int:
-    """Run a module as `python -m` does. called: how its help names it."""
-    sys.argv = [called, *arguments]
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=module == "main")
-    except SystemExit as ended:
-        if isinstance(ended.code, str):  # the sentence that Python prints where nothing catches this
-            print(ended.code, file=sys.stderr)
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    return 0

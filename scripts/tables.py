@@ -23,13 +23,14 @@ from analysis.looks import look
 from analysis.matrix import build_matrix
 from analysis.tables import TABLES, build_tables, load_episodes
 from analysis.text_table import FORMATS, TextTable, show
+from analysis.transfer import build_transfer
 from core.console import Console
 from core.errors import UserError
 from core.escaping import spreadsheet
 from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"
-OWN = {DEFAULT: build_matrix, "funnel": build_funnel}  # tables that are no row a cell
+OWN = {DEFAULT: build_matrix, "funnel": build_funnel, "transfer": build_transfer}  # tables that are no row a cell
 
 
 @plain_errors()

@@ -51,6 +51,7 @@ from envs.pool import EnvPool
 from workflows.reasoningbank import ReasoningBank
 from workflows.rollout import Rollout
 from workflows.split_stream import banks_of
+from workflows.stored_attempts import NoEnv, StoredAttempts, StoredRun, stored_run
 from workflows.stream import Stream
 
 GRADER_TOKENS = 768  # max_tokens of a grader's reply, as in WebArena's evaluation
@@ -63,6 +64,7 @@ class AssembledRun:
     workers      max_concurrency: number of tasks that may run concurrently if they do not depend on each other
     retries      retry_broken: number of further tries at a task that ended with an infra error
     stop_after   stop_after_broken: end the run after this many consecutive infra errors; None: never
+    notes        lines for the user about the attempts of attempts_from
     """
 
     tasks: list[Task]
@@ -72,6 +74,7 @@ class AssembledRun:
     workers: int
     retries: int
     stop_after: int | None
+    notes: tuple[str, ...] = ()
 
     def episodes(self) -> Iterator[Episode]:
         """Run the remaining tasks; yields each episode once it is recorded."""
@@ -94,10 +97,14 @@ def assemble(
 
     Raises UserError for incompatible settings, and if run_dir holds another run.
     """
-    envs, stream = open_envs(cfg, stack), make(cfg.stream)
-    with envs.lease() as env:
-        tasks, dataset = tasks_of(cfg, env, stream), env.describe()
-        env_lessons = env.lessons() if cfg.setting.name == TOLD else None
+    stored, stream = stored_run(cfg), make(cfg.stream)
+    envs = open_envs(cfg, stack, stored)
+    if stored is not None:
+        tasks, dataset, env_lessons = stored.tasks, stored.dataset, None
+    else:
+        with envs.lease() as env:
+            tasks, dataset = tasks_of(cfg, env, stream), env.describe()
+            env_lessons = env.lessons() if cfg.setting.name == TOLD else None
     models = build_models(cfg, stack, recorded_config(run_dir))
     config = OmegaConf.to_container(cfg, resolve=True)
     learn, given_bank = config["setting"]["learn"], config["memory"].get("path")
@@ -116,9 +123,9 @@ def assemble(
     if learn and records.n_before is not None:  # `limit` was raised since the last start
         before = stream.n_consolidated(len(records.rows), records.n_before)
         rewind(run_dir, records.rows[consolidated:before], own_bank, records.read_json("summary.json"))
-    bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, bank_paths)
-    bank_labels = labels_given(cfg, config, bank)
-    workflow = build_workflow(cfg, envs, bank, roles, records, meter)
+    bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, bank_paths, stored)
+    bank_labels = labels_given(cfg, config, bank, stored)
+    workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored)
     if learn:
         rows = [*records.rows[:consolidated], *records.ahead.in_order()]
         restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
@@ -138,13 +145,13 @@ def assemble(
         plays_gold=workflow.rollout.agent.uses_gold,
     )
     limits = {"workers": config["max_concurrency"], "retries": config["retry_broken"]}
-    stop_after = config["stop_after_broken"]
-    return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, stop_after=stop_after, **limits)
+    limits |= {"stop_after": config["stop_after_broken"], "notes": tuple(stored.notes()) if stored else ()}
+    return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, **limits)
 
 
-def open_envs(cfg: Any, stack: ExitStack) -> EnvPool:
-    """A pool of the envs of `cfg.env`, closed with the stack."""
-    envs = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
+def open_envs(cfg: Any, stack: ExitStack, stored: StoredRun | None = None) -> EnvPool:
+    """A pool of the envs of `cfg.env`, closed with the stack; of `stored` attempts none acts."""
+    envs = EnvPool(NoEnv if stored else lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
     stack.callback(envs.close)
     return envs
 
@@ -163,11 +170,13 @@ def open_bank(
     stack: ExitStack,
     env_lessons: list[tuple[Task, Lesson]] | None = None,
     bank_paths: dict[str, str] | None = None,
+    stored: StoredRun | None = None,
 ) -> Memory:
     """Open memory.path, or bank.sqlite in the run directory; memory.path is read-only if the setting does not learn.
 
     env_lessons  with setting=told: the environment's own lessons, to be added to the run's bank
     bank_paths   with stream.split_by: {type of task: the path of its bank}, used instead of bank.sqlite
+    stored       with attempts_from: that run
     """
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
@@ -176,6 +185,7 @@ def open_bank(
         raise UserError("setting=told makes a bank of its own: leave out memory.path.")
     if given is None and not setting["learn"] and env_lessons is None and part(config["workflow"]).has_memory:
         raise UserError(f"setting={setting['name']} reads a bank that exists: give memory.path=BANK.")
+    learned_from = stored.provenance if stored else {}
     bank_run_id = "" if given is None else id_in_bank(str(records.path.resolve()))
     models = {name: role.llm.name for name, role in roles.items()}
     build = partial(
@@ -187,7 +197,10 @@ def open_bank(
         outlives_run=given is not None,
         run=bank_run_id,
         consolidator_run=bank_run_id,
-        provenance={"run": records.run, "models": models} | workflow_notes(config["workflow"]) | gold_notes(config),
+        provenance={"run": records.run, "models": models}
+        | workflow_notes(config["workflow"])
+        | gold_notes(config)
+        | learned_from,
     )
     if bank_paths is None:
         bank = build(given or str(records.path / "bank.sqlite"))
@@ -218,12 +231,16 @@ def gold_notes(config: dict[str, Any]) -> dict[str, bool]:
     return {name: True for name, noted in notes.items() if noted}
 
 
-def labels_given(cfg: Any, config: dict[str, Any], bank: Memory) -> set[str]:
-    """Label sources in the given bank, memory.path or that of setting=told; empty without one.
+def labels_given(cfg: Any, config: dict[str, Any], bank: Memory, stored: StoredRun | None = None) -> set[str]:
+    """Label sources in the given bank, memory.path or that of setting=told; empty without one. With attempts_from those
+    of the lessons that the attempts were shown.
 
     Raises UserError if one is forbidden by the setting (e.g. oracle labels in test_time).
     """
     given = config["memory"].get("path")
+    if stored is not None:
+        make(cfg.setting).check_bank(stored.labels, f"of which the attempts in {stored.path} were shown lessons")
+        return stored.labels
     if not part(config["workflow"]).has_memory or (given is None and config["setting"]["name"] != TOLD):
         return set()
     labels = bank.labels()
@@ -232,15 +249,25 @@ def labels_given(cfg: Any, config: dict[str, Any], bank: Memory) -> set[str]:
 
 
 def build_workflow(
-    cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords | None, meter: Meter
+    cfg: Any,
+    envs: EnvPool,
+    bank: Memory,
+    roles: dict[str, Role],
+    records: RunRecords | None,
+    meter: Meter,
+    stored: StoredRun | None = None,
 ) -> ReasoningBank:
-    """Build the workflow of `cfg.workflow`. Each part is passed only if the workflow class has a field of that name."""
+    """Build the workflow of `cfg.workflow`. Each part is passed only if the workflow class has a field of that name.
+
+    stored   with attempts_from: that run. Raises UserError if the workflow cannot learn from its attempts
+    """
     agent = roles["agent"]
+    rollout = partial(StoredAttempts, stored=stored) if stored else Rollout
     envs.grader = grader_of(roles["judge"])
     limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats, "timeout_s": cfg.episode_timeout_s}
     parts = {
         "envs": envs,
-        "rollout": Rollout(agent=build_agent(cfg), role=agent, seed=agent.seed, **limits),
+        "rollout": rollout(agent=build_agent(cfg), role=agent, seed=agent.seed, **limits),
         "bank": bank,
         "judge": build_learner(cfg.judge, roles["judge"], cfg),
         "distiller": build_learner(cfg.distiller, roles["extractor"], cfg),
@@ -252,7 +279,10 @@ def build_workflow(
         "meter": meter,
         "strip_lessons": cfg.strip_lessons,
     }
-    return make_with(cfg.workflow, details_for(cfg.workflow, cfg) | parts)
+    workflow = make_with(cfg.workflow, details_for(cfg.workflow, cfg) | parts)
+    if stored is not None:
+        stored.check(workflow)
+    return workflow
 
 
 def grader_of(judge: Role) -> Callable[[str, str], str]:

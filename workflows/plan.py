@@ -41,6 +41,7 @@ from core.types import Message, Selection, Step, Task, Trajectory, Usage, Verdic
 from envs.pool import EnvPool
 from workflows.build import build_workflow, open_envs, tasks_of
 from workflows.reasoningbank import ReasoningBank
+from workflows.stored_attempts import StoredRun, stored_run
 
 # Assumptions. The real numbers are in a run's summary.json, after the run.
 REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100}
@@ -122,7 +123,7 @@ class Lessons:
 class Plan:
     """A run's estimate before it starts, and what it is computed from.
 
-    steps        maximum steps of one attempt
+    steps        maximum steps of one attempt; 0: none is made, the prompts in `asked` hold the longest stored ones
     asked        {role: the messages of each of its calls for one task}, without retrieved lessons and with a
                  placeholder for each attempt; an attempt counts as one call of the agent
     observation  tokens of one observation, except the first
@@ -148,7 +149,7 @@ class Plan:
         """
         first = sum(len(message["content"]) for message in self.asked[role][0]) // CHARS_PER_TOKEN
         reply = self.reply(role)
-        attempts, calls = len(self.asked["agent"]), len(self.asked[role])
+        attempts, calls = len(self.asked.get("agent", ())), len(self.asked[role])
         turn = reply + (self.observation if self.kept is None else LEFT_OUT_TOKENS)
         prompt = 0
         if role == "agent":
@@ -194,30 +195,43 @@ class Plan:
 
 def dry_run(cfg: DictConfig, run_dir: Path, stack: ExitStack) -> Plan:
     """The plan of a single run with dry_run=true. run_dir: may hold an earlier start, with the models' names."""
-    envs, stream = open_envs(cfg, stack), make(cfg.stream)
-    with envs.lease() as env:
-        tasks = tasks_of(cfg, env, stream)
-        if cfg.setting.name == TOLD:
-            env.lessons()  # raises UserError where it has none
+    if (stored := stored_run(cfg)) is not None:
+        envs, tasks = open_envs(cfg, stack, stored), stored.tasks
+    else:
+        envs, stream = open_envs(cfg, stack), make(cfg.stream)
+        with envs.lease() as env:
+            tasks = tasks_of(cfg, env, stream)
+            if cfg.setting.name == TOLD:
+                env.lessons()  # raises UserError where it has none
     models = build_models(cfg, stack, recorded_config(run_dir))
-    return build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg)))
+    return build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg)), stored=stored)
 
 
-def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role], *, begin: bool = True) -> Plan:
+def build_plan(
+    cfg: Any,
+    envs: EnvPool,
+    tasks: list[Task],
+    roles: dict[str, Role],
+    *,
+    begin: bool = True,
+    stored: StoredRun | None = None,
+) -> Plan:
     """The plan of a run: the workflow's steps are run on placeholder attempts, with Listeners as models.
 
     begin   True: begin the first task in its env, so that the agent's first prompt is the real one; False: use the
             task's query in place of the first observation, and start no engine
+    stored  with attempts_from: that run, whose longest attempts are read in place of placeholders; no agent is asked
     """
     listeners = {
         name: Listener(name=role.llm.name, supports_schema=role.llm.supports_schema) for name, role in roles.items()
     }
     listening = {name: replace(role, llm=listeners[name], meter=Meter()) for name, role in roles.items()}
     # The bank's class is passed instead of a bank: only its class attribute `learns` is read.
-    workflow = build_workflow(cfg, envs, part(cfg.memory), listening, None, Meter())
+    workflow = build_workflow(cfg, envs, part(cfg.memory), listening, None, Meter(), stored)
     rounds = 1 + (workflow.r or 0)
     label = "success" if workflow.learn_from == "both" else workflow.learn_from
-    attempts = [ATTEMPT] * (workflow.k or 1) * rounds
+    n_attempts = (workflow.k or 1) * rounds
+    attempts = stored.longest()[:n_attempts] if stored else [ATTEMPT] * n_attempts
     verdicts = [Verdict(label=label, source="none")] * len(attempts)
     first = Selection(index=0, by="first")
     made = Attempts(task=tasks[0], trajectories=attempts, evaluate=lambda _: verdicts, select=lambda _: first)
@@ -226,6 +240,9 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
     if takes(cfg.select, "role"):
         workflow.select(made)
     workflow.extract(made, [])
+    heard = {name: each.heard for name, each in listeners.items() if each.heard}
+    if stored is not None:
+        return Plan(tasks=tasks, steps=0, roles=roles, asked=heard)
     with envs.lease() as env:
         page_tokens = env.page_tokens
         begin = begin and page_tokens is None
@@ -235,7 +252,7 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
         length = page_tokens or (len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS)
     kept = workflow.rollout.agent.keep_observations if has_page(observation) else None
     n_agent = len(attempts) + workflow.judge.n_more
-    asked = {"agent": [opening] * n_agent} | {name: each.heard for name, each in listeners.items() if each.heard}
+    asked = {"agent": [opening] * n_agent} | heard
     turns = steps * (REPLY_TOKENS["agent"] + (length if kept is None else LEFT_OUT_TOKENS))
     lessons = planned_lessons(
         cfg, workflow, n_attempts=len(attempts), n_asked=len(asked.get("extractor", ())), turns=turns
@@ -302,7 +319,8 @@ def assumed(plans: list[Plan]) -> Table:
     """A table of the assumptions and their numbers."""
     table = Table(title="assumed", title_justify="left", show_header=False, box=None, pad_edge=False)
     steps = sorted({plan.steps for plan in plans})
-    table.add_row("steps of an attempt", f"{' or '.join(map(str, steps))}: every attempt takes all it may")
+    said = "{}: every attempt takes all it may" if any(steps) else "stored, each as long as the longest"
+    table.add_row("steps of an attempt", said.format(" or ".join(map(str, steps))))
     for role in dict.fromkeys(role for plan in plans for role in plan.asked):
         lengths = sorted({plan.reply(role) for plan in plans if role in plan.asked})
         table.add_row(f"a reply of the {role}", f"{' or '.join(map(str, lengths))} tokens")

@@ -107,6 +107,8 @@ class ReasoningBank:
 
     def retrieve(self, task: Task) -> list[Scored]:
         """The records retrieved for the task, best first."""
+        if (before := self.rollout.retrieved(task)) is not None:
+            return before
         domain, _ = self.bank.filing(task)
         within = {} if domain is None else {"domain": domain}
         return self.bank.retrieve(task.query, exclude_task=task.id, **within)

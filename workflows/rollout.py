@@ -40,6 +40,10 @@ class Rollout:
     timeout_s: float | None = None
     _logged: set[str] = field(default_factory=set, init=False, repr=False)  # errors
 
+    def retrieved(self, task: Task) -> list[Scored] | None:
+        """The records that a stored attempt retrieved; None: the attempt is still to be made, so the bank is asked."""
+        return None
+
     def run(self, env: BaseEnv, task: Task, memories: list[Scored], sample: int = 0) -> Trajectory:
         """One attempt. An error of the model or the env ends it and is recorded, with the steps made before it."""
         attempt = _Attempt(task=task, sample=sample)

@@ -10,6 +10,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.answer import page as answer_page
+from analysis.answer import stored
 from analysis.cells import Cells
 from analysis.columns import HEADINGS
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
@@ -70,6 +72,7 @@ def build(
         version,
         n_episodes=f"{sum(len(run.rows) for run in runs):,}",
         n_lessons=f"{sum(run['lessons'] for run in index['runs']):,}",
+        verdicts=verdicts(runs),
         studies=[_study(study, addresses) for study in each],
         marks=marks(),
         tables=[{"of": table, "rows": linked(table, addresses, types)} for table in tables],
@@ -88,12 +91,20 @@ def waiting(runs: list[Run], said: str, *, title: str, version: str) -> str:
     """The page that is served while there is nothing to show: a sentence, and how far each run has got."""
     from markupsafe import Markup
 
-    nothing: dict[str, Any] = dict.fromkeys("studies tables funnels plots shared pieces".split(), ())
+    nothing: dict[str, Any] = dict.fromkeys("verdicts studies tables funnels plots shared pieces".split(), ())
     facts = [{"label": str(run.path), "facts": facts_of(run)} for run in runs]
     going = [_progress(run, str(run.path)) for run in runs]
     index = Markup(embedded({"runs": [], "groups": [], "tasks": [], "steps": {}}))
     about = {"runs": facts, "going": going, "index": index, "n_episodes": "0", "n_lessons": "0", "waiting": said}
     return _render(title, version, differing={"columns": [], "rows": []}, marks=[], **nothing, **about)
+
+
+def verdicts(runs: list[Run]) -> list[dict[str, str]]:
+    """What experiment=verdict has found in the folders of these runs."""
+    found = [stored(folder) for folder in dict.fromkeys(run.path.parent for run in runs)]
+    return [
+        {"sentence": each["sentence"], "rest": "\n".join(answer_page(each)[1:]).strip("\n")} for each in found if each
+    ]
 
 
 def _render(title: str, version: str, **values: Any) -> str:

@@ -67,6 +67,19 @@ class Reads:
 
 
 @dataclass(kw_only=True)
+class NoLessons(Distills):
+    """Makes no lessons: attempts are judged and nothing else (scripts/judge_report.py)."""
+
+    max_items: int = 0
+    max_chars: int = 0
+
+    def distil(
+        self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
+    ) -> Extraction:
+        return Extraction()
+
+
+@dataclass(kw_only=True)
 class Distiller(Extractor, Reads, Distills):
     """The paper's extraction (section 3.2): at most max_items lessons from one judged attempt.
 

@@ -75,7 +75,7 @@ def cell_name(root: DictConfig) -> str:
     words = {first: choices[first], "env": choices["env"]}
     left_out = {*keys_for_other_envs(typed, choices["env"]), *words, "seed"}
     with suppress(UserError):  # the workflow cannot be imported: its run reports that
-        left_out |= {*unused_k_r(root)}
+        left_out |= {*unused_k_r(root), *(() if part(root.workflow).has_memory else ("bank",))}
     words |= {key: typed[key] for key in sorted({*swept(), "llm"}) if key in typed and key not in left_out}
     words["seed"] = str(root.seed)
     name = ",".join(f"{safe(key, MOST_VALUE, '@')}={safe(str(value), MOST_VALUE)}" for key, value in words.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from core.build import expand_fallbacks, option, options, part
 from core.errors import UserError
@@ -25,6 +25,7 @@ def finalize(cfg: DictConfig) -> str:
     take_env_keys(cfg)
     check_config(cfg)
     expand_fallbacks(cfg)
+    take_bank(cfg)
     return dropped_note(drop_unused_k_r(cfg))
 
 
@@ -48,6 +49,23 @@ def take_env_keys(cfg: DictConfig) -> None:
             raise UserError(f"+{name}.{next(iter(cfg[name]))}: nothing here runs env={name}, but {', '.join(envs)}.")
         with open_dict(cfg):
             del cfg[name]
+
+
+def take_bank(cfg: DictConfig) -> None:
+    """Set memory.path to the bank that `bank` names; without effect, and `bank` dropped, for a workflow without memory.
+
+    The path is copied as it is written: one with ${seed} in it names a bank for each seed.
+    """
+    if cfg.bank is None:
+        return
+    if not part(cfg.workflow).has_memory:
+        cfg.bank = None
+        return
+    banks = OmegaConf.to_container(cfg.banks, resolve=False) if cfg.banks is not None else {}
+    if cfg.bank not in banks:
+        raise UserError(f"bank={cfg.bank}: banks has {', '.join(banks) or 'none'}; give banks='{{{cfg.bank}: PATH}}'.")
+    with open_dict(cfg):
+        cfg.memory.path = banks[cfg.bank]
 
 
 def keys_for_other_envs(keys: Iterable[str], env: str) -> set[str]:

@@ -113,6 +113,9 @@ KEYS = {
     "dry_run": Key(switch=True, outcome=False, shown=False),
     "strip_lessons": Key(switch=True, before=True),
     "scrub_episodes": Key(switch=True, before=False),
+    "attempts_from": Key(arm=True, before=None),
+    "bank": Key(arm=True, before=None, column="bank"),
+    "banks": Key(outcome=False, before=None),  # memory.path is the one that `bank` names
     "run_dir": Key(outcome=False, shown=False),
     "budget": Key(),
     "budget.run": Key(outcome=False),

@@ -181,10 +181,17 @@ def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
 
 def recorded_config(run_dir: Path) -> dict[str, Any]:
     """The configuration in a run directory's manifest; {} if there is none, or it cannot be read."""
+    found = recorded_manifest(run_dir)
+    return found["config"] if found and isinstance(found.get("config"), dict) else {}
+
+
+def recorded_manifest(run_dir: Path) -> dict[str, Any] | None:
+    """The manifest of a run directory; None if there is none, or it cannot be read."""
     try:
-        return json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["config"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+        found = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def git_state(folder: Path) -> dict[str, Any]:

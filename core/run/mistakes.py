@@ -47,6 +47,8 @@ def run_with_plain_hydra_errors(main: Callable[[], Any]) -> None:
         sentence = f"error: {cause.filename or 'run_dir'} cannot be written: {cause.strerror}. Give another run_dir."
     else:
         return
+    finally:
+        del os.environ[_FULL]  # this process may start another run
     started()
     sys.exit(sentence)
 

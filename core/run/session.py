@@ -146,7 +146,7 @@ class Session:
                 raise StopRun(f"{broken} ({causes}) and in no number: the run is not complete, its command tries again")
 
     def _next_step(self) -> list[str]:
-        if not self.summary["complete"]:
+        if not self.summary["complete"] or self.config["attempts_from"]:  # nothing was played: no partner to compare
             return []
         needs_bank = not self.config["setting"]["learn"] and self.config["memory"].get("path") is None
         return next_step(

@@ -22,8 +22,8 @@ FOLDER = ".settled"  # of a sweep: what its first cell found
 def settle(cfg: DictConfig, run_dir: Path | None = None) -> str:
     """Fill in what `cfg.env` leaves open (`BaseEnv.settled`), and return the env's line about it, or "".
 
-    The values are those of the run's earlier starts; else those that a cell of its sweep found first; else new ones. In
-    a sweep the line is that cell's alone.
+    The values are those of the run's earlier starts, or of the run whose attempts are learned from; else those that a
+    cell of its sweep found first; else new ones. In a sweep the line is that cell's alone.
 
     run_dir   None: of no run that begins now, as for an estimate
     """
@@ -31,7 +31,7 @@ def settle(cfg: DictConfig, run_dir: Path | None = None) -> str:
     if not (found := env.settled(cfg.env)):
         return ""
     first = not in_sweep()
-    if run_dir is not None and (kept := kept_from(recorded_config(run_dir), found)):
+    if run_dir is not None and (kept := kept_from(recorded_config(Path(cfg.attempts_from or run_dir)), found)):
         found |= kept
     elif in_sweep():
         path = Path(HydraConfig.get().sweep.dir) / FOLDER / f"{choice('env')}-{content_id(cfg.env.get('data'))}.json"

@@ -74,6 +74,7 @@ ARROWS = {
         *("mcp_server", "prompts", "workflows"),
     },
     "hydra_plugins/reasoningbank_clusters": {"core/run"},
+    "hydra_plugins/reasoningbank_verdict": {"core", "core/build.py", "core/run", "analysis", "envs", "workflows"},
     "main.py": {"core", "core/build.py", "core/memory", *PORTS, "core/memory/hygiene", "core/run", "envs", "workflows"},
 }
 ANYTHING = ("benchmarks", "benchmarks/drill")  # measure every room; nothing imports them

@@ -1,0 +1,202 @@
+"""Which link between a lesson and a solved task breaks: each arm of the ladder differs from another one in one link.
+
+no_memory -> empty_block -> placebo -> random_retrieval -> reasoningbank -> true_labels -> strong_extractor -> told_*
+
+A step asks one question of two arms, and answers "holds", "breaks" or "not known". The first three ask for harm: a
+block, any text in it, other tasks' lessons. The others replace one link by an ideal one: what then gets better was
+broken. docs/verdict.md shows worlds in which exactly one link is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any
+
+from analysis.stats import Spread, holm, paired_by_seed, paired_spread, seed_means
+from analysis.verdict import LEVEL
+
+HOLDS, BREAKS, UNKNOWN = "holds", "breaks", "not known"
+HARM, REPAIR, USELESS = "harm", "repair", "useless"
+POWER_T = 0.8416  # the standard normal quantile of a power of 80 %
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderStep:
+    """One question of the ladder.
+
+    link     what it is about
+    arm      the arm that has the link otherwise than its baseline `than`
+    kind     harm: the link breaks if the arm is worse; repair: if the arm, which has an ideal link, is better; useless:
+             unless the arm is better
+    broken   what is said where it breaks
+    advice   what to try then
+    late     asked of the second half of each stream alone: a bank that is learned begins empty, a told one does not
+    """
+
+    link: str
+    arm: str
+    than: str
+    kind: str
+    broken: str
+    advice: str
+    late: bool = False
+
+
+STEPS = (
+    LadderStep(
+        link="attention",
+        arm="empty_block",
+        than="no_memory",
+        kind=HARM,
+        broken="the frame of the memory block alone, without a lesson in it, makes the agent worse",
+        advice="memory.inject=user",
+    ),
+    LadderStep(
+        link="any text",
+        arm="placebo",
+        than="empty_block",
+        kind=HARM,
+        broken="any text before the task makes the agent worse, also one that says nothing about it",
+        advice="retrieval.min_score=0.6",
+    ),
+    LadderStep(
+        link="wrong lessons",
+        arm="random_retrieval",
+        than="placebo",
+        kind=HARM,
+        broken="lessons of other tasks make the agent worse than text that says nothing",
+        advice="retrieval.min_score=0.6",
+    ),
+    LadderStep(
+        link="labels",
+        arm="true_labels",
+        than="reasoningbank",
+        kind=REPAIR,
+        broken="with the environment's labels in place of the judge's, memory helps more",
+        advice="judge=self_consistency",
+    ),
+    LadderStep(
+        link="distillation",
+        arm="strong_extractor",
+        than="reasoningbank",
+        kind=REPAIR,
+        broken="with lessons of the stronger model, memory helps more",
+        advice="+distiller.style=quote",
+    ),
+    LadderStep(
+        link="use",
+        arm="told_lesson",
+        than="no_memory",
+        kind=USELESS,
+        broken="even the right lesson, in the environment's own words, does not help: there is nothing to gain here",
+        advice="",
+    ),
+    LadderStep(
+        link="retrieval",
+        arm="told_lesson",
+        than="told_bank",
+        kind=REPAIR,
+        broken="the right lesson helps where it is handed over, and less where it has to be found",
+        advice="retrieval=hybrid",
+    ),
+    LadderStep(
+        link="distillation",
+        arm="told_bank",
+        than="true_labels",
+        kind=REPAIR,
+        broken="the environment's own lessons, found in the same way, help more than the learned ones",
+        advice="+distiller.style=quote",
+        late=True,
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What a step found. `difference`, `low` and `high` are of the arm minus `than`; None where it was not run."""
+
+    link: str
+    arm: str
+    than: str
+    answer: str
+    why: str
+    n_seeds: int = 0
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[LadderStep, ...]:
+    """The steps that can be run.
+
+    lessons            the environment has lessons to tell (`BaseEnv.lessons`)
+    strong_extractor   a stronger extractor was named
+    """
+    left_out = {*(() if lessons else ("told_lesson", "told_bank"))}
+    left_out |= set() if strong_extractor else {"strong_extractor"}
+    return tuple(step for step in STEPS if not {step.arm, step.than} & left_out)
+
+
+Outcomes = Callable[[str, str, bool], Sequence[Any] | None]  # (arm, than, late) -> as `analysis.cells.paired_outcomes`
+
+
+def climb(steps: Sequence[LadderStep], outcomes: Outcomes, effect: float) -> list[StepResult]:
+    """The answers of the steps, in order. p is Holm's over the steps that were run.
+
+    outcomes   of two arms, over the whole stream or its second half; None where an arm has not been run
+    effect     the difference that counts: a step "holds" where its interval leaves out one of this size
+    """
+    found: list[tuple[LadderStep, Spread | None, float | None, int]] = []
+    for step in steps:
+        pair = outcomes(step.arm, step.than, step.late)
+        by_seed = None if pair is None else paired_by_seed(*pair[:2], pair[4])
+        n_seeds = 0 if by_seed is None else by_seed.shape[1]
+        about = paired_spread(by_seed) if n_seeds > 1 else None
+        found.append((step, about, float(seed_means(by_seed).mean()) if about else None, n_seeds))
+    p_values = holm([about.p if about else None for _, about, _, _ in found])
+    return [_answer(*each, p, effect) for each, p in zip(found, p_values, strict=True)]
+
+
+def _answer(
+    step: LadderStep, about: Spread | None, difference: float | None, n_seeds: int, p: float | None, effect: float
+) -> StepResult:
+    said = {"link": step.link, "arm": step.arm, "than": step.than, "n_seeds": n_seeds}
+    if about is None:
+        return StepResult(**said, answer=UNKNOWN, why="not run")
+    low, high = about.interval
+    said |= {"difference": difference, "low": low, "high": high, "p": p}
+    better, worse = (p < LEVEL and sign * difference > 0 for sign in (1, -1))
+    breaks = {HARM: worse, REPAIR: better, USELESS: high < effect}[step.kind]
+    holds = {HARM: better or low > -effect, REPAIR: worse or high < effect, USELESS: better}[step.kind]
+    if breaks:
+        return StepResult(**said, answer=BREAKS, why=step.broken)
+    if holds:
+        return StepResult(**said, answer=HOLDS, why="")
+    return StepResult(**said, answer=UNKNOWN, why=f"the interval holds both 0 and {100 * effect:g} points")
+
+
+def first_break(answers: Sequence[StepResult]) -> StepResult | None:
+    """The first link that breaks, in the order of the ladder."""
+    return next((each for each in answers if each.answer == BREAKS), None)
+
+
+def seeds_needed(about: Spread, n_seeds: int, effect: float, n_steps: int, most: int) -> int:
+    """The seeds with which a step could show the effect with a chance of 80 % after Holm's correction; at most `most`.
+
+    about     the spread of the arms so far, over n_seeds seeds
+    n_steps   the number of comparisons
+    """
+    from scipy.special import stdtrit
+
+    deviation = about.error * n_seeds**0.5
+    for seeds in range(max(3, n_seeds), most):
+        reached = -stdtrit(seeds - 1, LEVEL / (2 * n_steps)) + POWER_T
+        if ceil((deviation * reached / effect) ** 2) <= seeds:
+            return seeds
+    return most

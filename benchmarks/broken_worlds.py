@@ -1,0 +1,144 @@
+"""Does experiment=verdict name the link that is broken? Worlds in which exactly one is.
+
+    python -m benchmarks.broken_worlds [--runs 20] [--world NAME] [--into outputs/broken_worlds]
+
+Each world is env=toy with luck (a wrong word opens a box sometimes, the right one often, and the same luck decides for
+every arm), played by scripted players of which at most one does not do its part. Each run is a verdict of its own, by
+the documented command, with seeds that no other run has. Prints for each world how often the verdict and the link that
+it names are the true ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.types import Message, Task
+from envs.toy import FAMILIES, ToyEnv
+from envs.toy_script import play
+from scripts.command_line import parser
+
+LUCK = ("env.families=8", "env.boxes_per_family=5", "env.p_word=0.9", "env.p_guess=0.3")
+SEEDS_APART = 100  # of one run's seeds from the next one's
+
+
+@dataclass(kw_only=True)
+class UnnamedToyEnv(ToyEnv):
+    """Broken retrieval: the task that is searched with does not name its family; the box itself does."""
+
+    def _tasks(self, split: str | None) -> list[Task]:
+        return [
+            Task(id=f"toy/{family}/{box}", query=f"Open the box on shelf {box * 97 % 89}.", type=family)
+            for box in range(1, self.boxes_per_family + 1)
+            for family in FAMILIES[: self.families]
+        ]
+
+    def _reset(self, task: Task) -> str:
+        return super()._reset(task).replace("It is locked", f"It is a box of the {task.type} family. It is locked")
+
+
+def play_disturbed(messages: list[Message], role: str, sample: int) -> str:
+    """Harm by any text: an agent that has any lesson before it forgets how to act."""
+    if role == "agent" and re.search(r"^\[1\] ", messages[0]["content"], re.MULTILINE):
+        return "Thought: So much to read.\nAction: look around"
+    return play(messages, role, sample)
+
+
+def play_mislabelled(messages: list[Message], role: str, sample: int) -> str:
+    """Broken labels: a judge that is always wrong, and a distiller that believes it."""
+    said = play(messages, role, sample)
+    if role == "judge":
+        right = "success" if '"success"' in said else "failure"
+        return said.replace(right, "failure" if right == "success" else "success")
+    if role != "extractor":
+        return said
+    opened = "The box is open" in messages[-1]["content"]
+    believed = any("The attempt below succeeded" in message["content"] for message in messages)
+    if opened == believed:
+        return said
+    return re.sub(r'family is "\w+"', 'family is "sesame"', said)
+
+
+def play_vague(messages: list[Message], role: str, sample: int) -> str:
+    """Broken distiller: its lessons name no word."""
+    said = play(messages, role, sample)
+    return (
+        re.sub(r"The word of the (\w+) family is .*", r"Listen well to a \1 box.", said)
+        if role == "extractor"
+        else said
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A world: its words on the command line, the verdicts that are true of it, and the link that is broken."""
+
+    words: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    broken: str | None
+
+
+def _script(name: str) -> str:
+    return f"llm.script.path=benchmarks.broken_worlds.{name}"
+
+
+WORLDS = {
+    "clear gain": World(words=(*LUCK, "env.families=4"), verdicts=("better",), broken=None),
+    "no gain": World(words=(*LUCK, "env.p_word=0.3"), verdicts=("futile", "most"), broken="use"),
+    "harm by any text": World(words=(*LUCK, _script("play_disturbed")), verdicts=("worse",), broken="any text"),
+    "broken retrieval": World(
+        words=(*LUCK, "env._target_=benchmarks.broken_worlds.UnnamedToyEnv"),
+        verdicts=("better", "futile", "most"),
+        broken="retrieval",
+    ),
+    "broken labels": World(words=(*LUCK, _script("play_mislabelled")), verdicts=("futile", "most"), broken="labels"),
+    "broken distiller": World(
+        words=(
+            *LUCK,
+            _script("play_vague"),
+            "hydra.sweeper.strong_extractor=['llm@extractor_llm=scripted','extractor_llm.script.path=envs.toy_script.play']",
+        ),
+        verdicts=("futile", "most"),
+        broken="distillation",
+    ),
+}
+
+
+def answer(name: str, run: int, into: Path) -> dict:
+    """The verdict of one run of a world."""
+    folder = into / name.replace(" ", "_") / str(run)
+    command = [sys.executable, "main.py", "experiment=verdict", "env=toy", "llm=scripted", "embedder=hashing"]
+    command += ["hydra.sweeper.diagnose=true", "hydra.sweeper.pilot=0", f"hydra.sweeper.first_seed={SEEDS_APART * run}"]
+    done = subprocess.run([*command, *WORLDS[name].words, f"run_dir={folder}"], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{name}, run {run}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--runs", type=int, default=20)
+    options.add_argument("--world", choices=WORLDS, action="append")
+    options.add_argument("--into", type=Path, default=Path("outputs/broken_worlds"))
+    given = options.parse_args()
+    print("| world | broken | named rightly | verdicts | seeds, mean |\n| --- | --- | ---: | --- | ---: |")
+    for name in given.world or WORLDS:
+        found = [answer(name, run, given.into) for run in range(given.runs)]
+        right = sum(
+            each["breaks"] == WORLDS[name].broken and each["outcome"] in WORLDS[name].verdicts for each in found
+        )
+        verdicts = ", ".join(f"{verdict} {n}" for verdict, n in Counter(each["outcome"] for each in found).items())
+        seeds = sum(each["looks"][-1]["n_seeds"] for each in found) / len(found)
+        print(
+            f"| {name} | {WORLDS[name].broken or '-'} | {right} of {len(found)} | {verdicts} | {seeds:.1f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

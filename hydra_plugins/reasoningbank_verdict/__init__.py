@@ -1,0 +1,1 @@
+"""The sweeper of experiment=verdict. Hydra looks for such plugins in `hydra_plugins` alone."""

@@ -1,0 +1,328 @@
+"""hydra/sweeper=verdict: a study that grows seed by seed until it has an answer, then looks for the link that breaks.
+
+What is run next follows from the finished runs alone (`analysis.answer`): the same command goes on where it stopped,
+and comes to the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobStatus
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+if TYPE_CHECKING:
+    from analysis.answer import Question
+    from analysis.sequential import Interim
+
+ASSUMED = {"rate": 0.5, "sd": 0.05, "alike": 0.3}  # of what could be found before anything is known, as scripts.power
+LIMITS = ("calls", "tokens", "usd", "wall_s")  # of budget.run
+
+
+class VerdictSweeper(Sweeper):
+    """Its settings, with their meaning, are in config/hydra/sweeper/verdict.yaml."""
+
+    def __init__(
+        self,
+        *,
+        arm: str,
+        baseline: str,
+        first: int,
+        most: int,
+        level: float,
+        skewed: bool,
+        first_seed: int,
+        effect: float,
+        pilot: int,
+        diagnose: bool | None,
+        strong_extractor: Sequence[str],
+    ) -> None:
+        self.asked = {"arm": arm, "baseline": baseline, "strong_extractor": tuple(strong_extractor)}
+        self.design = {"first": first, "most": most, "level": level, "skewed": skewed, "effect": effect}
+        self.pilot, self.diagnose, self.first_seed = pilot, diagnose, first_seed
+        self.finished: set[tuple[str, int]] = set()  # (arm, seed) of the runs that this start has seen complete
+        self.n_launched = 0
+        self.n_tasks: int | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from hydra.core.plugins import Plugins
+
+        self.config, self.context = config, hydra_context
+        self.folder = Path(config.hydra.sweep.dir)
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Run the question. Ends the program: with exit status 0 if there is an answer, whatever it is, else with 1."""
+        from core.errors import UserError
+        from core.run.sweep_watch import Watch
+
+        found = False
+        try:
+            self._check(arguments)
+            self.words = [word for word in arguments if not word.startswith("budget.run")]
+            self._say_plan()
+            found = self.config.get("dry_run") or self._run()
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        if (watch := Watch.running()) is not None:
+            watch.end()
+        if found and not self.config.get("dry_run"):
+            self._print_answer()
+        sys.exit(0 if found else 1)
+
+    def _check(self, arguments: list[str]) -> None:
+        """Raise UserError for a sweep within the study, and for another study than the folder holds."""
+        from analysis.answer import Question
+        from core.errors import UserError
+
+        for word in OverridesParser.create().parse_overrides(arguments):
+            if word.is_sweep_override() or word.get_key_element() in ("arm", "seed"):
+                raise UserError(
+                    f"{word.input_line}: a verdict is one question, and chooses arms and seeds itself: give one value, "
+                    "or hydra.sweeper.arm=ARM for another arm than reasoningbank."
+                )
+        before = Question.read(self.folder)
+        if before is not None and before != self.question:
+            old, new = asdict(before), asdict(self.question)
+            changed = ", ".join(f"{key}: {old[key]} -> {new[key]}" for key in old if old[key] != new[key])
+            raise UserError(
+                f"run_dir={self.folder} holds a study with another plan ({changed}). A plan that is changed after a "
+                "look no longer has its error rate: give the plan as it was, or another run_dir."
+            )
+
+    @cached_property
+    def question(self) -> Question:
+        from analysis.answer import Question
+        from analysis.sequential import Design
+        from core.build import part
+        from envs.base import BaseEnv
+
+        lessons = part(self._composed([]).env).lessons is not BaseEnv.lessons
+        return Question(**self.asked, design=Design(**self.design), lessons=lessons)
+
+    def _composed(self, words: list[str]) -> DictConfig:
+        return self.context.config_loader.load_sweep_config(self.config, [*self._plain_words(), *words])
+
+    def _plain_words(self) -> list[str]:
+        return [word for word in self.config.hydra.overrides.task if not word.startswith("budget.run")]
+
+    def _run(self) -> bool:
+        """Grow the study and climb the ladder. Returns whether no run failed."""
+        from analysis.answer import Runs, answer_of, looks_of, unasked, write
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, self.folder / "multirun.yaml")
+        if not (self.folder / "verdict.json").exists():
+            write(self.folder, unasked(self.question))
+        arms = (self.question.baseline, self.question.arm)
+        if not self._pilot(arms):
+            return False
+        for n_seeds in range(self.question.design.first, self.question.design.most + 1):
+            if not self._launch(arms, self._seeds(n_seeds)):
+                break
+            last = looks_of(self.question, Runs(self.folder))[-1]
+            if last.outcome != "go on":
+                self._climb(last)
+                break
+        if self.failed:
+            return False
+        write(self.folder, answer_of(self.folder, self.question))
+        return True
+
+    def _pilot(self, arms: Sequence[str]) -> bool:
+        """Run a few tasks of the first seed, say what the whole will cost, and check that it can be paid.
+
+        Nothing is paid twice: the runs grow to the whole stream afterwards. Returns whether to go on.
+        """
+        stream = self._composed([]).stream
+        if not self.pilot or stream.passes > 1 or stream.batch > 1 or stream.mode != "in_order":
+            return True  # such runs do not grow
+        if self.summaries():  # it has been made
+            return True
+        limit = self.config.get("limit")
+        if limit is not None and limit <= self.pilot:
+            return True
+        if not self._launch(arms, self._seeds(1), f"limit={self.pilot}", "retry_broken=0"):
+            return not self.failed
+        return self._say_costs()
+
+    def _climb(self, last: Interim) -> None:
+        """Run the ladder's arms, step by step, until a link breaks."""
+        from analysis.answer import Runs
+        from analysis.ladder import climb, first_break, seeds_needed
+        from analysis.stats import paired_by_seed, paired_spread
+
+        if self.diagnose is False or (self.diagnose is None and last.verdict == "better"):
+            return
+        question, effect = self.question, self.question.design.effect
+        values, baseline, _, _, seeds = Runs(self.folder).outcomes(question.arm, question.baseline)
+        about = paired_spread(paired_by_seed(values, baseline, seeds))
+        steps = question.steps()
+        n_seeds = seeds_needed(about, last.n_seeds, effect, len(steps), question.design.most)
+        print(f"which link breaks? {len(steps)} steps, each with {n_seeds} seeds, until one does", flush=True)
+        for step in steps:
+            if not self._launch([step.than, step.arm], self._seeds(n_seeds)):
+                return
+            if first_break(climb(steps, Runs(self.folder).outcomes, effect)):
+                return
+
+    failed = False  # a run ended with an error
+
+    def _launch(self, arms: Iterable[str], seeds: Iterable[int], *more: str) -> bool:
+        """Run these arms on these seeds, arms of a seed side by side. Returns whether all of them are complete.
+
+        A budget for the whole study is shared among the runs that are still to be done; what one leaves, others take.
+
+        more   further overrides, of the pilot
+        """
+        arms = list(arms)
+        jobs = [(arm, seed) for seed in seeds for arm in arms if (arm, seed) not in self.finished]
+        while jobs:
+            before = self.summaries()
+            left = {key: limit - spent(before.values(), key) for key, limit in self.budget.items()}
+            if any(amount <= 0 for amount in left.values()):
+                return False
+            words = []
+            for job in jobs:
+                own = [before[job]] if job in before else []
+                most = {key: amount / len(jobs) + spent(own, key) for key, amount in left.items()}
+                limits = [f"budget.run.{key}={_limit(key, amount)}" for key, amount in most.items()]
+                words.append([*self.words, *self._words_of(*job), *limits, *more])
+            results = self.launcher.launch(words, initial_job_idx=self.n_launched)
+            self.n_launched += len(jobs)
+            if any(result.status == JobStatus.FAILED for result in results):
+                self.failed = True
+                return False
+            after = self.summaries()
+            whole = {job for job in jobs if after.get(job, {}).get("complete")}
+            self.finished |= set() if more else whole
+            jobs = [job for job in jobs if job not in whole]
+            if jobs and not _n_done(after) > _n_done(before):
+                return False  # what is left pays no further task, or they ended for another reason
+        return True
+
+    def _seeds(self, n_seeds: int) -> range:
+        return range(self.first_seed, self.first_seed + n_seeds)
+
+    def _words_of(self, arm: str, seed: int) -> list[str]:
+        more = self.question.strong_extractor if arm == "strong_extractor" else ()
+        return [f"arm={arm}", f"seed={seed}", *more]
+
+    @cached_property
+    def budget(self) -> dict[str, float]:
+        """{key of budget.run: its limit} for the whole question."""
+        given = OmegaConf.to_container(self.config.budget.run)
+        return {key: float(given[key]) for key in LIMITS if given.get(key) is not None}
+
+    def summaries(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """{(arm, seed): summary} of the study's runs; {} for one that has not ended once."""
+        from analysis.load import read_run
+
+        found = (read_run(file.parent, episodes=False) for file in sorted(self.folder.glob("*/manifest.json")))
+        return {(run.arm, run.config["seed"]): run.summary for run in found}
+
+    def _say_plan(self) -> None:
+        """Print what the study will do, what it could find and what a seed costs at most. Pays nothing."""
+        from workflows.plan import dry_run_sweep, plan_sweep, usd
+
+        question, design = self.question, self.question.design
+        words = [*self._plain_words(), f"arm={question.baseline},{question.arm}", f"seed={self.first_seed}"]
+        plain = self._as_plain_sweep()
+        if self.config.get("dry_run") and dry_run_sweep(plain, words):
+            from core.errors import UserError
+
+            raise UserError("a run of this study has no plan, as was said above.")
+        plans = [each.plan for each in plan_sweep(plain, words, quick=True) if each.plan]
+        self.n_tasks = n_tasks = len(plans[0].tasks) if plans else None
+        lines = [
+            f"does {question.arm} help, against {question.baseline}? {design.first} to {design.most} seeds of "
+            f"{n_tasks or '?'} tasks, a look after each; it stops when the answer is clear (level "
+            f"{100 * design.level:g} % over all looks) or more seeds will not show {100 * design.effect:g} points."
+        ]
+        if n_tasks:
+            most = sum((plan.total() for plan in plans[1:]), plans[0].total())
+            lines += [
+                _could_find(design.detectable(n_tasks, **ASSUMED)),
+                f"a seed of both arms takes at most {most.calls:,} calls, {most.tokens:,} tokens, "
+                f"{usd(most.cost_usd)} USD",
+            ]
+        print("\n".join(lines), flush=True)
+
+    def _as_plain_sweep(self) -> DictConfig:
+        """The configuration with Hydra's own sweeper, for what plans a sweep of known runs."""
+        from core.run.sweep import BASIC
+
+        plain = self.config.copy()
+        with read_write(plain), open_dict(plain):
+            plain.hydra.sweeper = {"_target_": BASIC, "max_batch_size": None, "params": None}
+        return plain
+
+    def _say_costs(self) -> bool:
+        """Print what the pilot's tasks make of the whole. Raises UserError if its budget cannot pay the first look."""
+        from core.errors import UserError
+
+        design, found = self.question.design, self.summaries()
+        manifests = [json.loads(file.read_text(encoding="utf-8")) for file in self.folder.glob("*/manifest.json")]
+        n_pilot = max(len(manifest["task_ids"]) for manifest in manifests)
+        n_tasks = self.n_tasks or n_pilot
+        a_seed = {key: spent(found.values(), key) * n_tasks / n_pilot for key in LIMITS}
+        ends = " to ".join(
+            f"{a_seed['usd'] * n:.2f} USD, {a_seed['tokens'] * n:,.0f} tokens, {a_seed['wall_s'] * n / 60:.0f} min "
+            f"({n} seeds)"
+            for n in (design.first, design.most)
+        )
+        print(f"after {n_pilot} tasks of both arms, the whole is about {ends}; the ladder comes to it", flush=True)
+        for key, limit in self.budget.items():
+            if (needed := a_seed.get(key, 0.0) * design.first) > limit:
+                raise UserError(
+                    f"budget.run.{key}={limit:g} is too little for the first look, which takes about {needed:.3g}: "
+                    "give more, a smaller limit of tasks, or a cheaper model. The same command goes on."
+                )
+        return True
+
+    def _print_answer(self) -> None:
+        from analysis.answer import page
+
+        found = json.loads((self.folder / "verdict.json").read_text(encoding="utf-8"))
+        print("\n" + "\n".join(page(found)) + f"\n\n  {self.folder / 'verdict.json'}", flush=True)
+
+
+def _n_done(summaries: dict[Any, dict[str, Any]]) -> int:
+    return sum(summary.get("n", 0) for summary in summaries.values())
+
+
+def _limit(key: str, amount: float) -> str:
+    """A limit as its key takes it: calls and tokens are whole numbers, at least 1."""
+    return f"{amount:.12g}" if key in ("usd", "wall_s") else str(max(1, int(amount)))
+
+
+def _could_find(found: list[tuple[int, float]]) -> str:
+    """What a study could find before anything is known of it. found: from `Design.detectable`."""
+    some = dict.fromkeys((found[0], found[len(found) // 2], found[-1]))
+    sizes = ", ".join(f"{100 * size:.1f} points by {n_seeds} seeds" for n_seeds, size in some)
+    return (
+        f"it finds, with a chance of 80 %: {sizes} (assumed: success {ASSUMED['rate']:.0%}, "
+        f"sd of banks {100 * ASSUMED['sd']:g} points, arms alike {ASSUMED['alike']:g})"
+    )
+
+
+def spent(summaries: Iterable[dict[str, Any]], key: str) -> float:
+    """What runs have spent of a limit of budget.run, as their meters count it; what is unknown counts as 0."""
+    total = 0.0
+    for summary in summaries:
+        used = summary.get("calls", {}).get("total", {})
+        tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)
+        amounts = {"calls": used.get("calls"), "tokens": tokens, "usd": used.get("cost_usd")}
+        total += (amounts | {"wall_s": summary.get("wall_s")})[key] or 0.0
+    return total

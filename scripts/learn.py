@@ -1,0 +1,189 @@
+"""Judge and distil the attempts of finished runs once more, with other parts, and leave a bank. Nothing acts again.
+
+    python -m scripts.learn RUNS... bank=PATH [KEY=VALUE...]
+    python -m scripts.learn outputs/main/arm=no_memory* bank=banks/strong arm=true_labels llm@extractor_llm=openai
+
+RUNS are finished runs, or folders of them. KEY=VALUE are the words of main.py, over those of the run's own command:
+judge, distiller, contrast, memory, setting, arm, llm@judge_llm, llm@extractor_llm, budget and others. dry_run=true
+estimates and stops. The agent and the environment stay the run's; no attempt is made, and none is paid.
+
+bank=FILE.sqlite is the bank of one run. Of several runs each has its own: bank=FOLDER (FOLDER/seed0.sqlite, ...), or a
+name with {seed}, {arm}, {env} or {run} in it. To test them, each with its seed:
+
+    python main.py -m setting=frozen 'memory.path="banks/strong/seed${seed}.sqlite"' seed=0,1,2 env=...
+
+Beside a bank stands its run, FILE.run: the verdicts, the lessons, what they cost. A bank appears when it is whole;
+after an interruption the same command goes on, and pays nothing twice. Lessons that the attempts were shown count as
+read: setting=test_time refuses those with labels of the environment. One bank of several runs: python -m core.memory
+export, and import.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from analysis.load import Run, find_runs, read_run
+from core.errors import UserError
+from core.run.launch import override
+from core.run.manifest import recorded_config
+from scripts.command_line import parser, plain_errors, start_module
+
+# Keys that say how a run acts, which is over; those of the stream, because episodes are learned from in their order.
+ACTING = (
+    "env agent seed limit stream retrieval max_steps max_repeats episode_timeout_s experiment run_dir attempts_from "
+    "refine hydra roles.agent memory.path"
+).split()
+NOT_KEPT = ("run_dir", "attempts_from", "dry_run", "tracker", "budget.run", "memory.path")  # of the run's own words
+OF_METHOD = ("workflow", "contrast", "select", "k", "r", "refine")  # which another arm sets itself
+IN_ORDER = {"batch": 1, "mode": "in_order", "window": None, "order_from": None, "split_by": None}
+FIELDS = ("seed", "arm", "env", "run")
+
+
+def words_of(run: Run, words: Iterable[str], run_dir: Path, without: Iterable[str] = ()) -> list[str]:
+    """The words with which main.py learns from a run's attempts once more.
+
+    words     of the user: they take the place of the run's own words of the same key
+    run_dir   of the new run
+    without   keys of further words of the run that are left out
+    """
+    words = list(words)
+    given = {key_of(word) for word in words}
+    dropped = {*NOT_KEPT, *without, *(OF_METHOD if given & {"arm", "workflow"} else ())}
+    groups = {key.rpartition("@")[2] for key in given if "." not in key}
+    own = [word for word in run.hydra.get("overrides", {}).get("task", ()) if not _within(key_of(word), dropped)]
+    own = [word for word in own if key_of(word) not in given and not _within(key_of(word).rpartition("@")[2], groups)]
+    stream = run.config.get("stream") or {}
+    forced = [f"stream.{key}={_text(value)}" for key, value in IN_ORDER.items() if stream.get(key, value) != value]
+    own = [word for word in own if not any(key_of(word) == each.partition("=")[0] for each in forced)]
+    if any(key_of(word) == "experiment" for word in own):  # its k and r do not hold for an arm that has none
+        forced += [f"{key}={_text(_size(run, key, given))}" for key in ("k", "r") if key not in given]
+        own = [word for word in own if key_of(word) not in ("k", "r")]
+    places = [override("attempts_from", run.path.resolve()), override("run_dir", run_dir.resolve())]
+    return [*own, *forced, *words, *places, "hydra.mode=RUN", *_folders(run)]
+
+
+def check_words(words: Iterable[str]) -> None:
+    """Raise UserError for a word of the user that would say how to act."""
+    if wrong := sorted(key for key in map(key_of, words) if _within(key, ACTING)):
+        raise UserError(f"{wrong[0]}: the attempts are made already, and their order is theirs: leave it out.")
+
+
+def learn(run: Run, words: Iterable[str], run_dir: Path, without: Iterable[str] = ()) -> int:
+    """Learn from a run's attempts, in this process; arguments as in `words_of`. Returns main.py's exit status."""
+    return start_module("main", "main.py", words_of(run, words, run_dir, without))
+
+
+def read_runs(paths: Iterable[str], *, episodes: bool = False) -> list[Run]:
+    """The runs at or below the paths. Raises UserError for runs of several environments. episodes: as in `read_run`."""
+    runs = [read_run(path, episodes=episodes) for path in find_runs(paths)]
+    envs = {(run.choices.get("env"), run.manifest["fingerprint"]["dataset"].get("dataset")): run for run in runs}
+    if len(envs) > 1:
+        one, other = sorted(run.path for run in envs.values())[:2]
+        raise UserError(f"{one} and {other} are runs of different environments: give those of one.")
+    if old := next((run for run in runs if not run.hydra), None):
+        raise UserError(f"{old.path} has no .hydra, which holds the words of its command.")
+    return runs
+
+
+def banks_of(runs: list[Run], pattern: str) -> list[Path]:
+    """The bank of each run. Raises UserError if two runs would share one, or for a file that is not that run's bank."""
+    where = pattern if pattern.endswith(".sqlite") else f"{pattern}/seed{{seed}}.sqlite"
+    if unknown := [name for name in re.findall(r"\{(.*?)\}", where) if name not in FIELDS]:
+        raise UserError(f"bank={pattern}: {{{unknown[0]}}} is none of {', '.join(f'{{{name}}}' for name in FIELDS)}.")
+    found: dict[Path, Run] = {}
+    for run in runs:
+        values = {"seed": run.config["seed"], "arm": run.arm, "env": run.choices.get("env"), "run": run.path.name}
+        bank = Path(re.sub(r"\{(\w+)\}", lambda name, of=values: str(of[name[1]]), where))
+        if bank in found:
+            raise UserError(
+                f"{bank} would be the bank of two runs, {found[bank].path} and {run.path}: give a folder, or a name "
+                "with {seed}, {arm} or {run} in it."
+            )
+        source = recorded_config(folder_of(bank)).get("attempts_from")
+        if bank.exists() and source != str(run.path.resolve()):
+            raise UserError(f"bank={bank} is there already, and was not learned from {run.path}: give another name.")
+        found[bank] = run
+    return list(found)
+
+
+def folder_of(bank: Path) -> Path:
+    """The run directory beside a bank."""
+    return bank.with_suffix(".run")
+
+
+def publish(run_dir: Path, bank: Path) -> None:
+    """Copy the bank of a finished run to its place, whole or not at all. One that is there already stays as it is."""
+    if bank.exists():
+        return
+    source, temporary = run_dir / "bank.sqlite", bank.with_name(f".{bank.name}.tmp")
+    if not source.is_file():
+        raise UserError(f"{run_dir} has no bank.sqlite: bank=PATH is a file of SQLite, so give memory/store=sqlite.")
+    temporary.unlink(missing_ok=True)
+    read_only = sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)
+    with closing(read_only) as db, closing(sqlite3.connect(temporary)) as copy:
+        db.backup(copy)
+    temporary.replace(bank)
+
+
+def _size(run: Run, key: str, given: set[str]) -> int | None:
+    return None if given & {"arm", "workflow"} else run.config.get(key)
+
+
+def _folders(run: Run) -> list[str]:
+    """The word that gives main.py the folders of the run's --config-dir."""
+    sources = run.hydra.get("runtime", {}).get("config_sources", ())
+    folders = [each["path"] for each in sources if each.get("schema") == "file" and each["provider"] != "main"]
+    found = [f"file://{folder}" for folder in folders]
+    return [f"hydra.searchpath=[{','.join(found)}]"] if found else []
+
+
+def _text(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
+def key_of(word: str) -> str:
+    """The key that a word of the command line sets."""
+    return word.partition("=")[0].lstrip("+~")
+
+
+def _within(key: str, keys: Iterable[str]) -> bool:
+    return any(key == each or key.startswith((f"{each}.", f"{each}/")) for each in keys)
+
+
+def split_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """(runs, overrides): what is no path that exists, and has a "=", is an override."""
+    runs = [word for word in words if "=" not in word or Path(word).exists()]
+    return runs, [word for word in words if word not in runs]
+
+
+@plain_errors()
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("words", nargs="+", metavar="RUNS... bank=PATH KEY=VALUE")
+    paths, words = split_words(options.parse_args(arguments).words)
+    banks = [word.partition("=")[2] for word in words if key_of(word) == "bank"]
+    words = [word for word in words if key_of(word) != "bank"]
+    if len(banks) != 1 or not banks[0]:
+        raise UserError("say once where the bank goes: bank=FILE.sqlite for one run, bank=FOLDER for several.")
+    if not paths:
+        raise UserError("say which runs to learn from.")
+    check_words(words)
+    runs, status = read_runs(paths), 0
+    for run, bank in zip(runs, banks_of(runs, banks[0]), strict=True):
+        if ended := learn(run, words, folder_of(bank)):
+            if (folder_of(bank) / "episodes.jsonl").is_file() and not bank.exists():
+                print(f"{bank} is not there yet: the same command goes on.", file=sys.stderr)
+            status = ended
+        elif folder_of(bank).joinpath("summary.json").is_file():  # not after a dry run
+            publish(folder_of(bank), bank)
+            print(f"the bank: {bank}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""scripts.learn, scripts.judge_report and experiment=transfer on the toy world, where the answers are known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import REPO, TOY, command, read_json, read_rows
+
+from analysis.transfer import of_own_gain
+
+
+def script(name, *words):
+    done = subprocess.run(
+        [sys.executable, "-m", f"scripts.{name}", *map(str, words)],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def lessons(run_dir):
+    return [[row["task_id"], [record["items"] for record in row["records"]]] for row in read_rows(run_dir)]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("source") / "run"
+    words = command(*TOY, "arm=reasoningbank", "limit=12", f"run_dir={folder}")
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
+    return folder
+
+
+def test_the_own_configuration_gives_the_own_lessons_and_no_call_of_the_agent(source, tmp_path):
+    code, _, told = script("learn", source, f"bank={tmp_path}/again.sqlite")
+    assert code == 0, told
+    run = tmp_path / "again.run"
+    assert lessons(run) == lessons(source)
+    assert (tmp_path / "again.sqlite").is_file()
+    calls = [json.loads(line) for line in (run / "calls.jsonl").read_text().splitlines()]
+    assert {call["role"] for call in calls} == {"judge", "extractor", "embedder"}
+    script("learn", source, f"bank={tmp_path}/again.sqlite")  # a second time pays nothing
+    assert len((run / "calls.jsonl").read_text().splitlines()) == len(calls)
+
+
+def test_true_labels_are_noted_and_refused_by_an_honest_setting(source, tmp_path):
+    code, _, told = script("learn", source, f"bank={tmp_path}/true.sqlite", "arm=true_labels")
+    assert code == 0, told
+    labels = {record["label_source"] for row in read_rows(tmp_path / "true.run") for record in row["records"]}
+    assert labels == {"oracle"}
+    code, _, told = script("learn", source, f"bank={tmp_path}/x.sqlite", "judge=oracle")
+    assert code != 0 and "setting=test_time must not" in told
+
+
+def test_bad_input_is_one_sentence(source, tmp_path):
+    assert "leave it out" in script("learn", source, f"bank={tmp_path}/a.sqlite", "env=toy")[2]
+    (tmp_path / "a.sqlite").write_text("someone else's")
+    assert "is there already" in script("learn", source, f"bank={tmp_path}/a.sqlite")[2]
+
+
+def test_judges_against_the_truth(source, tmp_path):
+    words = (source, "judge=oracle", "judge=heuristic", "--into", tmp_path / "judges", "--json")
+    code, printed, told = script("judge_report", *words)
+    assert code == 0, told
+    recorded, oracle, heuristic = json.loads(printed)["judges"]
+    assert recorded["n"] == oracle["n"] == heuristic["n"] == 12
+    assert oracle["agreement"] == oracle["kappa"] == 1.0
+    assert heuristic["fp"] == 4 and heuristic["agreement"] == pytest.approx(8 / 12)  # it calls every box opened
+
+
+def test_the_share_of_the_own_gain_by_hand():
+    base, own = np.zeros((40, 3)), np.ones((40, 3))
+    half = np.repeat([[1.0], [0.0]], 20, axis=0).repeat(3, axis=1)
+    found = of_own_gain(half, own, base, [0, 1, 2])
+    assert found["ratio"] == 0.5
+    # own gain is 1 for every task, so the interval is that of a mean of 40 tasks: 0.5 +- 2.023 * 0.5 / sqrt(39)
+    assert (found["low"], found["high"]) == pytest.approx((0.338, 0.662), abs=0.002)
+    assert of_own_gain(half, base, base, [0, 1, 2])["ratio"] is None
+
+
+def test_a_sweep_over_banks(source, tmp_path):
+    banks = f"banks={{own: {source}/bank.sqlite}}"
+    words = command(*TOY, "experiment=transfer", banks, "limit=12", "seed=0", f"run_dir={tmp_path}/sweep")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "of own gain" in done.stdout.replace("\n", " ")
+    found = {path.parent.name: read_json(path)["n_success"] for path in (tmp_path / "sweep").glob("*/summary.json")}
+    assert found == {
+        "arm=no_memory,env=toy,llm=scripted,seed=0": 0,
+        "arm=given_bank,env=toy,bank=own,llm=scripted,seed=0": 12,
+    }
