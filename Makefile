@@ -23,6 +23,7 @@ test-all: $(VENV)/.all  ## all tests, those marked slow too
 lint: $(VENV)/.all  ## check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pyright -p pyproject.toml
 
 format: $(VENV)/.all  ## mend style and format
 	$(BIN)/ruff check --fix .

@@ -90,19 +90,27 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     if hasattr(given, "items") and "_target_" in given:
-        return OmegaConf.to_container(given) if OmegaConf.is_config(given) else dict(given)
+        return plain(given) if OmegaConf.is_config(given) else dict(given)
     changes = {**given} if hasattr(given, "items") else {"option": given}
     if not isinstance(name := changes.pop("option", None), str):
         raise UserError(
             f"{where}: {given} names no option of llm; give its name, {{option: NAME, ...}}, or a _target_."
         )
     kept = {key: first[key] for key in ("cache", "cache_path") if key in first}
-    merged = OmegaConf.to_container(option("llm", name)) | kept | changes
+    merged = plain(option("llm", name)) | kept | changes
     if missing := [key for key, value in merged.items() if value == "???"]:
         raise UserError(
             f"{where}: the option {name} needs {', '.join(missing)}: {{option: {name}, {missing[0]}: ...}}."
         )
     return merged
+
+
+def plain(node: Any, *, resolve: bool = False, enum_to_str: bool = False) -> dict[str, Any]:
+    """A node of the configuration that has keys, as plain dictionaries and lists."""
+    from omegaconf import OmegaConf
+
+    made: Any = OmegaConf.to_container(node, resolve=resolve, enum_to_str=enum_to_str)
+    return made
 
 
 def option(group: str, name: str) -> Any:
@@ -112,7 +120,7 @@ def option(group: str, name: str) -> Any:
     file = next((path for folder in _config_folders() if (path := folder / group / f"{name}.yaml").is_file()), None)
     if file is None:
         raise UserError(f"there is no option {name} of {group}: choose {', '.join(options(group))}.")
-    body = OmegaConf.load(file)
+    body: Any = OmegaConf.load(file)
     below = [each.partition("@")[0] for each in body.pop("defaults", ()) if isinstance(each, str) and each != "_self_"]
     return OmegaConf.merge(*(option(group, each) for each in below), body)
 

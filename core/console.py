@@ -19,7 +19,7 @@ class Console(rich.console.Console):
     """
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(**{"markup": False, "emoji": False, "highlight": False} | given)
+        super().__init__(**{**dict[str, Any](markup=False, emoji=False, highlight=False), **given})
 
     @property
     def file(self) -> IO[str]:

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 STOP_S = 5.0  # time for cleanup after a KeyboardInterrupt
 
@@ -23,7 +24,7 @@ class Interrupts:
         self.stopped = False  # whether KeyboardInterrupt was raised: the interrupted code may raise another error
         self._depth = 0
         self._pending = False
-        self._previous: dict[int, object] = {}
+        self._previous: dict[int, Any] = {}  # what signal.signal returned
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():

@@ -174,7 +174,7 @@ def serve(descriptor: int) -> None:
     os.set_inheritable(descriptor, False)  # or a process started here would keep the pipe open after our end
     threading.Thread(target=_die_with_parent, args=(descriptor,), daemon=True).start()
     connection = Connection(descriptor)
-    hosted = None
+    hosted: Any = None
 
     def build() -> None:
         nonlocal hosted

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from urllib.parse import quote
 
 from core.escaping import printable
@@ -119,7 +120,7 @@ class Redactor:
     key_names     further variables that hold secrets
     """
 
-    def __init__(self, environment: Mapping[str, str], key_names: set[str] = frozenset()) -> None:
+    def __init__(self, environment: Mapping[str, str], key_names: AbstractSet[str] = frozenset()) -> None:
         values = {v for name, v in environment.items() if _NAMES.search(name) and not v.startswith("/")}
         values |= {environment.get(name, "") for name in key_names}
         forms = {form for v in values if _telling(v.strip()) for form in _forms(v.strip())}

@@ -56,8 +56,14 @@ class Usage:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        pairs = {name: (mine, getattr(other, name)) for name, mine in vars(self).items()}
-        return Usage(**{name: None if None in pair else sum(pair) for name, pair in pairs.items()})
+        return Usage(
+            calls=self.calls + other.calls,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cost_usd=None if self.cost_usd is None or other.cost_usd is None else self.cost_usd + other.cost_usd,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,6 +71,7 @@ def _without_strings(text: str, begin: int) -> tuple[str, dict[str, str], int]:
     depth, place = 0, begin
     while place < len(text) and len(tokens) <= _MAX_TOKENS:
         token = _TOKEN.search(text, place)
+        assert token is not None  # it ends with the text at the latest
         tokens += _PLAIN.findall(text, place, token.start())
         place, said = token.end(), None
         if token["bracket"]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import exp
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from core.errors import InfraError, check_numbers
 from core.learning.attempts import Attempts, plain_answers
@@ -77,7 +77,7 @@ class LLMJudge(Learner, Judge):
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """success or failure. An unreadable reply counts as failure and is marked as not parsed."""
         last = trajectory.steps[-1] if trajectory.steps else None
-        values = {
+        values: dict[str, Any] = {
             "trajectory": transcript(trajectory, self.max_chars),
             "final_state": cut(final_state(trajectory), self.max_chars // 4) or "(no further state)",
             "answer": cut(trajectory.answer or (last.action if last else ""), self.max_chars // 4) or "(none)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from core.learning.structured import CONTENT_CHARS, lessons_schema, parse_lessons, parse_thoughts
 from core.learning.transcript import cut
@@ -81,7 +82,7 @@ class Extractor(Learner):
         max_content: int = CONTENT_CHARS,
         *,
         keep_notes: bool = False,
-        **values: object,
+        **values: Any,
     ) -> Extraction:
         """As `ask`, with the reply as lessons.
 

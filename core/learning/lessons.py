@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from core.errors import UserError, check_choice
 from core.learning.attempts import Attempts
@@ -115,7 +115,7 @@ class Distiller(Extractor, Reads, Distills):
         text = self.text_of(trajectory, self.max_chars)
         if self.judge_thoughts and verdict.source == "llm" and verdict.reason:
             text += f"\n\nWhy the attempt was called a {verdict.label}:\n{verdict.reason}"
-        values = {"trajectory": text} | ({"gold": gold} if failed else {})
+        values: dict[str, Any] = {"trajectory": text} | ({"gold": gold} if failed else {})
         if self.style in registry.STYLES:
             template = f"{self.style}/{template}"
         if self.style == registry.STEPS:

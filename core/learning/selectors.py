@@ -80,8 +80,9 @@ class BestOfN(Learner, Selector):
         answer = parse_json(reply.text, "index") or {}
         number = _number(answer.get("index"))
         readable = number is not None and 1 <= number <= len(attempts)
+        index = number - 1 if number is not None and readable else 0
         return Selection(
-            index=number - 1 if readable else 0,
+            index=index,
             by="bon",
             reason=str(answer.get("analysis", "")) or answer_of(reply.text).strip(),
             parsed=readable,

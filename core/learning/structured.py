@@ -189,7 +189,7 @@ def _to_the_fence(block: str, fenced: bool, last: bool) -> tuple[str, bool]:
 def _lesson(item: Any) -> Lesson | None:
     if not isinstance(item, dict):
         return None
-    fields = [item.get(name) for name in ("title", "description", "content")]
+    fields: list[Any] = [item.get(name) for name in ("title", "description", "content")]
     if not all(_is_whole(value) and value.strip() for value in fields):
         return None
     title, description, content = (storable(cleaned(value).strip()) for value in fields)

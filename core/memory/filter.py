@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 STATUSES = ("active", "quarantined", "archived", "superseded")
 
 PRIOR = {"success": 0.7, "failure": 0.6}  # by outcome: confidence of a record that has none of its own
-Term = TypeVar("Term")
+Term = TypeVar("Term", covariant=True)
 
 
 def normalised(text: str) -> str:

@@ -146,8 +146,10 @@ class CachedEmbedder(Embedder):
     def __post_init__(self) -> None:
         self.name, self.former_name = self.inner.name, self.inner.former_name
         columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
-        self._file = self.path and KeyValueFile(
-            path=self.path, what="the embedding cache", table="embeddings", columns=columns
+        self._file = (
+            None
+            if not self.path
+            else KeyValueFile(path=self.path, what="the embedding cache", table="embeddings", columns=columns)
         )
 
     def reads(self, text: str) -> bool:

@@ -32,7 +32,8 @@ def complete(client: Any, model: str, timeout_s: float, request: dict[str, Any])
             model=model.partition("/")[2], timeout=timeout_s, **request
         )
     except openai.APIStatusError as error:
-        error.litellm_response_headers = error.response.headers  # retry.explain reads Retry-After from there
+        # retry.explain reads Retry-After from there
+        setattr(error, "litellm_response_headers", error.response.headers)  # noqa: B010
         raise
     return response_of(json.loads(raw.text))
 

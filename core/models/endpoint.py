@@ -252,10 +252,11 @@ class Endpoint:
 
     def _waited_for(self, error: TransientError, address: str | None) -> Exception:
         """Let all calls wait as long as the server asks, or until another is ready; StopRun if that is too long."""
-        wait = min(error.retry_after, self.addresses.wait(besides=address))
+        asked = error.retry_after or 0.0
+        wait = min(asked, self.addresses.wait(besides=address))
         if wait >= self.retry_s:
             return StopRun(
-                f"{self.model} asks to wait {duration(error.retry_after)}, longer than {self.where}.retry_s="
+                f"{self.model} asks to wait {duration(asked)}, longer than {self.where}.retry_s="
                 f"{self.retry_s:g} s; the same command resumes the run then ({reason(error, None)})"
             )
         self.limiter.pause(wait, reason(error))
@@ -350,7 +351,7 @@ def load_litellm() -> Any:
         import litellm
 
     litellm.suppress_debug_info = True
-    litellm.DEFAULT_MAX_RETRIES = 0  # or litellm replaces the max_retries=0 of embedding calls by 2
+    setattr(litellm, "DEFAULT_MAX_RETRIES", 0)  # noqa: B010 - or litellm replaces the max_retries=0 of embedding calls by 2
     if first:
         gc.freeze()  # keep its classes out of garbage collection, which would stop all calls for a sixth of a second
     return litellm
@@ -384,11 +385,11 @@ def expected_cost(
         return (of_prompt + completion * price["completion"]) / 1e6
     known = load_litellm().model_cost
     row = known.get(model) or known.get(model.split("/", 1)[-1]) or {}
-    per_token = row.get("input_cost_per_token"), row.get("output_cost_per_token")
-    if None in per_token:
+    of_prompt, of_completion = row.get("input_cost_per_token"), row.get("output_cost_per_token")
+    if of_prompt is None or of_completion is None:
         return None
-    of_cached = row.get("cache_read_input_token_cost") or per_token[0]
-    return (prompt - cached) * per_token[0] + cached * of_cached + completion * per_token[1]
+    of_cached = row.get("cache_read_input_token_cost") or of_prompt
+    return (prompt - cached) * of_prompt + cached * of_cached + completion * of_completion
 
 
 def usage_of_response(response: Any, price: dict[str, float] | None, model: str = "") -> Usage:

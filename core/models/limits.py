@@ -145,6 +145,7 @@ def share_limits(models: Iterable[Limited]) -> None:
         if model.limiter is not None:
             by_provider.setdefault(model.provider, []).append(model)
     for together in by_provider.values():
-        shared = together[0].limiter.strictest(model.limiter for model in together[1:])
+        first, *others = (model.limiter for model in together if model.limiter is not None)
+        shared = first.strictest(others)
         for model in together:
             model.limiter = shared

@@ -114,7 +114,8 @@ class LocalModel(ChatModel):
             hint = ": apt-get install libgomp1" if "libgomp" in str(error) else ""
             raise UserError(f"llm=local cannot load llama.cpp ({error}){hint}.") from error
 
-        params = xllamacpp.CommonParams()
+        llama: Any = xllamacpp  # its classes are compiled, without types
+        params = llama.CommonParams()
         params.model.path = str(self._file)
         params.n_ctx = self.n_ctx * self.n_parallel  # llama.cpp divides it among the slots
         params.n_parallel = self.n_parallel
@@ -127,7 +128,7 @@ class LocalModel(ChatModel):
         params.offline = True
         params.warmup = False
         try:
-            return xllamacpp.Server(params)
+            return llama.Server(params)
         except RuntimeError as error:
             raise UserError(
                 f"llm.model_path={self._file} cannot be loaded: is it a whole GGUF file, and does it fit in memory?"

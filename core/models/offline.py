@@ -99,7 +99,7 @@ class FreePlayer(ChatModel):
         if "```bash" in instructions:
             return f"No model plays here; I draw one of {len(actions)} commands.\n\n```bash\n{action}\n```"
         if "action:" not in instructions and "one action" not in instructions:
-            return action
+            return str(action)
         thought = f"Thought: No model plays here; I draw one of {len(actions)} actions.\n"
         return f"{thought if 'thought:' in instructions else ''}Action: {action}"
 

@@ -290,7 +290,7 @@ def _refused_for(error: Exception | None, status: int, short: str, heard: Heard)
     if kind is None and heard.status == 451 and heard.worked:  # "Unavailable For Legal Reasons"
         kind = "content_filter"
     window = faults.window_named(said) if kind == "context" and heard.room else None
-    return "room" if window and heard.room >= window else kind
+    return "room" if window and heard.room and heard.room >= window else kind
 
 
 def _holds_something(choice: Any) -> bool:

@@ -166,7 +166,7 @@ class Listing:
 def window_at(model: str, api_base: str | None, key: str | None = None) -> int | None:
     """The context window in tokens of a model, by litellm's name, as its server lists it; None if it does not."""
     try:
-        listing = models_at(api_base, key) if is_asked(model, api_base) else None
+        listing = models_at(api_base, key) if api_base and is_asked(model, api_base) else None
     except (ConnectionError, UserError, Blocked):
         return None
     name = model.partition("/")[2]
@@ -295,7 +295,7 @@ def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None,
             f"{where}.model={model}: the server at {api_base} has {has}, and no {name}{_how_to_get(provider, name)}"
             f"{meant(name, listing.names)}"
         )
-    return f"{provider}/{name or listing.names[0]}"
+    return f"{provider}/{name or next(iter(listing.names))}"
 
 
 def not_running(where: str, model: str, api_base: str, error: ConnectionError | Blocked) -> StopRun:

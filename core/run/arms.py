@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import part, takes
+from core.build import part, plain, takes
 from core.run.keys import ARM_KEYS, METHOD_KEYS, WRITTEN_INTO_OTHERS
 from core.run.manifest import flat, identity
 from prompts.registry import Prompts
@@ -59,9 +59,7 @@ def name_of(hydra: dict[str, Any], composed: DictConfig) -> Name:
     hydra      Hydra's own configuration of the run, as in .hydra/hydra.yaml
     composed   the run's configuration
     """
-    from omegaconf import OmegaConf
-
-    config = OmegaConf.to_container(composed, resolve=True)
+    config = plain(composed, resolve=True)
     chosen = hydra["runtime"]["choices"]
     name = chosen["arm"] or chosen["workflow"]
     return Name(arm=name, words=(*_departures(chosen, hydra, config), *_own_prompts(config)))
@@ -103,7 +101,7 @@ def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[s
     """(the resolved configuration that words of the command line make, {config group: option})."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
-    from omegaconf import OmegaConf, open_dict
+    from omegaconf import open_dict
 
     more = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]"] if folders else []
     current = GlobalHydra.instance()
@@ -113,10 +111,10 @@ def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[s
             cfg = compose("config", overrides=[*words, *more], return_hydra_config=True)
     finally:
         current.hydra = ours
-    options = OmegaConf.to_container(cfg.hydra.runtime.choices)
+    options = plain(cfg.hydra.runtime.choices)
     with open_dict(cfg):
         del cfg["hydra"]
-    return OmegaConf.to_container(cfg, resolve=True), options
+    return plain(cfg, resolve=True), options
 
 
 def _settings(config: dict[str, Any], kept: Iterable[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from core.build import part
+from core.build import part, plain
 from core.errors import UserError
 from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
 from core.run.launch import swept
@@ -106,11 +106,11 @@ def _wanted(root: DictConfig, config: dict[str, Any], folder: Path) -> dict[str,
 
 def _config(root: DictConfig) -> dict[str, Any] | None:
     """The finalized configuration of a cell's run; None if the run will be refused."""
-    cfg = OmegaConf.masked_copy(root, [key for key in root if key != "hydra"])
+    cfg = OmegaConf.masked_copy(root, [str(key) for key in root if key != "hydra"])
     try:
         with open_dict(cfg):
             finalize(cfg)
-        return OmegaConf.to_container(cfg, resolve=True)
+        return plain(cfg, resolve=True)
     except (OmegaConfBaseException, UserError):
         return None
 

@@ -83,13 +83,13 @@ class RunProgress:
         elif record.name == "run.retries":
             self._retries += 1
             self._show()
-        elif hasattr(record, "doing"):
-            self._doing = record.doing
+        elif (doing := getattr(record, "doing", None)) is not None:
+            self._doing = doing
             self._bar.refresh()
-        elif hasattr(record, "wait_begins"):
-            self._begin_wait(record.wait_begins)
-        elif hasattr(record, "wait_ends"):
-            self._waits.discard(record.wait_ends)
+        elif (begins := getattr(record, "wait_begins", None)) is not None:
+            self._begin_wait(begins)
+        elif (ends := getattr(record, "wait_ends", None)) is not None:
+            self._waits.discard(ends)
             self._bar.refresh()
 
     def _begin_wait(self, wait: Wait) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 
-from core.build import expand_fallbacks, option, options, part
+from core.build import expand_fallbacks, option, options, part, plain
 from core.errors import UserError
 from core.run.keys import PER_ENV_KEYS, TOP_KEYS, check_config
 from core.run.launch import choice, given_words, in_sweep, values_of
@@ -38,7 +38,7 @@ def take_env_keys(cfg: DictConfig) -> None:
     for name in given:
         known = {*option("env", name).env, "workers"}
         for key, value in cfg[name].items() if hasattr(cfg[name], "items") else ((None, cfg[name]),):
-            if key not in known and key not in PER_ENV_KEYS:
+            if key is None or (key not in known and key not in PER_ENV_KEYS):
                 word = name if key is None else f"{name}.{key}"
                 raise UserError(
                     f"+{word}={value}: env={name} has the keys {', '.join(sorted(known | {*PER_ENV_KEYS}))}."
@@ -61,7 +61,7 @@ def take_bank(cfg: DictConfig) -> None:
     if not part(cfg.workflow).has_memory:
         cfg.bank = None
         return
-    banks = OmegaConf.to_container(cfg.banks, resolve=False) if cfg.banks is not None else {}
+    banks = plain(cfg.banks) if cfg.banks is not None else {}
     if cfg.bank not in banks:
         raise UserError(f"bank={cfg.bank}: banks has {', '.join(banks) or 'none'}; give banks='{{{cfg.bank}: PATH}}'.")
     with open_dict(cfg):

@@ -237,7 +237,7 @@ def check_number(key: str, value: Any, facts: Key) -> None:
     """Raise UserError for a value that is not a whole number, or below `facts.least`."""
     if value is None and facts.nullable:
         return
-    if not isinstance(value, int) or isinstance(value, bool) or value < facts.least:
+    if not isinstance(value, int) or isinstance(value, bool) or value < (facts.least or 0):
         raise UserError(f"{key}={value}: give a whole number of at least {facts.least}.")
 
 

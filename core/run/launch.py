@@ -13,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from core.build import plain
 from core.run.arms import Name, name_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def run_name(composed: DictConfig) -> Name:
 
 def hydra_config() -> dict[str, Any]:
     """Hydra's own configuration of this run, as .hydra/hydra.yaml has it."""
-    return OmegaConf.to_container(HydraConfig.get(), enum_to_str=True)
+    return plain(HydraConfig.get(), enum_to_str=True)
 
 
 def in_sweep() -> bool:

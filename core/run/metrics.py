@@ -89,10 +89,11 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
 def rate(rows: list[dict]) -> dict[str, Any]:
     """{n_success, success_rate, ci95} of rows without infra errors."""
     won = sum(row["status"] == "success" for row in rows)
+    interval = wilson(won, len(rows)) if rows else None
     return {
         "n_success": won,
         "success_rate": round(won / len(rows), 4) if rows else None,
-        "ci95": [round(end, 4) for end in wilson(won, len(rows))] if rows else None,
+        "ci95": [round(end, 4) for end in interval] if interval else None,
     }
 
 
@@ -106,12 +107,12 @@ def by_type(rows: list[dict]) -> dict[str, dict]:
     return {name: {"n": len(group), **rate(group)} for name, group in sorted(groups.items())}
 
 
-def measures(rows: list[dict]) -> dict[str, dict[str, float]]:
+def measures(rows: list[dict]) -> dict[str, dict[str, float | None]]:
     """The env's measures besides success: {name: {macro: mean of the tasks' means, micro: mean over all steps}}."""
     return averages([answer_of(row).get("info", {}).get("measures", {}) for row in rows])
 
 
-def averages(measured: Iterable[dict[str, Sequence[float]]]) -> dict[str, dict[str, float]]:
+def averages(measured: Iterable[dict[str, Sequence[float]]]) -> dict[str, dict[str, float | None]]:
     """As `measures`, from {name: (sum, count)} of each task; tasks without a measure are left out of its averages."""
     found: dict[str, list[Sequence[float]]] = defaultdict(list)
     for each in measured:
@@ -250,9 +251,10 @@ def pass_at_k(n: int, won: int, k: int) -> float | None:
     return None if n < k else 1.0 - comb(n - won, k) / comb(n, k)
 
 
-def mean(values: list[float]) -> float | None:
-    """The mean, rounded to 4 digits; None for an empty list."""
-    return round(fmean(values), 4) if values else None
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known, rounded to 4 digits; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return round(fmean(known), 4) if known else None
 
 
 def followed(follows: Follows, task: Task, played: Sequence[Trajectory], lessons: Sequence[Lesson]) -> bool | None:

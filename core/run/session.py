@@ -122,7 +122,7 @@ class Session:
         self.summary["fallbacks"] = self.meter.fallbacks()
         self.summary |= self.meter.odd()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
-        self.summary["label_source"] = label_source(self.records.read_json("manifest.json"), rows)
+        self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, rows)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
         self.records.write_json("summary.json", self.summary | about)

@@ -257,8 +257,8 @@ class Watch(threading.Thread):
         words = [f"sweep {len(over) - n_failed}/{self._n_cells()} done", f"{len(cells) - len(over)} running"]
         words += [f"{n_failed} failed"] if n_failed else []
         words += [f"{sum(cell.n_new for cell in cells)} new tasks"]
-        spent = [cell.spent for cell in cells]
-        words += ["cost unknown" if None in spent else f"{sum(spent):.4f} USD", *self._left()]
+        spent = [cell.spent for cell in cells if cell.spent is not None]
+        words += [f"{sum(spent):.4f} USD" if len(spent) == len(cells) else "cost unknown", *self._left()]
         return "  ".join(words)
 
     def _left(self) -> list[str]:

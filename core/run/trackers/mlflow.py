@@ -34,8 +34,8 @@ class MlflowTracker(Tracker):
         need("mlflow", pip="mlflow-skinny sqlalchemy alembic")
 
     def start(self, run: TrackedRun) -> None:
-        from mlflow import MlflowClient
         from mlflow.entities import Param
+        from mlflow.tracking import MlflowClient
 
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of each table that it makes
         folder = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from core.run.tracking import COLUMNS, TrackedRun, Tracker, Values, need, numbers
@@ -25,7 +26,7 @@ class TrackioTracker(Tracker):
         need("trackio", pip="trackio")
 
     def start(self, run: TrackedRun) -> None:
-        import trackio
+        trackio: Any = import_module("trackio")
 
         name = f"{run.name} {run.id[:6]}"
         try:
@@ -52,7 +53,7 @@ class TrackioTracker(Tracker):
         self._last = step
 
     def finish(self, summary: dict[str, Any], episodes: list[list[Any]], *, failed: bool = False) -> None:
-        import trackio
+        trackio: Any = import_module("trackio")
 
         table = trackio.Table(columns=list(COLUMNS), data=episodes)
         self.log(self._last + 1, {"episodes": table})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from core.run.tracking import COLUMNS, TrackedRun, Tracker, Values, need
@@ -28,7 +29,7 @@ class WandbTracker(Tracker):
         need("wandb", pip="wandb")
 
     def start(self, run: TrackedRun) -> None:
-        import wandb
+        wandb: Any = import_module("wandb")  # its types are narrower than what it takes
 
         before = sorted((run.run_dir / "wandb").glob(f"offline-run-*-{run.id}"))
         whole = bool(before) and any(before[-1].glob("files/media/table/*"))  # which `finish` writes
@@ -53,7 +54,7 @@ class WandbTracker(Tracker):
         self._run.log(values, step=step)
 
     def finish(self, summary: dict[str, Any], episodes: list[list[Any]], *, failed: bool = False) -> None:
-        import wandb
+        wandb: Any = import_module("wandb")  # its types are narrower than what it takes
 
         table = wandb.Table(columns=list(COLUMNS), data=episodes, allow_mixed_types=True)
         self._run.log({"episodes": table})
