@@ -102,6 +102,9 @@ class JsonLines:
         """Cut the file after its last newline. last=-1: ignore a newline at its end, which removes the last line."""
         if (size := self.size()) == 0:  # an empty file cannot be mapped
             return
+        os.lseek(self._file, -1, os.SEEK_END)
+        if not last and os.read(self._file, 1) == b"\n":  # as usual: mapping takes longer than the line that follows
+            return
         with mmap.mmap(
             self._file, 0, access=mmap.ACCESS_READ
         ) as data:  # not read into memory: files of long runs are large
