@@ -83,12 +83,15 @@ class Agent:
     def memory_block(self, memories: list[Scored]) -> str:
         """The retrieved lessons as a delimited block, escaped and limited in length; "" if there are none.
 
-        Records without a lesson (retrieval=empty_block) show the frame alone.
+        Lessons without a word (retrieval=empty_block) show the frame alone.
         """
         texts = [text for memory in memories for text in _texts(memory)][: sum(self.shown(memories))]
-        items = [Lesson(title=title, description=description, content=content) for title, description, content in texts]
-        frame = bool(items) or any(not memory.record.items for memory in memories)
-        return self.prompts.render(registry.MEMORY_BLOCK, items=items, thinks=self.thinks) if frame else ""
+        items = [
+            Lesson(title=title, description=description, content=content)
+            for title, description, content in texts
+            if title or description or content
+        ]
+        return self.prompts.render(registry.MEMORY_BLOCK, items=items, thinks=self.thinks) if texts else ""
 
     def shown(self, memories: list[Scored]) -> list[int]:
         """For each record, the number of its lessons that fit into the prompt, taken in order."""

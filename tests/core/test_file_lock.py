@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 from conftest import REPO
 
-from core import file_lock
 from core.errors import StopRun
 from core.file_lock import FileLock, SharedLock, try_lock
 
@@ -135,6 +134,6 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
     def none_here(descriptor, *, blocking):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(file_lock, "lock_descriptor", none_here)
+    monkeypatch.setattr("filelock.lock_descriptor", none_here)
     with pytest.raises(StopRun, match="cannot be locked: Function not implemented"):
         try_lock(tmp_path / "lock")

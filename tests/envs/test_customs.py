@@ -123,8 +123,8 @@ def test_a_run_with_told_lessons_is_continued_and_its_lessons_are_there_once(her
 
 
 def test_an_env_that_has_no_lessons_to_tell_says_so(here, tmp_path):
-    with pytest.raises(UserError, match="ToyEnv has no lessons to tell"):
-        here("env=toy", "llm=scripted", "embedder=hashing", "setting=told", run_dir=tmp_path / "run")
+    with pytest.raises(UserError, match="has no lessons to tell"):
+        here("env=warmup", "llm=scripted", "embedder=hashing", "setting=told", run_dir=tmp_path / "run")
 
 
 def test_a_bank_of_told_lessons_is_never_anothers(here, tmp_path):

@@ -32,8 +32,8 @@ class Placebo(Cosine):
     """The records that `cosine` finds, with the text of each lesson replaced.
 
     text   neutral: sentences of the same length in characters (up to the end of a word), drawn by seed, record and
-           lesson, so that a run repeats exactly and no two lessons are alike; none: no lesson at all, so that the agent
-           sees the frame of the block and nothing in it
+           lesson, so that a run repeats exactly and no two lessons are alike; none: a lesson without a word, of which
+           the agent sees the frame of the block and nothing in it
     """
 
     text: str = "neutral"
@@ -51,7 +51,7 @@ class Placebo(Cosine):
 
     def _items(self, record: MemoryRecord) -> tuple[Lesson, ...]:
         if self.text == "none":
-            return ()
+            return (Lesson(title="", description="", content=""),)
         return tuple(
             replace(item, **{part: self._said(getattr(item, part), record.id, n, part) for part in PARTS})
             for n, item in enumerate(record.items)
