@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import measure, paired_outcomes
+from analysis.cells import against, measure, paired_outcomes
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
 from analysis.sequential import Design, Interim
-from analysis.verdict import alike
+from analysis.verdict import VERDICTS, alike
 from core.errors import UserError
+from core.textfile import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +30,8 @@ SENTENCES = {
     "futile": "No difference shown, and more seeds are unlikely to show one of {effect} points: {arm} solves {points} "
     "points {way} than {baseline}{interval}.",
     "most": "No difference shown: {arm} solves {points} points {way} than {baseline}{interval}, and no seeds are left.",
+    "undecided": "Undecided by what broke: {arm} solves {points} points {way} than {baseline}{interval}, which would "
+    "be lost had the broken tasks gone the other way.",
     "go on": "Not decided yet: {arm} solves {points} points {way} than {baseline}{interval}.",
     "untested": "Not decided yet: the first look needs {first} seeds, and {n_seeds} are there.",
 }
@@ -38,6 +42,8 @@ class Question:
     """What a study asks. It is written into FILE before the first run, and is not changed afterwards.
 
     arm, baseline      arms that are compared
+    first_seed         its seeds are this one and those after it
+    configuration      id of the baseline's configuration: the model, the environment and all else that the arms share
     lessons            the environment has lessons to tell
     strong_extractor   overrides that name a stronger extractor; (): none
     """
@@ -45,6 +51,8 @@ class Question:
     arm: str = "reasoningbank"
     baseline: str = "no_memory"
     design: Design = field(default_factory=Design)
+    first_seed: int = 0
+    configuration: str = ""
     lessons: bool = False
     strong_extractor: tuple[str, ...] = ()
 
@@ -66,30 +74,45 @@ class Question:
 
 
 class Runs:
-    """The finished runs of a study's folder, by arm and seed."""
+    """The finished runs of a study's folder: those of its seeds, by arm.
 
-    def __init__(self, folder: Path) -> None:
+    Raises UserError if an arm has runs of several configurations: which of them the question is about is not known.
+    """
+
+    def __init__(self, folder: Path, question: Question) -> None:
+        self._question = question
         frame = load_runs([folder])
-        self.frame = frame[frame["complete"] & (frame["index"] >= 0)]
+        seeds = range(question.first_seed, question.first_seed + question.design.most)
+        asked = {question.arm, question.baseline, *(arm for step in question.steps() for arm in (step.arm, step.than))}
+        mine = frame["complete"] & (frame["index"] >= 0) & frame["seed"].isin(seeds) & frame["arm"].isin(asked)
+        self.frame = frame[mine]
+        for arm, runs in self.frame.groupby("arm"):
+            if runs["cell"].nunique() > 1:
+                raise UserError(f"{folder} holds runs of {arm} with several configurations: a verdict is about one.")
 
-    def of(self, arm: str, seeds: list[int] | None = None) -> pd.DataFrame:
-        """The episodes of an arm, of these seeds only if they are given."""
+    def of(self, arm: str, n_seeds: int | None = None) -> pd.DataFrame:
+        """The episodes of an arm, of the first n_seeds seeds if that is given."""
         mine = self.frame[self.frame["arm"] == arm]
-        return mine if seeds is None else mine[mine["seed"].isin(seeds)]
+        return mine if n_seeds is None else mine[mine["seed"] < self._question.first_seed + n_seeds]
 
-    def seeds(self, *arms: str) -> list[int]:
-        """The seeds that all of these arms have finished, in order."""
-        return sorted(set.intersection(*(set(self.of(arm)["seed"].unique().tolist()) for arm in arms)))
+    def n_seeds(self) -> int:
+        """The number of seeds, from the first one without a gap, that both arms have finished."""
+        both = set(self.of(self._question.arm)["seed"]) & set(self.of(self._question.baseline)["seed"])
+        return next(n for n in count() if self._question.first_seed + n not in both)
 
-    def outcomes(
-        self, arm: str, than: str, late: bool = False, seeds: list[int] | None = None
-    ) -> tuple[Any, ...] | None:
-        """`analysis.cells.paired_outcomes` of two arms; None if they have no seed in common.
+    def outcomes(self, n_seeds: int) -> tuple[Any, ...]:
+        """`analysis.cells.paired_outcomes` of the two arms over the first n_seeds seeds."""
+        mine, other = (self.of(arm, n_seeds) for arm in (self._question.arm, self._question.baseline))
+        return paired_outcomes(mine, other, mine)
 
-        late   of the second half of each stream alone
-        """
-        mine, other = (_late(each) if late else each for each in (self.of(arm, seeds), self.of(than, seeds)))
-        return paired_outcomes(mine, other, mine) if len(mine) and len(other) else None
+    def compare(self, arm: str, than: str, late: bool) -> dict[str, Any] | None:
+        """The comparison of two arms, a row as for a table; None if one has not been run. late: of second halves."""
+        mine, other = self.of(arm), self.of(than)
+        if late:
+            mine, other = _late(mine), _late(other)
+        if not len(mine) or not len(other):
+            return None
+        return against(mine, other, mine) | {"alike": max(map(alike, (mine, other)))}
 
 
 def _late(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -100,11 +123,10 @@ def _late(episodes: pd.DataFrame) -> pd.DataFrame:
 
 def looks_of(question: Question, runs: Runs) -> list[Interim]:
     """What the study saw after each seed, up to the look at which it stopped or would go on."""
-    seeds, found = runs.seeds(question.arm, question.baseline), []
-    for n in range(question.design.first, min(len(seeds), question.design.most) + 1):
-        some = seeds[:n]
-        values, base, broke, base_broke, names = runs.outcomes(question.arm, question.baseline, seeds=some)
-        luck = max(alike(runs.of(arm, some)) for arm in (question.arm, question.baseline))
+    found: list[Interim] = []
+    for n_seeds in range(question.design.first, runs.n_seeds() + 1):
+        values, base, broke, base_broke, names = runs.outcomes(n_seeds)
+        luck = max(alike(runs.of(arm, n_seeds)) for arm in (question.arm, question.baseline))
         found.append(question.design.look(values, base, names, broke=broke, baseline_broke=base_broke, alike=luck))
         if found[-1].outcome != "go on":
             break
@@ -113,17 +135,17 @@ def looks_of(question: Question, runs: Runs) -> list[Interim]:
 
 def answer_of(folder: Path, question: Question) -> dict[str, Any]:
     """The content of FILE: the study, its looks, the ladder and what is said of them. Nothing in it is a time."""
-    runs = Runs(folder)
+    runs = Runs(folder, question)
     looks = looks_of(question, runs)
     last = looks[-1] if looks else None
-    ladder = climb(question.steps(), runs.outcomes, question.design.effect) if last and last.outcome != "go on" else []
+    ladder = climb(question.steps(), runs.compare, question.design.effect) if last and last.outcome != "go on" else []
     outcome = _outcome(last)
     return {
         "question": _asked(question),
         "outcome": outcome,
-        "sentence": sentence(question, last, len(runs.seeds(question.arm, question.baseline))),
+        "sentence": sentence(question, last, runs.n_seeds()),
         "looks": [asdict(look) for look in looks],
-        "ladder": [each.row() for each in ladder],
+        "ladder": [asdict(each) for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
         "costs": costs(question, runs, last),
         "try": things_to_try(question, outcome, ladder),
@@ -137,10 +159,10 @@ def unasked(question: Question) -> dict[str, Any]:
 
 
 def _outcome(last: Interim | None) -> str:
-    """better | worse | futile | most | go on | untested."""
-    if last is None:
+    """better | worse | undecided | futile | most | go on | untested."""
+    if last is None or last.p is None:
         return "untested"
-    return last.verdict if last.outcome == "clear" else last.outcome
+    return last.verdict if last.verdict in (*VERDICTS, "undecided") and last.outcome != "go on" else last.outcome
 
 
 def _asked(question: Question) -> dict[str, Any]:
@@ -151,13 +173,14 @@ def sentence(question: Question, last: Interim | None, n_seeds: int) -> str:
     """The answer in one sentence."""
     facts = {"arm": question.arm, "baseline": question.baseline, "effect": f"{100 * question.design.effect:g}"}
     facts |= {"first": question.design.first, "n_seeds": n_seeds}
-    if last is None or last.difference is None:
+    if last is None or last.p is None:
         return SENTENCES["untested"].format(**facts)
     facts["points"] = f"{abs(100 * last.difference):.1f}"
     facts["way"] = "more" if last.difference >= 0 else "less"
+    level = f"{100 * (1 - question.design.level):g} %"
     facts["interval"] = (
-        f" (95 % interval {100 * last.low:+.1f} to {100 * last.high:+.1f}, p = {last.p:.3g}, both corrected "
-        f"for looking after each seed; {last.n_seeds} seeds)"
+        f" ({level} interval {100 * last.low:+.1f} to {100 * last.high:+.1f}, p = {last.p:.3g}, both corrected for "
+        f"looking after each seed; {last.n_seeds} seeds)"
     )
     return SENTENCES[_outcome(last)].format(**facts)
 
@@ -169,7 +192,7 @@ def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any
     """
     if last is None:
         return {}
-    mine, base = (measure(runs.of(arm)) for arm in (question.arm, question.baseline))
+    mine, base = (measure(runs.of(arm, last.n_seeds)) for arm in (question.arm, question.baseline))
     found = {}
     for name, column in (("usd", "cost"), ("tokens", "tokens")):
         more = None if None in (mine[column], base[column]) else mine[column] - base[column]
@@ -214,9 +237,22 @@ def not_tested(question: Question, runs: Runs, ladder: list[StepResult]) -> list
 
 def write(folder: Path, found: dict[str, Any]) -> None:
     """Write FILE, whole or not at all."""
-    temporary = folder / f"{FILE}.tmp"
-    temporary.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
-    temporary.replace(folder / FILE)
+    write_whole(folder / FILE, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def checked(folder: Path) -> dict[str, Any] | None:
+    """The answer of a folder, made anew from its runs; None if it holds none yet.
+
+    `as_stored` says whether FILE has the same. An answer that cannot be made is its reason, as the sentence.
+    """
+    if (found := stored(folder)) is None:
+        return None
+    try:
+        again = answer_of(folder, Question.read(folder))
+    except UserError as error:
+        nothing: dict[str, Any] = {key: [] for key in ("looks", "ladder", "try", "not_tested")}
+        return {**nothing, "sentence": f"The verdict cannot be checked: {error}", "costs": {}, "as_stored": False}
+    return again | {"as_stored": again == found}
 
 
 def stored(folder: Path) -> dict[str, Any] | None:
@@ -231,7 +267,7 @@ def stored(folder: Path) -> dict[str, Any] | None:
 def page(found: dict[str, Any]) -> list[str]:
     """The answer as lines for a terminal: one screen."""
     lines = [found["sentence"], ""]
-    for look in found["looks"]:
+    for look in (look for look in found["looks"] if look["p"] is not None):
         power = look["conditional_power"] if look["outcome"] in ("go on", "futile") else None
         rest = "" if power is None else f"   chance of an answer with more seeds {100 * power:.0f} %"
         lines.append(
@@ -242,8 +278,13 @@ def page(found: dict[str, Any]) -> list[str]:
     if any(each["why"] != "not run" for each in found["ladder"]):
         lines += ["", "which link breaks: " + (found["breaks"] or "none of those that were run")]
         lines += [_rung(each) for each in found["ladder"] if each["why"] != "not run"]
-    lines += ["", "to try next, after the same command with another run_dir:", *(f"  {word}" for word in found["try"])]
-    return [*lines, "", "not tested:", *(f"  {each}" for each in found["not_tested"])]
+    for head, words in (
+        ("to try next, after the same command with another run_dir:", found["try"]),
+        ("not tested:", found["not_tested"]),
+        ("", [] if found.get("as_stored", True) else [f"{FILE} does not say what its runs say."]),
+    ):
+        lines += ["", head, *(f"  {word}" for word in words)] if words else []
+    return lines
 
 
 def _cost_line(costs: dict[str, Any]) -> list[str]:

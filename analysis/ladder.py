@@ -10,16 +10,14 @@ broken. docs/verdict.md shows worlds in which exactly one link is broken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from math import ceil
+from dataclasses import dataclass
 from typing import Any
 
-from analysis.stats import Spread, holm, paired_by_seed, paired_spread, seed_means
-from analysis.verdict import LEVEL
+from analysis.stats import Spread, least_difference
+from analysis.verdict import LEVEL, comparison_outcome, correct
 
 HOLDS, BREAKS, UNKNOWN = "holds", "breaks", "not known"
 HARM, REPAIR, USELESS = "harm", "repair", "useless"
-POWER_T = 0.8416  # the standard normal quantile of a power of 80 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +113,10 @@ STEPS = (
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What a step found. `difference`, `low` and `high` are of the arm minus `than`; None where it was not run."""
+    """What a step found. `difference`, `low` and `high` are of the arm minus `than`; None where it was not run.
+
+    p   Holm's, over the steps that were run
+    """
 
     link: str
     arm: str
@@ -127,9 +128,6 @@ class StepResult:
     low: float | None = None
     high: float | None = None
     p: float | None = None
-
-    def row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[LadderStep, ...]:
@@ -143,40 +141,37 @@ def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[LadderStep, ...
     return tuple(step for step in STEPS if not {step.arm, step.than} & left_out)
 
 
-Outcomes = Callable[[str, str, bool], Sequence[Any] | None]  # (arm, than, late) -> as `analysis.cells.paired_outcomes`
+# (arm, than, late) -> the comparison of two arms, a row as `analysis.cells.against` makes it, with `alike`.
+Compare = Callable[[str, str, bool], dict[str, Any] | None]
 
 
-def climb(steps: Sequence[LadderStep], outcomes: Outcomes, effect: float) -> list[StepResult]:
-    """The answers of the steps, in order. p is Holm's over the steps that were run.
+def climb(steps: Sequence[LadderStep], compare: Compare, effect: float) -> list[StepResult]:
+    """The answers of the steps, in order.
 
-    outcomes   of two arms, over the whole stream or its second half; None where an arm has not been run
-    effect     the difference that counts: a step "holds" where its interval leaves out one of this size
+    compare   of two arms, over the whole stream or its second half; None where an arm has not been run
+    effect    the difference that counts: a step "holds" where its interval leaves out one of this size
     """
-    found: list[tuple[LadderStep, Spread | None, float | None, int]] = []
-    for step in steps:
-        pair = outcomes(step.arm, step.than, step.late)
-        by_seed = None if pair is None else paired_by_seed(*pair[:2], pair[4])
-        n_seeds = 0 if by_seed is None else by_seed.shape[1]
-        about = paired_spread(by_seed) if n_seeds > 1 else None
-        found.append((step, about, float(seed_means(by_seed).mean()) if about else None, n_seeds))
-    p_values = holm([about.p if about else None for _, about, _, _ in found])
-    return [_answer(*each, p, effect) for each, p in zip(found, p_values, strict=True)]
+    rows = [compare(step.arm, step.than, step.late) or {} for step in steps]
+    correct(rows)
+    return [_result(step, row, effect) for step, row in zip(steps, rows, strict=True)]
 
 
-def _answer(
-    step: LadderStep, about: Spread | None, difference: float | None, n_seeds: int, p: float | None, effect: float
-) -> StepResult:
-    said = {"link": step.link, "arm": step.arm, "than": step.than, "n_seeds": n_seeds}
-    if about is None:
-        return StepResult(**said, answer=UNKNOWN, why="not run")
-    low, high = about.interval
-    said |= {"difference": difference, "low": low, "high": high, "p": p}
-    better, worse = (p < LEVEL and sign * difference > 0 for sign in (1, -1))
-    breaks = {HARM: worse, REPAIR: better, USELESS: high < effect}[step.kind]
-    holds = {HARM: better or low > -effect, REPAIR: worse or high < effect, USELESS: better}[step.kind]
-    if breaks:
+def _result(step: LadderStep, row: dict[str, Any], effect: float) -> StepResult:
+    said = {"link": step.link, "arm": step.arm, "than": step.than, "n_seeds": row.get("n_paired_seeds", 0)}
+    if row["p_holm"] is None:
+        return StepResult(**said, answer=UNKNOWN, why="not run" if not said["n_seeds"] else "it needs two seeds")
+    low, high = row["low"], row["high"]
+    said |= {"difference": row["difference"], "low": low, "high": high, "p": row["p_holm"]}
+    verdict = comparison_outcome(row)
+    no_gain, no_loss = high < effect, low > -effect
+    breaks = {HARM: verdict == "worse", REPAIR: verdict == "better", USELESS: no_gain and verdict in ("same", "worse")}
+    holds = {HARM: no_loss or verdict == "better", REPAIR: no_gain or verdict == "worse", USELESS: verdict == "better"}
+    if verdict in ("undecided", "untested"):
+        why = "what broke could turn it round" if verdict == "undecided" else "its seeds are largely one"
+        return StepResult(**said, answer=UNKNOWN, why=why)
+    if breaks[step.kind]:
         return StepResult(**said, answer=BREAKS, why=step.broken)
-    if holds:
+    if holds[step.kind]:
         return StepResult(**said, answer=HOLDS, why="")
     return StepResult(**said, answer=UNKNOWN, why=f"the interval holds both 0 and {100 * effect:g} points")
 
@@ -189,14 +184,13 @@ def first_break(answers: Sequence[StepResult]) -> StepResult | None:
 def seeds_needed(about: Spread, n_seeds: int, effect: float, n_steps: int, most: int) -> int:
     """The seeds with which a step could show the effect with a chance of 80 % after Holm's correction; at most `most`.
 
-    about     the spread of the arms so far, over n_seeds seeds
+    about     the spread of the difference between the study's two arms, over n_seeds seeds
     n_steps   the number of comparisons
     """
-    from scipy.special import stdtrit
-
     deviation = about.error * n_seeds**0.5
-    for seeds in range(max(3, n_seeds), most):
-        reached = -stdtrit(seeds - 1, LEVEL / (2 * n_steps)) + POWER_T
-        if ceil((deviation * reached / effect) ** 2) <= seeds:
-            return seeds
-    return most
+    enough = (
+        seeds
+        for seeds in range(max(3, n_seeds), most)
+        if least_difference(deviation / seeds**0.5, seeds - 1, LEVEL / n_steps) <= effect
+    )
+    return next(enough, most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +57,21 @@ def build_matrix(
 
 
 def print_matrix(folder: Path, console: Console) -> None:
-    """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
+    """Print the table of all runs in a folder, as at the end of a sweep."""
+    print_table_of(folder, console, build_matrix)
+
+
+def print_table_of(folder: Path, console: Console, build: Callable[..., tuple[Cells, list[Any]]], *words: str) -> None:
+    """Print a folder's table at the end of a sweep. Where there is none, a line says why.
+
+    build   as `build_matrix`; words: those with which scripts.tables prints it again
+    """
     from analysis.text_table import show
 
-    command = shlex.join(["python", "-m", "scripts.tables", str(folder)])
+    command = shlex.join(["python", "-m", "scripts.tables", str(folder), *words])
     try:
         frame = load_episodes([str(folder)])
-        _, texts = build_matrix(frame, command=command)
+        _, texts = build(frame, command=command)
         texts[0].notes.extend(look([folder], frame))
     except UserError as error:
         console.print(f"no table: {error}", soft_wrap=True)

@@ -16,6 +16,8 @@ import numpy as np
 from core.run.metrics import wilson
 
 EXTRA = np.array([[0.0], [0.0], [1.0], [1.0]])  # tasks added to a rate: two failures, two successes
+# Guesses of a study that has not begun: success, sd of the banks' true differences, likeness of two arms on one task.
+GUESSES = {"rate": 0.5, "sd": 0.05, "alike": 0.3}
 NOTHING = 1e-9  # a smaller standard error is rounding: it counts as 0
 
 
@@ -190,10 +192,15 @@ def detectable(
     alike   correlation of the two arms' outcomes on one task
     level   significance level
     """
+    error = sqrt((sd**2 + 2 * rate * (1 - rate) * (1 - alike) / n_tasks) / n_seeds)
+    return least_difference(error, n_seeds - 1, level, power)
+
+
+def least_difference(error: float, df: float, level: float = 0.05, power: float = 0.8) -> float:
+    """The smallest difference that a t-test with this standard error finds with probability `power`; at most 1."""
     from scipy.optimize import brentq
     from scipy.stats import nct, t
 
-    df, error = n_seeds - 1, sqrt((sd**2 + 2 * rate * (1 - rate) * (1 - alike) / n_tasks) / n_seeds)
     if not error:
         return 0.0
     reached = t.ppf(1 - level / 2, df)

@@ -8,7 +8,6 @@ interval of the own gain holds 0.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,10 @@ import numpy as np
 from analysis.cells import BLOCK, Cells, make_cells, outcomes, rows_of
 from analysis.columns import HEADINGS
 from analysis.load import read_run
-from analysis.looks import look
+from analysis.matrix import print_table_of
 from analysis.stats import paired
-from analysis.tables import load_episodes, whole_name
-from analysis.text_table import TextTable, show
-from core.errors import UserError
+from analysis.tables import whole_name
+from analysis.text_table import TextTable
 from core.memory.open import read_records
 from core.run.manifest import recorded_manifest
 
@@ -67,17 +65,8 @@ def build_transfer(
 
 
 def print_transfer(folder: Path, console: Console) -> None:
-    """Print the table of a sweep's folder, as at its end. Where there is none, a line says why."""
-    command = shlex.join(["python", "-m", "scripts.tables", str(folder), "--table", "transfer"])
-    try:
-        frame = load_episodes([str(folder)])
-        _, texts = build_transfer(frame, command=command)
-        texts[0].notes.extend(look([folder], frame))
-    except UserError as error:
-        console.print(f"no table: {error}", soft_wrap=True)
-        return
-    for text in texts:
-        show(console, text)
+    """Print the table of a sweep's folder, as at its end."""
+    print_table_of(folder, console, build_transfer, "--table", "transfer")
 
 
 def of_own_gain(

@@ -1,9 +1,10 @@
-"""Reading text files as people have them: with a byte order mark, in UTF-16, packed."""
+"""Reading text files as people have them: with a byte order mark, in UTF-16, packed. Writing them whole."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import os
 import zlib
 from pathlib import Path
 
@@ -47,3 +48,17 @@ def decoded(name: str, data: bytes) -> str:
     if "\x00" in text:
         raise UserError(f"{name} is no text, or UTF-16 without a byte order mark: save it as UTF-8.")
     return text
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file whole or not at all, also in a power failure. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    into_place(temporary, path)
+
+
+def into_place(temporary: Path, path: Path) -> None:
+    """Let a file that is written take the place of another one, once it is on the disk. Raises OSError."""
+    with temporary.open("r+b") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -140,6 +140,10 @@ class BaseEnv(AbstractContextManager):
         """The actions that the env would accept now, in a stable order; agent=random draws from them."""
         raise UserError(f"{type(self).__name__} has no list of actions to draw from: agent=random cannot play it.")
 
+    def first_of_type(self) -> dict[str, Task]:
+        """{type of task: its first task}."""
+        return {task.type: task for task in reversed(self.tasks())}
+
     def lessons(self) -> list[tuple[Task, Lesson]]:
         """One (example task, ideal lesson) pair per task type, for setting=told."""
         raise UserError(f"{type(self).__name__} has no lessons to tell: setting=told cannot be used with it.")

@@ -91,7 +91,7 @@ class CustomsEnv(BaseEnv):
 
     def lessons(self) -> list[tuple[Task, Lesson]]:
         """One (example task, ideal lesson) pair per family."""
-        first = {task.type: task for task in reversed(self.tasks())}
+        first = self.first_of_type()
         return [
             (
                 first[brand],

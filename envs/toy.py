@@ -39,7 +39,7 @@ class ToyEnv(BaseEnv):
 
     def lessons(self) -> list[tuple[Task, Lesson]]:
         """One (example task, ideal lesson) pair per family."""
-        first = {task.type: task for task in reversed(self.tasks())}
+        first = self.first_of_type()
         return [
             (
                 first[family],

@@ -121,8 +121,8 @@ class IdentityProvider:
     def _fetch(self) -> dict[str | None, Any]:
         with httpx.Client(timeout=5, follow_redirects=False) as client:
             found = client.get(self.jwks or self._discovered(client)).raise_for_status().json()
-        usable = [key for key in found["keys"] if key.get("use", "sig") == "sig" and key.get("kty") != "oct"]
-        return {key.get("kid"): jwt.PyJWK(key) for key in usable}
+        keys = jwt.PyJWKSet.from_dict(found).keys  # without those that PyJWT cannot use
+        return {key.key_id: key for key in keys if key.public_key_use in (None, "sig") and key.key_type != "oct"}
 
     def _discovered(self, client: httpx.Client) -> str:
         """The address of the keys, by the provider's own document (OpenID Connect discovery, else RFC 8414)."""

@@ -31,6 +31,7 @@ from analysis.load import Run, find_runs, read_run
 from core.errors import UserError
 from core.run.launch import override
 from core.run.manifest import recorded_config
+from core.textfile import into_place
 from scripts.command_line import parser, plain_errors, start_module
 
 # Keys that say how a run acts, which is over; those of the stream, because episodes are learned from in their order.
@@ -127,7 +128,7 @@ def publish(run_dir: Path, bank: Path) -> None:
     read_only = sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)
     with closing(read_only) as db, closing(sqlite3.connect(temporary)) as copy:
         db.backup(copy)
-    temporary.replace(bank)
+    into_place(temporary, bank)
 
 
 def _size(run: Run, key: str, given: set[str]) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 
-from analysis.stats import detectable
+from analysis.stats import GUESSES, detectable
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
 
@@ -24,9 +24,9 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("tasks", "seeds"):
         options.add_argument(f"--{name}", type=int, required=True)
     options.add_argument("--arms", type=int, default=1, help="that are compared with the baseline")
-    options.add_argument("--rate", type=float, default=0.5)
-    options.add_argument("--sd", type=float, default=5.0)
-    options.add_argument("--alike", type=float, default=0.3)
+    options.add_argument("--rate", type=float, default=GUESSES["rate"])
+    options.add_argument("--sd", type=float, default=100 * GUESSES["sd"])
+    options.add_argument("--alike", type=float, default=GUESSES["alike"])
     given = options.parse_args(arguments)
     if given.tasks < 1 or given.seeds < 2 or given.arms < 1:
         raise UserError("a study needs at least 1 task, 2 seeds (with one, nothing is tested) and 1 arm.")

@@ -10,8 +10,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.answer import checked
 from analysis.answer import page as answer_page
-from analysis.answer import stored
 from analysis.cells import Cells
 from analysis.columns import HEADINGS
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
@@ -100,8 +100,8 @@ def waiting(runs: list[Run], said: str, *, title: str, version: str) -> str:
 
 
 def verdicts(runs: list[Run]) -> list[dict[str, str]]:
-    """What experiment=verdict has found in the folders of these runs."""
-    found = [stored(folder) for folder in dict.fromkeys(run.path.parent for run in runs)]
+    """What experiment=verdict has found in the folders of these runs, made anew from them."""
+    found = [checked(folder) for folder in dict.fromkeys(run.path.parent for run in runs)]
     return [
         {"sentence": each["sentence"], "rest": "\n".join(answer_page(each)[1:]).strip("\n")} for each in found if each
     ]

@@ -7,7 +7,6 @@ task runs again: the same command with the same directory resumes the run.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -28,6 +27,7 @@ from core.run.manifest import run_id, without_limit
 from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed, upgraded_manifest, upgraded_row
 from core.setting import OUTCOME, kept_from
+from core.textfile import write_whole
 from core.types import Episode, MemoryRecord, Usage
 
 # Fields of a record that are written only if a policy has set them, so that lines of the plain bank stay short.
@@ -137,14 +137,9 @@ class RunRecords:
         self.write_text(name, json.dumps(self.safe(value), indent=2, ensure_ascii=False) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a whole file or none of it (temporary file, fsync, rename)."""
-        temporary = self.path / f".{name}.tmp"
+        """Write a whole file or none of it."""
         try:
-            with temporary.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path / name)
+            write_whole(self.path / name, text)
         except OSError as error:
             raise refused(self.path / name, error, f"{len(self.rows)} finished episodes are safe") from error
 

@@ -185,7 +185,8 @@ class Watch(threading.Thread):
         return next((thread for thread in threading.enumerate() if isinstance(thread, cls)), None)
 
     def run(self) -> None:
-        print(f"sweep of {self._n_cells()} cells in {short(self._folder)}", flush=True)
+        cells = "" if self._planned is None else f" of {self._n_cells()} cells"
+        print(f"sweep{cells} in {short(self._folder)}", flush=True)
         if self._live is not None:
             self._live.start()
             print_printable()

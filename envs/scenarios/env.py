@@ -55,7 +55,7 @@ class ScenariosEnv(BaseEnv):
 
     def lessons(self) -> list[tuple[Task, Lesson]]:
         """One (first variant, ideal lesson) pair per job."""
-        first = {task.type: task for task in reversed(self.tasks())}
+        first = self.first_of_type()
         return [(first[job], JOBS[job].lesson()) for job in self.jobs]
 
     def service(self, task: Task) -> JobService:

@@ -82,7 +82,7 @@ class SweEnv(BaseEnv):
     def lessons(self) -> list[tuple[Task, Lesson]]:
         """For each family a task of it and its convention; the tasks of a file have none."""
         lessons = family_lessons(self.data)
-        first = {task.type: task for task in reversed(self.tasks())}
+        first = self.first_of_type()
         return [(first[name], lessons[name]) for name in first if name in lessons] or super().lessons()
 
     def walkthrough(self) -> list[str]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from analysis.answer import Question
     from analysis.sequential import Interim
 
-ASSUMED = {"rate": 0.5, "sd": 0.05, "alike": 0.3}  # of what could be found before anything is known, as scripts.power
 LIMITS = ("calls", "tokens", "usd", "wall_s")  # of budget.run
 
 
@@ -46,12 +45,14 @@ class VerdictSweeper(Sweeper):
         diagnose: bool | None,
         strong_extractor: Sequence[str],
     ) -> None:
-        self.asked = {"arm": arm, "baseline": baseline, "strong_extractor": tuple(strong_extractor)}
+        self.asked = {"arm": arm, "baseline": baseline, "first_seed": first_seed}
+        self.asked["strong_extractor"] = tuple(strong_extractor)
         self.design = {"first": first, "most": most, "level": level, "skewed": skewed, "effect": effect}
-        self.pilot, self.diagnose, self.first_seed = pilot, diagnose, first_seed
+        self.pilot, self.diagnose = pilot, diagnose
         self.finished: set[tuple[str, int]] = set()  # (arm, seed) of the runs that this start has seen complete
         self.n_launched = 0
         self.n_tasks: int | None = None
+        self.failed = False  # a run ended with an error
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         from hydra.core.plugins import Plugins
@@ -63,14 +64,14 @@ class VerdictSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> None:
-        """Run the question. Ends the program: with exit status 0 if there is an answer, whatever it is, else with 1."""
+        """Run the study. Ends the program: with exit status 0 if there is an answer, whatever it is, else with 1."""
         from core.errors import UserError
         from core.run.sweep_watch import Watch
 
         found = False
         try:
-            self._check(arguments)
             self.words = [word for word in arguments if not word.startswith("budget.run")]
+            self._check(arguments)
             self._say_plan()
             found = self.config.get("dry_run") or self._run()
         except UserError as error:
@@ -102,20 +103,24 @@ class VerdictSweeper(Sweeper):
             )
 
     @cached_property
+    def baseline(self) -> DictConfig:
+        """The composed configuration of the baseline's runs."""
+        words = [*self.words, f"arm={self.asked['baseline']}"]
+        return self.context.config_loader.load_sweep_config(self.config, words)
+
+    @cached_property
     def question(self) -> Question:
         from analysis.answer import Question
         from analysis.sequential import Design
-        from core.build import part
+        from core.build import part, plain
+        from core.run.manifest import identity
+        from core.types import content_id
         from envs.base import BaseEnv
 
-        lessons = part(self._composed([]).env).lessons is not BaseEnv.lessons
-        return Question(**self.asked, design=Design(**self.design), lessons=lessons)
-
-    def _composed(self, words: list[str]) -> DictConfig:
-        return self.context.config_loader.load_sweep_config(self.config, [*self._plain_words(), *words])
-
-    def _plain_words(self) -> list[str]:
-        return [word for word in self.config.hydra.overrides.task if not word.startswith("budget.run")]
+        config = {key: value for key, value in plain(self.baseline).items() if key != "hydra"}
+        lessons = part(self.baseline.env).lessons is not BaseEnv.lessons
+        about = {"configuration": content_id(identity(config)), "lessons": lessons}
+        return Question(**self.asked, **about, design=Design(**self.design))
 
     def _run(self) -> bool:
         """Grow the study and climb the ladder. Returns whether no run failed."""
@@ -131,7 +136,7 @@ class VerdictSweeper(Sweeper):
         for n_seeds in range(self.question.design.first, self.question.design.most + 1):
             if not self._launch(arms, self._seeds(n_seeds)):
                 break
-            last = looks_of(self.question, Runs(self.folder))[-1]
+            last = looks_of(self.question, Runs(self.folder, self.question))[-1]
             if last.outcome != "go on":
                 self._climb(last)
                 break
@@ -145,7 +150,7 @@ class VerdictSweeper(Sweeper):
 
         Nothing is paid twice: the runs grow to the whole stream afterwards. Returns whether to go on.
         """
-        stream = self._composed([]).stream
+        stream = self.baseline.stream
         if not self.pilot or stream.passes > 1 or stream.batch > 1 or stream.mode != "in_order":
             return True  # such runs do not grow
         if self.summaries():  # it has been made
@@ -158,26 +163,24 @@ class VerdictSweeper(Sweeper):
         return self._say_costs()
 
     def _climb(self, last: Interim) -> None:
-        """Run the ladder's arms, step by step, until a link breaks."""
+        """Run the ladder's arms, step by step, until a link breaks, or cannot be run."""
         from analysis.answer import Runs
         from analysis.ladder import climb, first_break, seeds_needed
         from analysis.stats import paired_by_seed, paired_spread
 
         if self.diagnose is False or (self.diagnose is None and last.verdict == "better"):
             return
-        question, effect = self.question, self.question.design.effect
-        values, baseline, _, _, seeds = Runs(self.folder).outcomes(question.arm, question.baseline)
+        question, effect, steps = self.question, self.question.design.effect, self.question.steps()
+        values, baseline, _, _, seeds = Runs(self.folder, question).outcomes(last.n_seeds)
         about = paired_spread(paired_by_seed(values, baseline, seeds))
-        steps = question.steps()
         n_seeds = seeds_needed(about, last.n_seeds, effect, len(steps), question.design.most)
         print(f"which link breaks? {len(steps)} steps, each with {n_seeds} seeds, until one does", flush=True)
         for step in steps:
             if not self._launch([step.than, step.arm], self._seeds(n_seeds)):
+                self.failed = False  # the study has its answer
                 return
-            if first_break(climb(steps, Runs(self.folder).outcomes, effect)):
+            if first_break(climb(steps, Runs(self.folder, question).compare, effect)):
                 return
-
-    failed = False  # a run ended with an error
 
     def _launch(self, arms: Iterable[str], seeds: Iterable[int], *more: str) -> bool:
         """Run these arms on these seeds, arms of a seed side by side. Returns whether all of them are complete.
@@ -213,7 +216,7 @@ class VerdictSweeper(Sweeper):
         return True
 
     def _seeds(self, n_seeds: int) -> range:
-        return range(self.first_seed, self.first_seed + n_seeds)
+        return range(self.question.first_seed, self.question.first_seed + n_seeds)
 
     def _words_of(self, arm: str, seed: int) -> list[str]:
         more = self.question.strong_extractor if arm == "strong_extractor" else ()
@@ -221,7 +224,7 @@ class VerdictSweeper(Sweeper):
 
     @cached_property
     def budget(self) -> dict[str, float]:
-        """{key of budget.run: its limit} for the whole question."""
+        """{key of budget.run: its limit} for the whole study."""
         given = OmegaConf.to_container(self.config.budget.run)
         return {key: float(given[key]) for key in LIMITS if given.get(key) is not None}
 
@@ -234,10 +237,12 @@ class VerdictSweeper(Sweeper):
 
     def _say_plan(self) -> None:
         """Print what the study will do, what it could find and what a seed costs at most. Pays nothing."""
-        from workflows.plan import dry_run_sweep, plan_sweep, usd
+        from analysis.stats import GUESSES
+        from workflows.plan import usd
+        from workflows.plan_sweep import dry_run_sweep, plan_sweep
 
         question, design = self.question, self.question.design
-        words = [*self._plain_words(), f"arm={question.baseline},{question.arm}", f"seed={self.first_seed}"]
+        words = [*self.words, f"arm={question.baseline},{question.arm}", f"seed={question.first_seed}"]
         plain = self._as_plain_sweep()
         if self.config.get("dry_run") and dry_run_sweep(plain, words):
             from core.errors import UserError
@@ -253,7 +258,7 @@ class VerdictSweeper(Sweeper):
         if n_tasks:
             most = sum((plan.total() for plan in plans[1:]), plans[0].total())
             lines += [
-                _could_find(design.detectable(n_tasks, **ASSUMED)),
+                _could_find(design.detectable(n_tasks, **GUESSES)),
                 f"a seed of both arms takes at most {most.calls:,} calls, {most.tokens:,} tokens, "
                 f"{usd(most.cost_usd)} USD",
             ]
@@ -309,11 +314,13 @@ def _limit(key: str, amount: float) -> str:
 
 def _could_find(found: list[tuple[int, float]]) -> str:
     """What a study could find before anything is known of it. found: from `Design.detectable`."""
+    from analysis.stats import GUESSES
+
     some = dict.fromkeys((found[0], found[len(found) // 2], found[-1]))
     sizes = ", ".join(f"{100 * size:.1f} points by {n_seeds} seeds" for n_seeds, size in some)
     return (
-        f"it finds, with a chance of 80 %: {sizes} (assumed: success {ASSUMED['rate']:.0%}, "
-        f"sd of banks {100 * ASSUMED['sd']:g} points, arms alike {ASSUMED['alike']:g})"
+        f"it finds, with a chance of 80 %: {sizes} (assumed: success {GUESSES['rate']:.0%}, "
+        f"sd of banks {100 * GUESSES['sd']:g} points, arms alike {GUESSES['alike']:g})"
     )
 
 

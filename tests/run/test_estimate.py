@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from envs.toy import ToyEnv
-from workflows.plan import estimate_sweep
+from workflows.plan_sweep import estimate_sweep
 
 SWEEP = ("-m", *TOY, "arm=no_memory,reasoningbank", "seed=0,1", "limit=4", "max_steps=1")
 PRICED = ("llm=vllm", "llm.api_base=http://localhost:1/v1", "llm.model=openai/none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 
@@ -11,8 +12,12 @@ import numpy as np
 import pytest
 from conftest import REPO, TOY, command, read_json
 
-from analysis.answer import Question, answer_of
+from analysis.answer import Question, answer_of, checked
 from analysis.ladder import BREAKS, HOLDS, STEPS, UNKNOWN, climb, first_break, steps_for
+from analysis.load import find_runs, read_run
+from analysis.report.page import verdicts
+from analysis.stats import paired, paired_worst
+from core.errors import UserError
 
 SMALL = ("experiment=verdict", *TOY, "env.boxes_per_family=5", "hydra.sweeper.skewed=false")
 
@@ -73,6 +78,46 @@ def test_a_plan_that_is_changed_after_a_look_is_refused(helped):
     assert "holds a study with another plan" in said and "most" in said
     assert "Traceback" not in said
     assert (folder / "verdict.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("word", ["env.p_word=0.5", "limit=10", "hydra.sweeper.first_seed=5", "judge=heuristic"])
+def test_another_question_is_not_mixed_into_a_folder(helped, word):
+    folder, _ = helped
+    before = sorted(path.name for path in folder.glob("*/manifest.json"))
+    said = verdict(folder, word, status=1)
+    assert "holds a study with another plan" in said and "Traceback" not in said
+    assert sorted(path.name for path in folder.glob("*/manifest.json")) == before
+
+
+def test_what_does_not_change_an_outcome_may_change(helped):
+    folder, _ = helped
+    verdict(folder, "max_concurrency=2", "budget.run.calls=100000")
+
+
+def copied(folder, where):
+    shutil.copytree(folder, where)
+    return where
+
+
+def test_runs_of_another_configuration_or_seed_in_the_folder_are_not_averaged(helped, tmp_path, cli):
+    folder = copied(helped[0], tmp_path / "study")
+    words = [*TOY, "env.boxes_per_family=5", "stream.order=shuffled", "arm=reasoningbank"]
+    before = read_json(folder / "verdict.json")
+    assert cli(*words, "seed=77", f"run_dir={folder / 'more'}").returncode == 0  # beyond the study's seeds
+    assert answer_of(folder, Question.read(folder)) == before
+    assert cli(*words, "seed=3", "retrieval.top_k=2", f"run_dir={folder / 'other'}").returncode == 0
+    with pytest.raises(UserError, match="runs of reasoningbank with several configurations"):
+        answer_of(folder, Question.read(folder))
+
+
+def test_a_verdict_that_was_changed_by_hand_is_seen_in_the_report(helped, tmp_path):
+    folder = copied(helped[0], tmp_path / "study")
+    assert checked(folder)["as_stored"]
+    text = (folder / "verdict.json").read_text()
+    (folder / "verdict.json").write_text(text.replace("Memory helps here", "Memory is magic"))
+    [found] = verdicts([read_run(path) for path in find_runs([folder])])
+    assert found["sentence"].startswith("Memory helps here")
+    assert "verdict.json does not say what its runs say" in found["rest"]
 
 
 @pytest.mark.parametrize("word", ["arm=no_memory", "seed=3", "k=1,2"])
@@ -147,19 +192,26 @@ WORLDS = {
 }
 
 
-def outcomes_of(rates, seed, n_tasks=100, n_seeds=8):
+def row_of(values, baseline, broke=None, base_broke=None, **more):
+    """The comparison of two arms as a table's row."""
+    none = np.zeros(values.shape, bool)
+    worst = paired_worst(values, baseline, *(none if each is None else each for each in (broke, base_broke)))
+    found = paired(values, baseline)
+    return found | {"p_worst": worst["p"], "difference_worst": worst["difference"], "alike": 0.0} | more
+
+
+def compare_of(rates, seed, n_tasks=100, n_seeds=8):
     rng = np.random.default_rng(seed)
     luck = rng.random((n_tasks, n_seeds))  # the same for every arm
     made = {arm: (luck < rate).astype(float) for arm, rate in rates.items()}
-    none = np.zeros((n_tasks, n_seeds), bool)
-    return lambda arm, than, _late: (made[arm], made[than], none, none, np.arange(n_seeds))
+    return lambda arm, than, _late: row_of(made[arm], made[than])
 
 
 @pytest.mark.parametrize("link", WORLDS)
 def test_the_first_link_that_breaks_is_named(link):
     steps = steps_for(lessons=True, strong_extractor=True)
     for seed in range(5):
-        found = climb(steps, outcomes_of(RATES | WORLDS[link], seed), 0.1)
+        found = climb(steps, compare_of(RATES | WORLDS[link], seed), 0.1)
         broken = first_break(found)
         assert (broken and broken.link) == link
         assert all(each.answer == HOLDS for each in found[: found.index(broken) if broken else 0])
@@ -170,9 +222,19 @@ def test_what_was_not_run_or_is_too_noisy_is_not_known():
     assert {each.answer for each in found} == {UNKNOWN} and {each.why for each in found} == {"not run"}
     rng = np.random.default_rng(0)
     noise = (rng.random((10, 3)) < 0.5).astype(float), (rng.random((10, 3)) < 0.5).astype(float)
-    found = climb(STEPS[:1], lambda *_: (*noise, None, None, np.arange(3)), 0.1)
+    found = climb(STEPS[:1], lambda *_: row_of(*noise), 0.1)
     assert found[0].answer == UNKNOWN and "points" in found[0].why
     assert first_break(found) is None
+
+
+def test_a_link_is_not_called_broken_by_what_broke_or_by_seeds_that_are_one():
+    rng = np.random.default_rng(0)
+    base = (rng.random((60, 6)) < 0.5).astype(float)
+    worse = np.where(rng.random(base.shape) < 0.3, 0.0, base)
+    assert climb(STEPS[:1], lambda *_: row_of(worse, base), 0.1)[0].answer == BREAKS
+    broke = (worse == 0) & (base == 1)
+    for row in (row_of(worse, base, broke), row_of(worse, base, alike=0.9)):
+        assert climb(STEPS[:1], lambda *_, row=row: dict(row), 0.1)[0].answer == UNKNOWN
 
 
 def test_without_lessons_to_tell_and_without_a_stronger_model_their_steps_are_left_out():
@@ -186,7 +248,7 @@ def test_chance_seldom_breaks_a_link():
     for seed in range(60):
         rng = np.random.default_rng(seed)
         made = {arm: (rng.random((60, 5)) < rate).astype(float) for arm, rate in rates.items()}
-        found = climb(STEPS, lambda arm, than, _late, made=made: (made[arm], made[than], None, None, np.arange(5)), 0.1)
+        found = climb(STEPS, lambda arm, than, _late, made=made: row_of(made[arm], made[than]), 0.1)
         named += any(each.answer == BREAKS for each in found)
     assert named <= 6
 

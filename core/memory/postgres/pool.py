@@ -50,8 +50,10 @@ class Connections:
     def to_write(self) -> Connection:
         """The connection that writes. The caller must hold `lock`."""
         self.check_process()
-        if self._db is None or not (self.writer or self._db.is_alive()):
-            self._db = self.connect()
+        if self._db is not None and not (self.writer or self._db.is_alive()):
+            self._db.close()
+            self._db = None
+        self._db = self._db or self.connect()
         return self._db
 
     @contextmanager
