@@ -29,6 +29,8 @@ KEPT_S = 300.0  # seconds that the provider's keys are kept
 AGAIN_S = 10.0  # seconds before they are fetched again, for a key that is not among them or after an error
 LEEWAY_S = 10.0  # seconds that the two clocks may differ
 LONGEST = 16_000  # characters of a token
+# What a provider's answers can raise: no answer, another status, no JSON, JSON of another shape, unusable keys.
+FAULTS = (httpx.HTTPError, httpx.InvalidURL, jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError)
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +113,7 @@ class IdentityProvider:
                 try:
                     self._keys = await asyncio.to_thread(self._fetch)
                     self._fetched = now
-                except (httpx.HTTPError, httpx.InvalidURL, jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
+                except FAULTS as error:
                     log.error(f"the keys of {self.issuer} cannot be had: {type(error).__name__}: {str(error)[:200]}")
                     self._keys = {} if old else self._keys
             if not self._keys:
@@ -121,7 +123,7 @@ class IdentityProvider:
     def _fetch(self) -> dict[str | None, Any]:
         with httpx.Client(timeout=5, follow_redirects=False) as client:
             found = client.get(self.jwks or self._discovered(client)).raise_for_status().json()
-        keys = jwt.PyJWKSet.from_dict(found).keys  # without those that PyJWT cannot use
+        keys = jwt.PyJWKSet(found["keys"]).keys  # without those that PyJWT cannot use
         return {key.key_id: key for key in keys if key.public_key_use in (None, "sig") and key.key_type != "oct"}
 
     def _discovered(self, client: httpx.Client) -> str:

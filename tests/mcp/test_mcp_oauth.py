@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -140,6 +141,22 @@ def test_new_keys_are_fetched_and_old_ones_forgotten(monkeypatch):
     moment[0] += 300
     with pytest.raises(InfraError):
         run(known.verify_token(idp.token("two")))
+
+
+def test_keys_that_are_of_no_use_do_not_spoil_those_that_are():
+    odd = [{"kty": "OKP", "crv": "X25519", "x": "AA", "kid": "x"}, {"kty": "new", "kid": "y"}, {"kid": "z"}, "no key"]
+    with provided() as idp:
+        whole = idp.jwks
+        idp.jwks = lambda: {"keys": [*odd, *whole()["keys"]]}
+        assert asyncio.run(verifier(idp).verify_token(idp.token())).client_id == "ann"
+
+
+@pytest.mark.parametrize("answer", [[], "text", None, {}, {"keys": None}, {"keys": []}, {"keys": {"a": 1}}])
+def test_a_provider_that_answers_nonsense_lets_nobody_in(answer):
+    with provided() as idp:
+        idp.jwks = lambda: answer
+        with pytest.raises(InfraError, match="cannot be had"):
+            asyncio.run(verifier(idp).verify_token(idp.token()))
 
 
 def test_settings_that_cannot_be_are_refused(tmp_path, capsys):
