@@ -155,7 +155,9 @@ def test_other_versions_and_damaged_data_are_named(doctor, checkout):
 def test_a_model_that_does_not_load_is_broken(doctor, checkout):
     (checkout / "core" / "models" / "embedding.py").write_text("import os\nos.abort()\n")
     local = checkout / "core" / "models" / "local.py"
-    local.write_text(local.read_text().replace("xllamacpp.Server(params)", "xllamacpp.no_such_thing(params)"))
+    whole = local.read_text()
+    assert "llama.Server(params)" in whole
+    local.write_text(whole.replace("llama.Server(params)", "llama.no_such_thing(params)"))
     status, found, _ = doctor(checkout=checkout)
     assert status == 1
     assert "no_such_thing" in found["local model"]["found"]
