@@ -101,10 +101,12 @@ class Installer:
     def __init__(self) -> None:
         self._env, uv = dict(os.environ), shutil.which("uv")
         python = ["--python", sys.executable]
-        pip = [sys.executable, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check"]
+        # Python keeps the bytecode of what it imports, and so of what is used. Where it must not, it is made here.
+        compiled = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *["--no-compile"] * (not compiled)]
         self.name = "uv" if uv else "pip (uv, where it is installed, is much quicker)"
         self._quiet = not uv
-        self._command = [uv, "pip", "install", *python] if uv else pip
+        self._command = [uv, "pip", "install", *python, *["--compile-bytecode"] * compiled] if uv else pip
         if uv:
             settings = pip_settings()
             self._env |= as_uv(settings, os.environ)
