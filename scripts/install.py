@@ -18,7 +18,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[1]
 SIZES = {
     "run": "42 packages: about 300 MB to download, 0.6 GB on disk; about 15 s by uv, a minute by pip",
-    "setup": "233 packages: 3.5 GB on disk; 4 to 8 minutes",
+    "setup": "266 packages: 3.5 GB on disk; 2 to 8 minutes",
 }
 TORCH = (
     "On Linux the torch of PyPI brings 2 GB of CUDA more. Without a GPU: "
