@@ -12,12 +12,18 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
 from analysis.cells import against, measure, paired_outcomes
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
 from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS, alike
 from core.errors import UserError
+from core.run.arms import key_of
+from core.run.launch import again
 from core.textfile import write_whole
 
 if TYPE_CHECKING:
@@ -203,15 +209,39 @@ def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any
 
 
 def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) -> list[str]:
-    """Up to three overrides to try next, as they are typed after this study's command."""
+    """Up to three overrides to try next, each in a study of its own with this one's command."""
     advice = {step.link: step.advice for step in reversed(question.steps())}
     broken = [advice[each.link] for each in ladder if each.answer == BREAKS and advice[each.link]]
     usual = {
         "better": ["retrieval.top_k=3", "hydra.sweeper.arm=matts_parallel", "stream.passes=2"],
-        "go on": ["budget.run.usd=LARGER", f"hydra.sweeper.effect={2 * question.design.effect:g}", "limit=LARGER"],
+        "go on": [f"hydra.sweeper.effect={2 * question.design.effect:g}"],
     }
     general = ["+distiller.style=quote", "judge=self_consistency", "retrieval.top_k=3"]
     return list(dict.fromkeys([*broken, *usual.get(outcome, general)]))[:3]
+
+
+def commands(folder: Path, found: dict[str, Any]) -> list[str]:
+    """The things to try as commands to paste: this study's own, with one override more and another run_dir.
+
+    A study that its budget ended goes on first, with twice the budget.
+    """
+    try:
+        given = OmegaConf.load(folder / "multirun.yaml").hydra.overrides
+        words = [word for word in (*given.hydra, *given.task) if key_of(word) not in ("hydra.mode", "run_dir")]
+    except (OSError, ValueError, AttributeError, YAMLError, OmegaConfBaseException):
+        return found["try"]  # its command is not known
+    limits = [word for word in words if key_of(word).startswith("budget.run.")]
+    doubled = [f"{key_of(word)}={2 * float(word.partition('=')[2]):g}" for word in limits]
+    more = [again(folder, _with(words, doubled))] if found["outcome"] == "go on" and limits else []
+    return more + [
+        again(folder.with_name(f"{folder.name}-{n}"), _with(words, [word])) for n, word in enumerate(found["try"], 2)
+    ]
+
+
+def _with(words: list[str], more: list[str]) -> list[str]:
+    """The words of a command with some more, which take the place of those of the same key."""
+    keys = {key_of(word) for word in more}
+    return [*(word for word in words if key_of(word) not in keys), *more]
 
 
 def not_tested(question: Question, runs: Runs, ladder: list[StepResult]) -> list[str]:
@@ -264,8 +294,8 @@ def stored(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def page(found: dict[str, Any]) -> list[str]:
-    """The answer as lines for a terminal: one screen."""
+def page(folder: Path, found: dict[str, Any]) -> list[str]:
+    """The answer of a folder as lines for a terminal: one screen."""
     lines = [found["sentence"], ""]
     for look in (look for look in found["looks"] if look["p"] is not None):
         power = look["conditional_power"] if look["outcome"] in ("go on", "futile") else None
@@ -279,7 +309,7 @@ def page(found: dict[str, Any]) -> list[str]:
         lines += ["", "which link breaks: " + (found["breaks"] or "none of those that were run")]
         lines += [_rung(each) for each in found["ladder"] if each["why"] != "not run"]
     for head, words in (
-        ("to try next, after the same command with another run_dir:", found["try"]),
+        ("to try next:", commands(folder, found)),
         ("not tested:", found["not_tested"]),
         ("", [] if found.get("as_stored", True) else [f"{FILE} does not say what its runs say."]),
     ):

@@ -235,6 +235,7 @@ class Scored:
     score: float
     similarity: float | None = None
     warning: str = ""  # shown with each of its lessons; "" for none
+    rewritten: bool = False  # its lessons are not those of the bank, which holds them under the same id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +249,8 @@ class Episode:
     status: str  # success | failure | infra_error | stopped (by the run's budget; runs again when the run is continued)
     reward: float
     verdict: Verdict
-    # {id, score, n_items, n_shown: how many of its items the prompt had room for, n_cited: with memory.uses=cited}
+    # {id, score, n_items, n_shown: how many of its items the prompt had room for, n_cited: with memory.uses=cited,
+    # items: its lessons, where they were rewritten}
     retrieved: tuple[dict, ...]
     trajectories: tuple[Trajectory, ...]
     chosen: int  # which of them is the answer

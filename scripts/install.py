@@ -103,7 +103,8 @@ class Installer:
         python = ["--python", sys.executable]
         # Python keeps the bytecode of what it imports, and so of what is used. Where it must not, it is made here.
         compiled = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
-        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *["--no-compile"] * (not compiled)]
+        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+        pip += ["--no-compile"] * (not compiled)
         self.name = "uv" if uv else "pip (uv, where it is installed, is much quicker)"
         self._quiet = not uv
         self._command = [uv, "pip", "install", *python, *["--compile-bytecode"] * compiled] if uv else pip

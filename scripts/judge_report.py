@@ -29,10 +29,11 @@ from analysis.load import Run, read_run
 from analysis.text_table import TextTable, print_table, to_markdown
 from core.build import option, options, part
 from core.errors import UserError
+from core.run.arms import key_of
 from core.run.cells import safe
 from core.types import content_id
 from scripts.command_line import parser, plain_errors
-from scripts.learn import check_words, key_of, learn, read_runs, split_words
+from scripts.learn import check_words, learn, read_runs, split_words
 
 RECORDED = "as recorded"
 MOST_NAME = 80  # characters of a run's name

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from analysis.load import Run, find_runs, read_run
 from core.errors import UserError
+from core.run.arms import key_of
 from core.run.launch import override
 from core.run.manifest import recorded_config
 from core.textfile import into_place
@@ -147,11 +148,6 @@ def _text(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-def key_of(word: str) -> str:
-    """The key that a word of the command line sets."""
-    return word.partition("=")[0].lstrip("+~")
-
-
 def _within(key: str, keys: Iterable[str]) -> bool:
     return any(key == each or key.startswith((f"{each}.", f"{each}/")) for each in keys)
 
@@ -177,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
     runs, status = read_runs(paths), 0
     for run, bank in zip(runs, banks_of(runs, banks[0]), strict=True):
         if ended := learn(run, words, folder_of(bank)):
-            if (folder_of(bank) / "episodes.jsonl").is_file() and not bank.exists():
+            if (folder_of(bank) / "manifest.json").is_file() and not bank.exists():
                 print(f"{bank} is not there yet: the same command goes on.", file=sys.stderr)
             status = ended
         elif folder_of(bank).joinpath("summary.json").is_file():  # not after a dry run

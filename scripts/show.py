@@ -85,8 +85,9 @@ def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
         record = lessons.get(hit["id"])
         source = f"of {record['task_id']}, a {record['outcome']}" if record else "not made in this run"
         did = {True: ", followed", False: ", not followed"}.get(hit.get("followed"), "")
+        did += ", its text replaced" if "items" in hit else ""
         say(out, f"\nshown {hit['id']}  score {hit['score']:.3f}  {source}{did}", 0, "cyan")
-        for item in record["items"] if record else ():
+        for item in hit.get("items", record["items"] if record else ()):
             say(out, f"{item['title']}: {item['content']}")
     for attempt in row["trajectories"]:
         chosen = "  (the answer)" if attempt["sample"] == row["chosen"] and len(row["trajectories"]) > 1 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from core.learning.attempts import Attempts
 from core.memory.citations import n_cited
@@ -86,6 +86,7 @@ def retrieved_rows(
 ) -> list[dict]:
     """A row for each retrieved record: {id, score, n_items, n_shown}, and if known
 
+    items      its lessons, where they are not those that the bank holds
     followed   whether the answer did what one of the shown lessons says
     n_cited    with `cited`: number of the record's lessons that the answer cites
 
@@ -95,6 +96,7 @@ def retrieved_rows(
     memories = attempts.memories
     rows = [
         {"id": m.record.id, "score": m.score, "n_items": len(m.record.items), "n_shown": n}
+        | ({"items": [asdict(item) for item in m.record.items]} if m.rewritten else {})
         for m, n in zip(memories, n_shown, strict=True)
     ]
     for row, memory, n in zip(rows, memories, n_shown, strict=True):

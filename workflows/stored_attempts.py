@@ -21,7 +21,7 @@ from core.run.records import current, read_episodes
 from core.run.unfinished import trajectory_of
 from core.run.upgrade import upgraded_manifest
 from core.setting import ANSWERS, ORACLE, labels_of
-from core.types import MemoryRecord, Scored, Task, Trajectory, Usage, content_id
+from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, content_id
 from envs.base import BaseEnv
 from workflows.reasoningbank import ReasoningBank
 from workflows.rollout import Rollout
@@ -102,7 +102,12 @@ class StoredRun:
     def memories(self, task: Task) -> list[Scored]:
         """The records that the task retrieved."""
         hits = self._at[task.id, task.visit]["retrieved"]
-        return [Scored(record=self.shown[hit["id"]], score=hit["score"]) for hit in hits]
+        return [Scored(record=self._shown(hit), score=hit["score"], rewritten="items" in hit) for hit in hits]
+
+    def _shown(self, hit: dict[str, Any]) -> MemoryRecord:
+        """The record as the attempts saw it."""
+        record = self.shown[hit["id"]]
+        return replace(record, items=tuple(Lesson(**item) for item in hit["items"])) if "items" in hit else record
 
     def attempt(self, task: Task, sample: int) -> Trajectory | None:
         """An attempt at the task, without its usage, which that run paid; None if that run made none of this number."""

@@ -93,7 +93,7 @@ def _packed(run: Run, banked: list[MemoryRecord]) -> Iterator[tuple[int, str]]:
     size = start = 0
     for place, row in enumerate(run.rows):
         kept = {key: value for key, value in row.items() if key not in ("records", "index", "schema")}  # said elsewhere
-        kept["retrieved"] = [hit | known.get(hit["id"], {}) for hit in row["retrieved"]]
+        kept["retrieved"] = [known.get(hit["id"], {}) | hit | {"rewritten": "items" in hit} for hit in row["retrieved"]]
         line = _line(kept)
         if lines and size + len(line) > CHUNK_CHARS:
             yield start, _pack(lines)

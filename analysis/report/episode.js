@@ -34,7 +34,7 @@ function retrievedPart(run, row, within) {
     const from = source ? el("a", { href: linkTo(view.a, within + source.key, view.b) }, found.task_id) : found.task_id || "another run";
     return el("li", { class: "card" },
       el("p", { class: "meta" }, el("b", { class: "score", title: "retrieval score" }, Number(found.score).toFixed(3)), " learned from ", from,
-        found.outcome ? ` (judged ${found.outcome})` : "",
+        found.outcome ? ` (judged ${found.outcome})` : "", found.rewritten ? "; its text was replaced before it was shown" : "",
         found.n_shown === 0 && badge("infra_error", "not shown"), found.followed === true && badge("success", "followed"), found.followed === false && badge("failure", "not followed"),
         run.lessons ? [" · ", el("a", { href: lessonLink(run, found.id, 0) }, "in the bank")] : ""),
       found.items ? found.items.map(lessonCard) : el("p", { class: "soft" }, `record ${found.id}: its text is not in the run's files`));

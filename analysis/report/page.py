@@ -101,9 +101,11 @@ def waiting(runs: list[Run], said: str, *, title: str, version: str) -> str:
 
 def verdicts(runs: list[Run]) -> list[dict[str, str]]:
     """What experiment=verdict has found in the folders of these runs, made anew from them."""
-    found = [checked(folder) for folder in dict.fromkeys(run.path.parent for run in runs)]
+    found = {folder: checked(folder) for folder in dict.fromkeys(run.path.parent for run in runs)}
     return [
-        {"sentence": each["sentence"], "rest": "\n".join(answer_page(each)[1:]).strip("\n")} for each in found if each
+        {"sentence": each["sentence"], "rest": "\n".join(answer_page(folder, each)[1:]).strip("\n")}
+        for folder, each in found.items()
+        if each
     ]
 
 

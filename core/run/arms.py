@@ -72,17 +72,17 @@ def _departures(chosen: dict[str, Any], hydra: dict[str, Any], config: dict[str,
 
     arm, folders, typed = chosen["arm"], tuple(_folders(hydra["runtime"])), hydra["overrides"]["task"]
     kept = [*ARM_KEYS, *(key for key, (kind, _) in _promised(arm, folders).items() if kind == "value")]
-    mine = [word for word in typed if _is_of(word, kept) and (arm or _key(word) != "workflow")]
+    mine = [word for word in typed if _is_of(word, kept) and (arm or key_of(word) != "workflow")]
     if not mine:
         return []
-    others = tuple(word for word in typed if word not in mine and _key(word) not in NOT_SHARED)
+    others = tuple(word for word in typed if word not in mine and key_of(word) not in NOT_SHARED)
     try:
         plain, options = _composed(folders, others)
         groups = {key: option for key, option in chosen.items() if _top(key) in kept and option != options.get(key)}
         if groups:  # the other settings are compared with those of the chosen options
-            plain, _ = _composed(folders, (*others, *(word for word in mine if _key(word) in groups)))
+            plain, _ = _composed(folders, (*others, *(word for word in mine if key_of(word) in groups)))
     except (HydraException, OmegaConfBaseException):  # without what was typed for it this is no valid configuration
-        return [f"{_key(word)}={_short(word.partition('=')[2])}" for word in mine]
+        return [f"{key_of(word)}={_short(word.partition('=')[2])}" for word in mine]
     compared = [key for key in kept if key not in WRITTEN_INTO_OTHERS]  # k is compared as workflow.k
     here, there = _settings(config, compared), _settings(plain, compared)
     leaves = {key: here.get(key) for key in sorted(here | there) if here.get(key) != there.get(key)}
@@ -195,7 +195,8 @@ def _at(config: Any, key: str) -> Any:
     return config
 
 
-def _key(word: str) -> str:
+def key_of(word: str) -> str:
+    """The key that a word of the command line sets."""
     return word.partition("=")[0].lstrip("+~")
 
 
@@ -205,7 +206,7 @@ def _top(key: str) -> str:
 
 def _is_of(word: str, kept: Iterable[str]) -> bool:
     """Whether a word of the command line sets one of these keys, or one below them."""
-    key = _key(word)
+    key = key_of(word)
     return any(key == each or key.startswith((f"{each}.", f"{each}/", f"{each}@")) for each in (*kept, *METHOD_KEYS))
 
 

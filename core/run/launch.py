@@ -14,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from core.build import plain
-from core.run.arms import Name, name_of
+from core.run.arms import Name, key_of, name_of
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -110,7 +110,7 @@ def interpreter() -> str:
 def again(run_dir: Path, words: Iterable[str] | None = None) -> str:
     """A command to paste: this run's words, or the given ones, with `run_dir`."""
     kept = command_line()[1:] if words is None else words
-    kept = [word for word in kept if word.lstrip("+").partition("=")[0] != "run_dir"]
+    kept = [word for word in kept if key_of(word) != "run_dir"]
     return shlex.join([*program(), *kept, override("run_dir", short(run_dir))])
 
 

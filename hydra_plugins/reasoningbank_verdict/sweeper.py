@@ -300,7 +300,7 @@ class VerdictSweeper(Sweeper):
         from analysis.answer import page
 
         found = json.loads((self.folder / "verdict.json").read_text(encoding="utf-8"))
-        print("\n" + "\n".join(page(found)) + f"\n\n  {self.folder / 'verdict.json'}", flush=True)
+        print("\n" + "\n".join(page(self.folder, found)) + f"\n\n  {self.folder / 'verdict.json'}", flush=True)
 
 
 def _n_done(summaries: dict[Any, dict[str, Any]]) -> int:

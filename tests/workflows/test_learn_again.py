@@ -49,6 +49,44 @@ def test_the_own_configuration_gives_the_own_lessons_and_no_call_of_the_agent(so
     assert len((run / "calls.jsonl").read_text().splitlines()) == len(calls)
 
 
+KINDS = {
+    "matts": ("arm=matts_parallel", "k=3"),
+    "rounds": ("arm=matts_sequential", "r=2"),
+    "async": ("arm=reasoningbank", "stream.mode=async", "stream.window=4", "max_concurrency=4"),
+    "passes": ("arm=reasoningbank", "stream.passes=2"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, tmp_path):
+    folder, bank = tmp_path / "run", tmp_path / "again.sqlite"
+    subprocess.run(command(*TOY, *KINDS[kind], "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
+    words = [sys.executable, "-m", "scripts.learn", str(folder), f"bank={bank}"]
+    for wait in (1.0, 1.2, 1.4, 1.6, 1.8):
+        started = subprocess.Popen(words, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            started.wait(wait)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+        assert not bank.exists() or started.returncode == 0  # a bank appears when it is whole
+    code, _, told = script("learn", folder, f"bank={bank}")
+    assert code == 0, told
+    assert lessons(tmp_path / "again.run") == lessons(folder)
+
+
+def test_attempts_without_memory_give_the_lessons_of_the_arm_that_learned_from_such(source, tmp_path):
+    """Nothing that the toy's agent reads changes what is to be learned: the labels and lessons are the arm's own."""
+    folder = tmp_path / "no_memory"
+    subprocess.run(command(*TOY, "arm=no_memory", "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
+    code, _, told = script("learn", folder, f"bank={tmp_path}/x.sqlite")
+    assert code == 1 and "nothing would be learned" in told and "goes on" not in told
+    code, _, told = script("learn", folder, f"bank={tmp_path}/a.sqlite", "arm=true_labels")
+    assert code == 0, told
+    assert lessons(tmp_path / "a.run") == lessons(source)
+
+
 def test_true_labels_are_noted_and_refused_by_an_honest_setting(source, tmp_path):
     code, _, told = script("learn", source, f"bank={tmp_path}/true.sqlite", "arm=true_labels")
     assert code == 0, told

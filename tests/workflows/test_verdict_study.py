@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -69,6 +71,16 @@ def test_the_same_command_comes_to_the_same_bytes_at_no_cost(helped):
     assert "nothing new" in verdict(folder)
     assert (folder / "verdict.json").read_bytes() == before
     assert answer_of(folder, Question.read(folder)) == json.loads(before)
+
+
+def test_what_to_try_next_is_a_command_that_runs(helped):
+    folder, said = helped
+    commands = [shlex.split(line) for line in said.partition("to try next:")[2].splitlines() if "main.py" in line]
+    assert len(commands) == 3
+    assert len({words[-1] for words in commands} | {f"run_dir={folder}"}) == 4  # each in a folder of its own
+    for words in commands:
+        done = subprocess.run([*words, "dry_run=true"], cwd=REPO, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_plan_that_is_changed_after_a_look_is_refused(helped):
@@ -140,8 +152,9 @@ def test_a_budget_that_cannot_pay_the_first_look_is_said_after_the_pilot(tmp_pat
 def test_a_budget_that_ends_the_study_leaves_an_answer_and_more_of_it_goes_on(tmp_path):
     folder = tmp_path / "study"
     chance = ("env.p_word=0.3", "env.p_guess=0.3", "hydra.sweeper.diagnose=false")
-    verdict(folder, *chance, "budget.run.calls=330")
-    assert read_json(folder / "verdict.json")["outcome"] in ("untested", "go on")
+    said = verdict(folder, *chance, "budget.run.calls=330").partition("to try next:")[2]
+    assert read_json(folder / "verdict.json")["outcome"] == "go on"
+    assert "budget.run.calls=660" in said and said.index("budget.run.calls=660") < said.index("budget.run.calls=330")
     verdict(folder, *chance, "budget.run.calls=5000")
     assert read_json(folder / "verdict.json")["outcome"] == "futile"
 
@@ -278,3 +291,15 @@ def test_a_placebo_has_the_lessons_form_and_length_and_none_of_its_words(tmp_pat
         assert all("<memory_items>" in prompt for prompt in prompts)
         assert all(("[1] The " in prompt) == (arm == "placebo") for prompt in prompts)
         assert not any("word of the" in prompt for prompt in prompts)
+        # Reports and show have what was shown, not what the bank holds under this id.
+        shown = [item["content"] for row in rows[4:] for hit in row["retrieved"] for item in hit["items"]]
+        assert shown and all(text in prompt for text, prompt in zip(shown, prompts, strict=True))
+        told = subprocess.run(
+            [sys.executable, "-m", "scripts.show", tmp_path / arm, rows[5]["task_id"]],
+            cwd=REPO,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"COLUMNS": "200"},
+        ).stdout
+        before = told.partition("attempt 0")[0]
+        assert "its text replaced" in before and shown[1] in before and "word of the" not in before

@@ -47,7 +47,7 @@ class Placebo(Cosine):
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         hits = super().rank(bank, query, top_k, exclude_task, where)
-        return [replace(hit, record=replace(hit.record, items=self._items(hit.record))) for hit in hits]
+        return [replace(hit, record=replace(hit.record, items=self._items(hit.record)), rewritten=True) for hit in hits]
 
     def _items(self, record: MemoryRecord) -> tuple[Lesson, ...]:
         if self.text == "none":
