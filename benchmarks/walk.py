@@ -64,7 +64,7 @@ def pages() -> list[str]:
     """README.md, then the pages of the docs' index in its order, then any others."""
     index = (REPO / "docs" / "README.md").read_text(encoding="utf-8")
     named = [f"docs/{name}" for name in re.findall(r"\]\((\w+\.md)\)", index)]
-    others = sorted(f"docs/{path.name}" for path in (REPO / "docs").glob("*.md"))
+    others = sorted(path.relative_to(REPO).as_posix() for path in (REPO / "docs").rglob("*.md"))
     return list(dict.fromkeys(["README.md", *named, *others]))
 
 

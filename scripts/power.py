@@ -4,7 +4,7 @@
 
 A study of a baseline and --arms others on the same tasks and seeds finds a difference of success of the printed size,
 in points, with a chance of 80 % at the level of 5 %: alone, and after Holm's correction over all arms (its hardest
-step). It takes the test of the tables (docs/tables.md) and needs three guesses:
+step). It takes the test of the tables (docs/reference/statistics.md) and needs three guesses:
 --rate   of success;  --alike  how alike two arms are on one task: 0 as two coins, 1 always the same outcome
 --sd     how far banks carry the seeds apart, in points: the standard deviation of their true differences
 """

@@ -182,7 +182,7 @@ class HeuristicJudge(Judge):
 
 
 # The rules of judge=heuristic detect visible signs of failure: an error at the end, a truncated reply, repetition, or
-# giving up. They cannot detect a well-written wrong answer. docs/workflows.md has their accuracy.
+# giving up. They cannot detect a well-written wrong answer. docs/reference/judges.md has their accuracy.
 
 BASE_LOG_ODDS = 0.2  # log-odds of success without any signal
 LAST = 3  # number of last steps that are searched for exit statuses and for output of tests and errors

@@ -297,7 +297,7 @@ def test_a_folder_that_cannot_be_written_is_looked_at_all_the_same(copy, capsys)
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [name for name, (claim, _) in WORLDS.items() if claim.startswith("these")])
 def test_a_verdict_is_wrong_no_more_often_than_it_says(world):
-    """The whole table is in docs/tables.md, by benchmarks/null_simulation.py --worlds."""
+    """The whole table is in docs/reference/statistics.md, by benchmarks/null_simulation.py --worlds."""
     found = verdict_shares(world, 500)
     assert found["verdict"] <= 7
     if "fail" in world:

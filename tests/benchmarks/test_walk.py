@@ -14,7 +14,7 @@ FOUND = [each for page in pages() for each in commands(page)]
 
 def test_it_reads_every_page_and_the_six_lines_from_a_server_to_a_report():
     assert pages()[0] == "README.md"
-    assert {f"docs/{path.name}" for path in (REPO / "docs").glob("*.md")} <= {*pages()}
+    assert {path.relative_to(REPO).as_posix() for path in (REPO / "docs").rglob("*.md")} <= {*pages()}
     first = [each.text.split()[0] for each in FOUND[:6]]
     assert first == ["make", "vllm", "python", "python", "python", "python"]
     assert not any("#" in each.text or each.text.endswith("\\") for each in FOUND if each.page == "README.md")

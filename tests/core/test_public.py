@@ -127,7 +127,7 @@ def test_the_site_is_built_and_asks_no_other_host(tmp_path):
     done = build(REPO, tmp_path)
     assert done.returncode == 0, done.stderr
     pages = sorted(tmp_path.rglob("*.html"))
-    assert len(pages) > len(list((REPO / "docs").glob("*.md")))
+    assert len(pages) > len(list((REPO / "docs").rglob("*.md")))
     assert "Does reasoning memory make an LLM agent better" in (tmp_path / "index.html").read_text()
     for page in pages:
         asked = Asked(page.read_text())
