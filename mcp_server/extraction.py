@@ -209,7 +209,7 @@ class QueueWorker:
     def _work(self) -> float:
         """Learn from the queued attempts, oldest first; returns the seconds to pause."""
         jobs = self.service.jobs
-        if not jobs.waiting() or not jobs.lead():
+        if not (jobs.waiting() or jobs.retry_died()) or not jobs.lead():
             return POLL_S
         try:
             while not self._stop.is_set():

@@ -18,10 +18,10 @@ from core.version import VersionAction
 
 NAMES = (
     "stats list_ show search add mark status review export import_ consolidate "
-    "reembed snapshot rollback forget compact doctor"
+    "reembed snapshot rollback forget retry compact doctor"
 ).split()
 COMMANDS = {name.strip("_"): getattr(commands, name) for name in NAMES}
-WRITES = "add mark status review import consolidate reembed snapshot rollback forget compact doctor".split()
+WRITES = "add mark status review import consolidate reembed snapshot rollback forget retry compact doctor".split()
 MAKES = ("add", "import")  # a bank that is not there yet
 
 
@@ -49,7 +49,8 @@ def open_bank(given: argparse.Namespace) -> Any:
     from core.memory.bank import MemoryBank
     from core.memory.open import embedder_of, file_of
     from core.memory.policies.cosine import Cosine
-    from core.memory.sqlite.repair import check_integrity, repair
+    from core.memory.sqlite.damage import check_integrity
+    from core.memory.sqlite.repair import repair
 
     path = given.bank
     if (file := file_of(path)) is not None:
@@ -87,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
         "import": "each record's own",
     }
     for name in one:
-        if name not in ("stats", "compact", "doctor", "reembed"):
+        if name not in ("stats", "compact", "doctor", "reembed", "retry"):
             one[name].add_argument("--namespace", help=f"a tenant; left out: {left_out.get(name, 'default')}")
     for name in ("show", "mark", "status"):
         one[name].add_argument("id", metavar="ID")

@@ -505,7 +505,7 @@ class MemoryBank(Contents, Memory):
         return self._store.remains
 
     def verify_indexes(self) -> Iterator[str]:
-        """Rebuild derived data (vectors, full-text index, journal file), except the FAISS file; yields a line each.
+        """Compare the bank's copies, and rebuild derived data (vectors, full-text index, journal file); yields lines.
 
         The FAISS file is checked whenever it is read. UserError on damage.
         """

@@ -193,6 +193,11 @@ def forget(bank: Any, given: Namespace) -> Iterator[str]:
         yield bank.remains
 
 
+def retry(bank: Any, given: Namespace) -> Iterator[str]:
+    """queue the failed extractions of a server again; the last 100 of a tenant have kept their text"""
+    yield f"{bank.jobs().retry_failed()} extractions wait for the server again"
+
+
 def compact(bank: Any, given: Namespace) -> Iterator[str]:
     """give back the room that deleted rows and dropped vectors left in the file"""
     before, after = bank.compact()

@@ -10,7 +10,7 @@ from core.memory.ports import CORRECTS
 from core.memory.store.changes import weight_of
 from core.memory.store.contract import BankStore
 from core.memory.store.jobs import Jobs
-from core.memory.store.schema import BARE, to_record
+from core.memory.store.schema import to_record
 from core.setting import named_labels
 from core.types import MemoryRecord
 
@@ -33,7 +33,7 @@ class Contents:
         found = self._store.rows(
             f"{self._store.dialect.records} WHERE r.namespace = $1 AND r.id = $2", (self.namespace, id)
         )
-        return to_record(found[0]) if found else None
+        return to_record(found[0], self.path) if found else None
 
     def existing(self, id: str) -> MemoryRecord:
         """The record with this id. UserError when there is none."""
@@ -61,7 +61,7 @@ class Contents:
         where = "WHERE coalesce($1, r.namespace) = r.namespace AND coalesce($2, r.status) = r.status"
         store = self._store.of(namespace)
         rows = store.rows(f"{store.dialect.records} {where} ORDER BY r.rowid", (namespace, status))
-        return [to_record(row) for row in rows]
+        return [to_record(row, self.path) for row in rows]
 
     def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]:
         """The last n records of any status, newest first, without embeddings.
@@ -70,8 +70,8 @@ class Contents:
         """
         where, values = ("", ()) if everyone else ("WHERE namespace = $1 ", (self.namespace,))
         store = self._store.of(None) if everyone else self._store
-        rows = store.rows(f"{BARE} FROM records {where}ORDER BY rowid DESC LIMIT {int(n)}", values)
-        return [to_record(row) for row in rows]
+        rows = store.rows(f"{store.dialect.bare} FROM records {where}ORDER BY rowid DESC LIMIT {int(n)}", values)
+        return [to_record(row, self.path) for row in rows]
 
     def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
         """(source, relation, target, note) of the links of the namespace. id: only those from or to this record."""

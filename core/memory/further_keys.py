@@ -112,7 +112,7 @@ class FurtherKeys:
         if not keys.heirs:
             return []
         store = self._store_of(where)
-        gone = {row[0]: to_record(row) for row in _in_parts(store, store.dialect.records, keys.heirs)}
+        gone = {row[0]: to_record(row, store.path) for row in _in_parts(store, store.dialect.records, keys.heirs)}
         allowed = sorted(self._allowed(keys.heirs, where, exclude_task) & gone.keys())
         to = dict.fromkeys(heir for rowid in allowed for heir in keys.heirs[rowid])
         held = {hit.rowid: hit for hit in self._search.those([(heir, -1, 0.0) for heir in to], where, exclude_task)}
@@ -201,7 +201,7 @@ class FurtherKeys:
             )
         known |= {rowid: [] for rowid in missing[:-MOST_MISSING]}
         for row in _in_parts(store, store.dialect.records, missing[-MOST_MISSING:]):
-            known[row[0]] = self._embed(to_record(row), items)
+            known[row[0]] = self._embed(to_record(row, store.path), items)
 
 
 def _in_parts(store: BankStore, query: str, rowids: Iterable[int]) -> Iterator[tuple]:

@@ -21,7 +21,7 @@ from core.memory.contents import ERASED, Contents
 from core.memory.ports import OpenChange
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore
-from core.memory.store.schema import BARE, TRACKED, to_dict, to_record
+from core.memory.store.schema import TRACKED, to_dict, to_record
 from core.types import MemoryRecord
 
 _SNAPSHOT = "snapshot:"  # prefix of the key under which the namespace stores a snapshot: its journal entry
@@ -143,7 +143,8 @@ class History:
 
     def _records_without_vectors(self, source: str) -> dict[str, MemoryRecord]:
         """{id: record} of the namespace, without embeddings. source: the SQL after FROM; $1 is the namespace."""
-        return {row[1]: to_record(row) for row in self.store.rows(f"{BARE} FROM {source}", (self.contents.namespace,))}
+        rows = self.store.rows(f"{self.store.dialect.bare} FROM {source}", (self.contents.namespace,))
+        return {row[1]: to_record(row, self.contents.path) for row in rows}
 
     def _to_reactivate(self, here: dict[str, MemoryRecord], gone: set[str]) -> list[str]:
         """Ids to make active when `gone` is deleted: archived parents without another merge, superseded duplicates."""

@@ -11,7 +11,7 @@ from core.errors import UserError
 from core.memory.records import id_in_bank
 from core.memory.sqlite.store import SqliteStore
 from core.memory.store.contract import BankStore
-from core.memory.store.schema import BARE, to_record
+from core.memory.store.schema import to_record
 from core.types import MemoryRecord
 
 # One slash, because Path() collapses // to /. +psycopg, +asyncpg: as SQLAlchemy writes it. A drive (C:/) is no URL.
@@ -92,6 +92,6 @@ def read_records(path: str | Path, namespace: str, *, vectors: bool = False) -> 
     if (file := file_of(path)) is not None and not file.is_file():
         return []
     with closing(open_store(path, read_only=True)) as store:
-        select = store.dialect.records if vectors else f"{BARE} FROM records r"
+        select = store.dialect.records if vectors else f"{store.dialect.bare} FROM records r"
         rows = store.of(namespace).rows(f"{select} WHERE r.namespace = $1 ORDER BY r.rowid", (namespace,))
-    return [to_record(row) for row in rows]
+    return [to_record(row, path) for row in rows]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 from mcp_kit import MODEL, TRAJECTORY, here
 from memory_kit import item, record
 
 from core.errors import InfraError, OverBudget, StopRun, TransientError
+from core.memory.__main__ import main
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Consolidator
 from core.memory.policies.cosine import Cosine
@@ -63,9 +67,40 @@ def test_namespaces_take_turns_and_what_was_under_way_goes_first(bank, monkeypat
 
 def test_a_job_that_kills_every_server_fails_in_the_end(bank):
     jobs = bank.jobs()
-    jobs.put("a", "default", {})
-    assert [jobs.next().id for _ in range(queue.TRIES)] == ["a"] * queue.TRIES
-    assert jobs.next() is None and "died 5 times" in jobs.get("a").result["error"]
+    jobs.put("a", "default", {"query": "x"})
+    for round in range(queue.MOST_DEATHS // queue.TRIES):  # tried again when nothing else waits
+        assert round == 0 or jobs.retry_died()
+        assert [jobs.next().id for _ in range(queue.TRIES)] == ["a"] * queue.TRIES
+        assert jobs.next() is None and f"died {5 * round + 5} times" in jobs.get("a").result["error"]
+    assert not jobs.retry_died() and not jobs.waiting()
+    assert jobs.get("a").payload == {"query": "x"}  # not even then is its text lost
+
+
+def test_failed_jobs_keep_their_text_for_another_try(tmp_path, bank, monkeypatch, capsys):
+    monkeypatch.setattr(queue, "KEPT_TEXTS", 2)
+    jobs = bank.jobs()
+    for name in ("a", "b", "c"):
+        jobs.put(name, "default", {"query": name})
+        jobs.end(name, "failed", {"error": "why"})
+    assert [jobs.get(name).payload for name in ("a", "b", "c")] == [{}, {"query": "b"}, {"query": "c"}]
+    bank.add(record("one", item(1)))
+    assert main(["retry", str(tmp_path / "b.sqlite")]) == 0
+    assert "2 extractions wait" in capsys.readouterr().out
+    assert [jobs.get(name).state for name in ("a", "b", "c")] == ["failed", "pending", "pending"]
+    assert jobs.next().payload == {"query": "b"}
+
+
+def test_a_queued_attempt_whose_text_is_damaged_fails_alone(tmp_path, bank, caplog):
+    bank.add(record("one", item(1)))
+    for name in ("a", "b"):
+        bank.jobs().put(name, "default", {"query": name})
+    bank.close()
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db, db:
+        db.execute("UPDATE jobs SET payload = replace(payload, '{', 'x') WHERE id = 'a'")
+    assert main(["doctor", str(tmp_path / "b.sqlite")]) == 0 and "is damaged" in caplog.text
+    with closing(MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(), policy=Cosine())) as opened:
+        assert "damaged" in opened.jobs().get("a").result["error"]
+        assert opened.jobs().next().payload == {"query": "b"}
 
 
 def test_one_worker_leads_and_old_jobs_are_dropped(bank, monkeypatch):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.memory.formats import insight_memory, json_lines, markdown, paper_authors, reasoningbank_mcp
-from core.memory.formats.portable import Portable, take_in
+from core.memory.formats.portable import Portable, check, take_in
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
@@ -28,6 +28,8 @@ READERS = {
     "authors": paper_authors.read,
 }
 FORMATS = tuple(WRITERS)
+# What a reader meets where a value is not of the kind that the format has there.
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 
 def export(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> int:
@@ -46,10 +48,15 @@ def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) 
     """
     if form in WRITERS and form not in READERS:
         raise UserError(f"{form} is for reading only: import jsonl, mcp, insight_memory or authors.")
+    reader = _known(form, READERS)
     try:
-        found: Portable = _known(form, READERS)(path, bank)
+        found: Portable = reader(path, bank)
+        check(bank, found)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except _MALFORMED as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{path} is no file of the format {form}, or is damaged ({why:.200}).") from error
     if namespace is not None:
         _check_one_lesson_an_id(found.records, namespace, path)
         found.records = [replace(record, namespace=namespace) for record in found.records]

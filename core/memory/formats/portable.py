@@ -37,8 +37,8 @@ class Portable:
     links: dict[str, list[tuple[str, str, str, str]]] = field(default_factory=dict)
 
 
-def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
-    """Add records to a bank, through its write filter, keeping their namespaces; returns (added, stored already)."""
+def check(bank: MemoryBank, found: Portable) -> None:
+    """UserError for what does not fit into a bank; other errors for values of a wrong kind."""
     sizes = {len(r.query_embedding) for r in found.records if r.query_embedding}
     own = bank.dim() or bank.embedder.dim
     if found.embedder == bank.embedder.name and len(sizes | ({own} if own else set())) > 1:
@@ -49,6 +49,10 @@ def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
         _check(record, left_out)
     for namespace, links in found.links.items():
         _check_links(namespace, links)
+
+
+def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
+    """Add records to a bank, through its write filter, keeping their namespaces; returns (added, stored already)."""
     added = 0
     for start in range(0, len(found.records), BATCH):
         records = found.records[start : start + BATCH]

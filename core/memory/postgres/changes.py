@@ -48,8 +48,10 @@ class PostgresChange(Change):
 
     _db: Connection
 
-    def __init__(self, db: Connection, reason: str, namespace: str, embed: Embed, *, first: bool = False) -> None:
-        super().__init__(db, reason, namespace, embed)
+    def __init__(
+        self, db: Connection, reason: str, namespace: str, embed: Embed, bank: object, *, first: bool = False
+    ) -> None:
+        super().__init__(db, reason, namespace, embed, bank)
         self._first = first
         self.last: MemoryRecord | None = None
         self.at_commit: list[AtCommit] = []

@@ -132,10 +132,12 @@ class PostgresSearch:
     def _with_records(self, found: list[RowHit], seen: Seen) -> list[Hit]:
         """Hits with their records; hits whose record was removed meanwhile are left out."""
         rowids = {rowid for rowid, _, _ in found}
-        records = {rowid: to_record(seen[rowid]) for rowid in rowids & seen.keys()}
+        records = {rowid: to_record(seen[rowid], self._database.path) for rowid in rowids & seen.keys()}
         if missing := sorted(rowids - records.keys()):
             query = f"{DIALECT.records} WHERE r.rowid = ANY ($1)"
-            records |= {row[0]: to_record(row) for row in self._database.of(None).rows(query, (missing,))}
+            records |= {
+                row[0]: to_record(row, self._database.path) for row in self._database.of(None).rows(query, (missing,))
+            }
         return [Hit(*place, records[place[0]]) for place in found if place[0] in records]
 
     def _nearest(
@@ -250,7 +252,7 @@ class PostgresSearch:
             command = f"python -m core.memory reembed {self._database.path}"
             log.warning(f"{len(found)} records are found by their query alone until you run: {command}")
         else:
-            self._extra |= {row[0]: self._settings.item_vectors(to_record(row)) for row in found}
+            self._extra |= {row[0]: self._settings.item_vectors(to_record(row, self._database.path)) for row in found}
         self._checked = seq  # set last, so that a failed embedding is retried
 
 

@@ -87,7 +87,7 @@ class PostgresStore(PostgresDatabase):
         """One transaction with one journal entry; the first one stores the embedder's name."""
         noted = self.dim() is not None
         with self.of(namespace)._transaction(wait_s) as (db, last):
-            change = PostgresChange(db, reason, namespace, embed, first=not noted)
+            change = PostgresChange(db, reason, namespace, embed, self.path, first=not noted)
             yield change
             last += change.at_commit
             if change.made or last:
@@ -107,7 +107,7 @@ class PostgresStore(PostgresDatabase):
     def embed_missing(self, embed: Embed) -> int:
         """Embed the records that are missing a vector (schema.LACKS_VECTOR); returns how many."""
         everyone = self.of(None)
-        lost = [to_record(row) for row in everyone.rows(f"{self.dialect.records} WHERE {LACKS_VECTOR}")]
+        lost = [to_record(row, self.path) for row in everyone.rows(f"{self.dialect.records} WHERE {LACKS_VECTOR}")]
         made = [(embed(record)[0], record.namespace, record.id) for record in lost]
         with everyone.unjournaled() as db:
             db.executemany(
@@ -136,9 +136,10 @@ class PostgresStore(PostgresDatabase):
             )
         everyone = self.of(None)
         query = f"{self.dialect.records} WHERE v.vector IS NOT NULL"
-        made = embedded(everyone.rows(query), embed)
+        made = embedded(everyone.rows(query), embed, self.path)
         with everyone.unjournaled() as db:
-            made = embedded(db.execute(query).fetchall(), embed, made)  # others may have added, changed, deleted some
+            # Others may have added, changed or deleted some.
+            made = embedded(db.execute(query).fetchall(), embed, self.path, made)
             db.execute("DELETE FROM item_vectors")
             for rowid, (_, vector, items) in made.items():
                 row = "(SELECT vector_row FROM records WHERE rowid = $2)"
@@ -185,6 +186,8 @@ class PostgresStore(PostgresDatabase):
         with self.of(None).unjournaled() as db:
             db.script(setup.REFILL_WORDS)
         yield "the words of every record are indexed anew"
+        if self.rows("SELECT current_setting('data_checksums')")[0][0] != "on":
+            yield "the server does not check its pages: data_checksums is off (pg_checksums --enable)"
         with self.explaining(), self._shared.lock:
             yield from setup.rebuild_graphs(self._shared.to_write(), self.dim())
 

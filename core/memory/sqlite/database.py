@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from core.errors import StopRun, UserError
-from core.memory.sqlite.journal_file import JournalFile, whole
+from core.memory.sqlite.damage import Stamp, check_integrity, is_damage, open_to_read, printed, stamp
+from core.memory.sqlite.journal_file import JournalFile, path_of, whole
 from core.memory.sqlite.migrations import migrate, migrated_copy_if_old, schema_version
-from core.memory.sqlite.repair import Stamp, check_integrity, open_to_read, repair, stamp
+from core.memory.sqlite.recovery import bring_up, compared, differs
+from core.memory.sqlite.repair import repair
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import DIALECT, SCHEMA, finish
 from core.memory.store.contract import Busy
+from core.memory.store.schema import Damaged
 
 BUSY_S = 60  # seconds that a writer waits for others
 COPIED = 64 * 2**20  # copy files up to this size (bytes) into memory
 TRIES = 20  # attempts to open a file that keeps changing
+SETTLES_S = 1.0  # seconds after which a writer that has written its line of the journal has committed, or is dead
+
+log = logging.getLogger(__name__)
 
 
 class ReadOnlyFile:
@@ -31,10 +39,10 @@ class ReadOnlyFile:
     """
 
     def __init__(self, path: Path) -> None:
-        if not path.is_file():
+        if not path.is_file() and not path_of(path).exists():
             raise UserError(f"memory.path={path} does not exist, and a frozen bank is only read.")
-        self.path = path
-        for _ in range(TRIES):
+        self.path, ahead, spoilt = path, 0, False
+        for tries in range(TRIES):
             before = stamp(path)
             try:
                 self.db, self._stamp = _opened(path, before)
@@ -42,10 +50,17 @@ class ReadOnlyFile:
                 if before == stamp(path):
                     raise
                 continue  # the file changed during the opening
-            if before == stamp(path):
+            ahead, spoilt = compared(self.db, path) if path_of(path).exists() else (0, False)
+            if before == stamp(path) and ahead <= 0 and (not spoilt or tries == TRIES - 1):
                 self.db.execute("PRAGMA query_only=ON")
+                if spoilt:
+                    log.warning(f"the journal beside the bank {path} is damaged: run {_doctor(path)}.")
                 return
             self.db.close()
+            if ahead > 0 or spoilt:  # by a writer that is about to commit, or for good
+                time.sleep(SETTLES_S / TRIES)
+        if ahead > 0:
+            raise _needs_repair(path, f"its journal is {ahead} changes ahead of it")
         raise self._changed()
 
     def check(self) -> None:
@@ -57,10 +72,18 @@ class ReadOnlyFile:
         return StopRun(f"the bank {self.path} was changed while it was read: start this again.")
 
 
+def _needs_repair(path: Path, reason: str) -> UserError:
+    return UserError(f"memory.path={path} needs repair ({reason}): run {_doctor(path)}.")
+
+
+def _doctor(path: Path) -> str:
+    return f"`python -m core.memory doctor {path}`"
+
+
 def _opened(path: Path, before: Stamp | None) -> tuple[sqlite3.Connection, Stamp | None]:
     """(connection, the file stamp that must not change; None: no check needed)."""
     if reason := check_integrity(path, read_only=True):
-        raise UserError(f"memory.path={path} needs repair ({reason}): run `python -m core.memory doctor {path}`.")
+        raise _needs_repair(path, reason)
     opened = open_to_read(path, before)
     found = migrated_copy_if_old(opened)
     if before is None or found is not opened:  # SQLite's locks protect us, or it is a copy already
@@ -97,15 +120,25 @@ class SqliteDatabase:
                     self._db = self._reader = self._only_read.db
                     self._open.append(self._db)
                 else:
-                    self._open_to_write()
+                    self._open_or_repair()
         except BaseException:
             self.close()
             raise
 
+    def _open_or_repair(self) -> None:
+        reason = check_integrity(self.path)
+        if reason is None:
+            try:
+                with self._explaining():
+                    return self._open_to_write()
+            except Damaged as error:
+                self.close()
+                reason = error.what
+        repair(self.path, reason)
+        return self._open_to_write()
+
     def _open_to_write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if reason := check_integrity(self.path):
-            repair(self.path, reason)
         self._journal_file = JournalFile(self.path)
         self._open.append(self._journal_file)
         self._db = self._connect()
@@ -117,9 +150,25 @@ class SqliteDatabase:
                 if (older := migrate(db.db)) != SCHEMA:
                     finish(db.db)
                     if older:
+                        self._say(bring_up(db, self.path)[0])
                         self._journal.rewrite(whole(db))
+        elif differs(self._db, self.path):
+            self.compare_with_journal()
         self._reader = self._connect()
         self._reader.execute("PRAGMA query_only=ON")
+
+    def compare_with_journal(self) -> list[str]:
+        """Compare with the journal's whole file, and mend what lacks something; returns what was said about it."""
+        with self.unjournaled() as db:  # a change of another process may just be under way
+            said, spoilt = bring_up(db, self.path)
+            if spoilt:
+                self._journal.rewrite(whole(db))
+        self._say(said)
+        return said
+
+    def _say(self, found: list[str]) -> None:
+        for text in found:
+            log.warning(f"the bank {self.path} and its journal differ: {text}.")
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
@@ -138,13 +187,12 @@ class SqliteDatabase:
         """Turn SQLite's errors about the file into StopRun or UserError with one sentence."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            raise StopRun(f"the bank {self.path} cannot be opened or cannot be written: {error}.") from error
-        except sqlite3.DatabaseError as error:
-            if type(error) is not sqlite3.DatabaseError:  # a bug in this program
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if is_damage(error):
+                raise Damaged(self.path, printed(error)) from error
+            if not isinstance(error, sqlite3.OperationalError):  # a bug in this program
                 raise
-            doctor = f"python -m core.memory doctor {self.path}"
-            raise UserError(f"the bank {self.path} is damaged ({error}): close it and run `{doctor}`.") from error
+            raise StopRun(f"the bank {self.path} cannot be opened or cannot be written: {error}.") from error
 
     @contextmanager
     def unjournaled(self, wait_s: float | None = None) -> Iterator[SqliteSession]:
@@ -162,9 +210,11 @@ class SqliteDatabase:
             try:
                 yield SqliteSession(self._db)
                 self._db.execute("COMMIT")
+                self._journal.committed()
             except BaseException:
                 if self._db.in_transaction:  # a full disk has rolled back already
                     self._db.execute("ROLLBACK")
+                self._journal.take_back()
                 raise
             finally:
                 self._writer = None

@@ -1,20 +1,21 @@
 """Migration of banks with older schemas to the current one, step by step.
 
-Each function in STEPS raises the schema by one; the first starts from OLDEST. When you add a step, make the previous
-one use a frozen copy of tables.sql (`_to_4` uses the current file): a step must always give the schema of its number.
+Each function in STEPS raises the schema by one; the first starts from OLDEST. A table that a repair has not found is
+created in its present form, so a step adds only the columns that are missing.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 from core.errors import UserError
 from core.memory.sqlite.setup import SCHEMA, create, finish
-from core.memory.store.schema import column_of_tags
+from core.memory.store.schema import COLUMNS, checksum, column_of_tags
 
 OLDEST = 3  # the schema of the first published banks
 
@@ -30,7 +31,7 @@ def schema_version(db: Any) -> int:
         found = int(row[0])
     else:  # a damaged bank may have lost `meta`
         columns = {row[1] for row in db.execute("PRAGMA table_info(records)")}
-        found = SCHEMA if "folded_tags" in columns else OLDEST
+        found = SCHEMA if "sum" in columns else OLDEST + ("folded_tags" in columns)
     if found > SCHEMA:
         raise UserError(f"the bank has schema {found}, of a later version: this one reads up to {SCHEMA}.")
     if found < OLDEST:
@@ -71,26 +72,47 @@ def migrated_copy_if_old(db: Any) -> Any:
 
 def _to_4(db: Any) -> None:
     """Adds folded_tags: tags normalised for comparison."""
-    _drop_triggers(db)
-    create(db)  # tables that a repair may not have found
+    drop_triggers(db)
+    create(db)
     for table, rule in (("records", "TEXT NOT NULL DEFAULT '[]'"), ("undo_records", "")):
-        if "folded_tags" not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN folded_tags {rule}")
+        _add_column(db, table, f"folded_tags {rule}")
         for (tags,) in db.execute(f"SELECT DISTINCT tags FROM {table} WHERE tags IS NOT NULL").fetchall():
             db.execute(f"UPDATE {table} SET folded_tags = ? WHERE tags = ?", (column_of_tags(json.loads(tags)), tags))
 
 
-STEPS = (_to_4,)
+def _to_5(db: Any) -> None:
+    """Adds the checksums of records and vectors; their undo rows get one when they are restored."""
+    drop_triggers(db)
+    for name in ("words", "patterns", "pattern_embeddings", "pattern_links"):  # those of before may differ
+        db.execute(f"DROP VIEW IF EXISTS {name}")
+    create(db)
+    for table in ("records", "undo_records", "vectors", "item_vectors"):
+        _add_column(db, table, "sum INTEGER")
+    rows = db.execute(f"SELECT rowid, {', '.join(COLUMNS)} FROM records").fetchall()
+    db.executemany("UPDATE records SET sum = ? WHERE rowid = ?", ((checksum(row[1:]), row[0]) for row in rows))
+    db.create_function("crc32", 1, zlib.crc32, deterministic=True)
+    for table in ("vectors", "item_vectors"):
+        db.execute(f"UPDATE {table} SET sum = crc32(vector)")
 
 
-def _drop_triggers(db: Any) -> None:
+STEPS = (_to_4, _to_5)
+
+
+def _add_column(db: Any, table: str, column: str) -> None:
+    if column.split()[0] not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
+        db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+
+
+def drop_triggers(db: Any) -> None:
     """Drop all triggers, because migrations must not write undo rows. `finish` creates them again."""
     for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         db.execute(f"DROP TRIGGER {name}")
 
 
 def completed(table: str, row: Sequence[Any], columns: Sequence[str]) -> Sequence[Any]:
-    """Add folded_tags to a row (was_there, *columns) of a journal file written by an older version."""
-    if table != "records" or not row[0] or len(row) != len(columns):
+    """Add folded_tags and sum to a row (was_there, *columns) of a journal file written by an older version."""
+    if table != "records" or not row[0]:
         return row
-    return [*row, column_of_tags(json.loads(row[1 + columns.index("tags")]))]
+    if len(row) == len(columns) - 1:
+        row = [*row, column_of_tags(json.loads(row[1 + columns.index("tags")]))]
+    return [*row, checksum(row[2:])] if len(row) == len(columns) else row

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,76 +15,43 @@ from core.errors import UserError
 from core.memory.moment import now
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite import journal_file
-from core.memory.sqlite.migrations import migrate
+from core.memory.sqlite.damage import damage_of
+from core.memory.sqlite.migrations import drop_triggers, migrate
+from core.memory.sqlite.recovery import aside_of, empty_tracked, keep_aside
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import DIALECT, create, finish
-from core.memory.store.schema import TRACKED, to_record
+from core.memory.store.changes import Rows, restore_rows
+from core.memory.store.schema import TRACKED, is_intact, is_whole
 
-CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
 BANK_SUFFIXES = (".sqlite", ".sqlite3", ".db")
 TABLE = b"CREATE TABLE records"  # stands in a bank's first pages
-Stamp = tuple[int, int, int]  # a file's inode, size and time of last modification
 SALVAGED = ("meta", "vectors", "journal", "jobs", *TRACKED, *(f"undo_{table}" for table in TRACKED))
-
-
-def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = False) -> str | None:
-    """Describe the damage of a bank's file; None if there is none, or no bank yet.
-
-    thorough   check every page of a large file too
-
-    Raises UserError for a file that never was a bank.
-    """
-    journal = journal_file.path_of(path)
-    known = journal.exists() and journal.stat().st_size > 0
-    if not path.exists() or path.stat().st_size == 0:
-        return "the file is missing or empty, its journal is not" if known else None
-    try:
-        with closing(open_to_read(path, stamp(path)) if read_only else sqlite3.connect(path, timeout=60)) as db:
-            tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if {"meta", "records"} <= tables:
-                pages = thorough or path.stat().st_size <= CHECKED
-                found = db.execute("PRAGMA quick_check(1)").fetchone()[0] if pages else "ok"
-                return None if found == "ok" else found
-    except sqlite3.OperationalError:
-        return None  # no damage but a full disk or missing rights, which the next opening reports
-    except sqlite3.DatabaseError as error:
-        if known or error.sqlite_errorname != "SQLITE_NOTADB":
-            return str(error)
-        raise UserError(f"memory.path={path} is not a memory bank: {error}.") from error
-    if tables and not known:
-        raise UserError(f"memory.path={path} is not a memory bank: it is a database of something else.")
-    return "the database has lost its tables" if known else None
-
-
-def open_to_read(path: Path, before: Stamp | None) -> sqlite3.Connection:
-    """Open a read-only connection that creates no files.
-
-    before   the file's current stamp; None: a writer has it open, so SQLite's locks are used
-    """
-    way = "mode=ro" if before is None else "mode=ro&immutable=1"
-    uri = f"{path.resolve().as_uri()}?{way}"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
-
-
-def stamp(path: Path) -> Stamp | None:
-    """A stamp that changes when the file does; None while it has a WAL, so that SQLite's locks protect readers."""
-    if path.with_name(path.name + "-wal").exists():
-        return None
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def repair(path: Path, reason: str) -> None:
     """Rebuild a bank; the old file is kept under a name with the time. Records may need embedding afterwards.
 
-    After a crash during the repair the damaged file is still in place and is repaired at the next opening.
+    After a crash during the repair the damaged file is still in place and is repaired at the next opening. UserError if
+    nothing can be read.
     """
     new, wal = path.with_name(path.name + ".rebuild"), path.with_name(path.name + "-wal")
-    aside = _aside(path)
-    with closing(journal_file.JournalFile(path, exclusive=True)):
+    aside, journal = aside_of(path), journal_file.path_of(path)
+    with closing(journal_file.JournalFile(path, exclusive=True)) as file:
         for old in path.parent.glob(f"{new.name}*"):
             old.unlink()
-        count = _rebuild(new, path, reason)
+        found = journal_file.scan(path)
+        with closing(sqlite3.connect(new, isolation_level=None)) as db:
+            try:
+                lost = _rebuild(db, path, reason, found)
+            except (sqlite3.DatabaseError, UserError) as error:
+                raise UserError(
+                    f"the bank {path} is damaged ({reason}) and cannot be rebuilt, by its journal neither: {error}. "
+                    "Put back a copy of both files."
+                ) from error
+            count = db.execute("SELECT count(*) FROM records").fetchone()[0]
+            if found.damaged:
+                keep_aside(journal)
+            file.rewrite(journal_file.whole(SqliteSession(db)))
         if path.exists():
             os.link(path, aside)
         if wal.exists() and wal.stat().st_size > 0:
@@ -92,10 +59,13 @@ def repair(path: Path, reason: str) -> None:
         wal.unlink(missing_ok=True)
         path.with_name(path.name + "-shm").unlink(missing_ok=True)
         new.replace(path)
+        file.committed()
         index_file.remove(path)
-    logging.getLogger(__name__).warning(
-        f"the bank {path} is damaged ({reason}): it is set aside as {aside.name} and rebuilt with {count} records."
-    )
+    text = f"the bank {path} is damaged ({reason}): it is set aside as {aside.name} and rebuilt with {count} records"
+    text += f"; {journal.name} was damaged in {len(found.damaged)} lines, too" if found.damaged else ""
+    text += "; there was no journal to rebuild it from" if not found.seq else ""
+    text += "; these could be read in neither and are lost: " + ", ".join(lost) if lost else ""
+    logging.getLogger(__name__).warning(f"{text}.")
 
 
 def set_aside_unreadable(path: Path) -> bool:
@@ -105,7 +75,7 @@ def set_aside_unreadable(path: Path) -> bool:
     """
     if (reason := _unreadable(path)) is None or not (path.suffix in BANK_SUFFIXES or TABLE in path.read_bytes()):
         return False
-    aside = _aside(path)
+    aside = aside_of(path)
     with closing(journal_file.JournalFile(path, exclusive=True)):
         if _unreadable(path) is None:  # another process has just done so
             return False
@@ -135,25 +105,50 @@ def _unreadable(path: Path) -> sqlite3.DatabaseError | None:
     return None
 
 
-def _aside(path: Path) -> Path:
-    """Where a damaged file is kept: beside it, with the time in its name."""
-    return path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+def _rebuild(db: sqlite3.Connection, damaged: Path, reason: str, found: journal_file.Scan) -> list[str]:
+    """Fill a new bank from the readable rows and the journal file; where they differ, the journal file wins.
+
+    Returns what of the records could be read in neither.
+    """
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute("BEGIN")
+    _salvage(db, damaged)
+    session = SqliteSession(db)
+    migrate(db)
+    drop_triggers(db)
+    create(db)
+    have = db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0]
+    if found.seq >= have and found.seq and not found.damaged:
+        empty_tracked(session)  # the journal has all of it
+    salvaged = _intact_rows(db)
+    _replay(session, damaged)
+    if found.damaged:  # a line may be missing that is newer than those that were replayed
+        restore_rows(session, salvaged)
+        _replay(session, damaged, after=have)
+    lost = _drop_unreadable(db)
+    db.execute(DIALECT.mark_unembedded)
+    query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records"
+    db.execute(query, (now(), f"rebuilt: {reason}"))
+    finish(db)
+    db.execute("COMMIT")
+    return lost
 
 
-def _rebuild(new: Path, damaged: Path, reason: str) -> int:
-    """Build a bank from the readable rows and the journal file; where they differ, the journal file wins."""
-    with closing(sqlite3.connect(new, isolation_level=None)) as db:
-        db.execute("PRAGMA synchronous=FULL")
-        db.execute("BEGIN")
-        _salvage(db, damaged)
-        _replay(db, damaged)
-        _drop_unreadable(db)
-        db.execute(DIALECT.mark_unembedded)
-        query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records"
-        db.execute(query, (now(), f"rebuilt: {reason}"))
-        finish(db)
-        db.execute("COMMIT")
-        return db.execute("SELECT count(*) FROM records").fetchone()[0]
+def _replay(db: SqliteSession, damaged: Path, after: int = -1) -> None:
+    """Replay the changes of the journal file after a change."""
+    for line in journal_file.read(damaged):
+        if line["seq"] > after:
+            with suppress(sqlite3.DatabaseError, LookupError, TypeError, ValueError):  # no sense, though valid JSON
+                journal_file.replay(db, line)
+
+
+def _intact_rows(db: Any) -> Rows:
+    """The rows that were salvaged of the tables that the journal has, too; of the records those that are intact."""
+    found = {}
+    for table, (columns, _) in DIALECT.tracked.items():
+        rows = [(1, *row) for row in db.execute(f"SELECT {', '.join(columns)} FROM {table}")]
+        found[table] = [row for row in rows if table != "records" or is_intact(row[2:])]
+    return found
 
 
 def _salvage(db: Any, damaged: Path) -> None:
@@ -162,13 +157,18 @@ def _salvage(db: Any, damaged: Path) -> None:
         try:
             with closing(sqlite3.connect(f"{damaged.resolve().as_uri()}?{way}", uri=True)) as old:
                 tables = dict(old.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
-                for table in [table for table in SALVAGED if table in tables]:
-                    db.execute(tables[table])
-                    for row in _readable(old, table):
-                        db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
-            return
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
             continue
+        for table in [table for table in SALVAGED if table in tables]:
+            with (
+                suppress(sqlite3.DatabaseError),
+                closing(sqlite3.connect(f"{damaged.resolve().as_uri()}?{way}", uri=True)) as old,
+            ):
+                db.execute(tables[table])
+                for row in _readable(old, table):
+                    with suppress(sqlite3.IntegrityError):  # NULL where there was none
+                        db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        return
 
 
 def _readable(db: sqlite3.Connection, table: str) -> Iterator[tuple]:
@@ -186,25 +186,15 @@ def _readable(db: sqlite3.Connection, table: str) -> Iterator[tuple]:
             continue
 
 
-def _replay(db: Any, damaged: Path) -> None:
-    """Migrate to the current schema and replay the lines of the journal file."""
-    migrate(db)
-    create(db)
-    for line in journal_file.read(damaged):
-        with suppress(
-            sqlite3.DatabaseError, LookupError, TypeError, ValueError
-        ):  # damaged, but valid JSON all the same
-            journal_file.replay(SqliteSession(db), line)
-
-
-def _drop_unreadable(db: Any) -> None:
-    """Delete salvaged vectors of a wrong length and records that cannot be parsed."""
+def _drop_unreadable(db: Any) -> list[str]:
+    """Delete damaged vectors, and records that are not what was stored; returns the name of each of these."""
     usual = "SELECT length(vector) FROM vectors GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
     db.execute(f"DELETE FROM vectors WHERE typeof(vector) <> 'blob' OR length(vector) <> ({usual})")
-    spoilt = []
-    for row in db.execute(DIALECT.records):
-        try:
-            to_record(row)
-        except (ValueError, TypeError, LookupError):
-            spoilt.append(row[:1])
-    db.executemany("DELETE FROM records WHERE rowid = ?", spoilt)
+    rows = db.execute("SELECT rowid, vector, sum FROM vectors")
+    db.executemany("DELETE FROM vectors WHERE rowid = ?", [row[:1] for row in rows if not is_whole(*row[1:])])
+    why = json.dumps({"error": "the attempt was damaged in the bank's file: send it again"})
+    spoilt = "NOT json_valid(payload) OR NOT json_valid(result)"
+    db.execute(f"UPDATE jobs SET state = 'failed', payload = '{{}}', result = ? WHERE {spoilt}", (why,))
+    lost = [(row[0], str(row[1])) for row in db.execute(DIALECT.records) if damage_of(row)]
+    db.executemany("DELETE FROM records WHERE rowid = ?", [row[:1] for row in lost])
+    return [f"{id:.40} (row {rowid})" for rowid, id in lost]

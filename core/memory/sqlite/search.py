@@ -18,7 +18,7 @@ from core.memory.sqlite.lexicons import Lexicons, State
 from core.memory.store.changes import IDS
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit
-from core.memory.store.schema import NOT_SEARCHED, column_of_tags, placeholders, to_record
+from core.memory.store.schema import NOT_SEARCHED, Damaged, column_of_tags, is_whole, placeholders, to_record
 from core.types import MemoryRecord
 
 log = logging.getLogger(__name__)
@@ -282,16 +282,21 @@ class IndexSearch:
         """{rowid: record} of these rowids, as far as they exist; None: of all."""
         where = "" if rowids is None else f" WHERE r.rowid IN ({placeholders(len(rowids))})"
         rows = self._database.rows(self._database.dialect.records + where, tuple(rowids or ()))
-        return {row[0]: to_record(row) for row in rows}
+        return {row[0]: to_record(row, self._database.path) for row in rows}
 
     def _vectors(self, after: int, upto: int, items: bool = False) -> list[Entry]:
         """Index entries of the records with after < rowid <= upto, of any status, oldest first."""
         place, table = ("v.place", "item_vectors v ON v.record") if items else ("-1", "vectors v ON v.rowid")
         query = (
-            f"SELECT r.rowid, {place}, r.namespace, r.status, r.outcome, r.domain, r.folded_tags, v.vector "
+            f"SELECT r.rowid, {place}, r.namespace, r.status, r.outcome, r.domain, r.folded_tags, v.vector, v.sum "
             f"FROM records r JOIN {table} = r.rowid WHERE r.rowid > $1 AND r.rowid <= $2 ORDER BY r.rowid, 2"
         )
-        return self._database.rows(query, (after, upto))
+        entries = []
+        for *entry, sum in self._database.rows(query, (after, upto)):
+            if not is_whole(entry[-1], sum):
+                raise Damaged(self._database.path, f"a vector of row {entry[0]} does not fit its checksum")
+            entries.append(entry)
+        return entries
 
     def _without_items(self, after: int, upto: int) -> list[tuple[int, MemoryRecord]]:
         """(rowid, record) of the records with after < rowid <= upto that have no item vectors.
@@ -303,7 +308,7 @@ class IndexSearch:
             f"AND NOT (v.vector IS NULL AND r.status IN {NOT_SEARCHED}) "
             "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid) ORDER BY r.rowid"
         )
-        return [(row[0], to_record(row)) for row in self._database.rows(query, (after, upto))]
+        return [(row[0], to_record(row, self._database.path)) for row in self._database.rows(query, (after, upto))]
 
     def _touched(self, after: int, upto: int, *, found: bool = True) -> set[int]:
         """Rowids of records removed, restored or changed. found: only if in a column that the search uses."""

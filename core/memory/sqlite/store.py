@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,10 @@ from core.memory.moment import now
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite.database import SqliteDatabase
 from core.memory.sqlite.journal_file import line_of, whole
+from core.memory.sqlite.recovery import mend_links_and_facts
 from core.memory.sqlite.search import IndexSearch
 from core.memory.sqlite.setup import DIALECT, create, fill_lexicon
-from core.memory.store.changes import MADE, Change, Embed, embedded, select
+from core.memory.store.changes import MADE, PUT_ITEM, PUT_VECTOR, Change, Embed, embedded, select
 from core.memory.store.contract import Lead, SearchSettings
 from core.memory.store.schema import LACKS_VECTOR, SqlSession, to_record
 
@@ -42,7 +44,7 @@ class SqliteStore(SqliteDatabase):
     ) -> Iterator[Change]:
         """One transaction with one journal entry; the first one stores the embedder's name."""
         with self.unjournaled(wait_s) as db:
-            change = Change(db, reason, namespace, embed)
+            change = Change(db, reason, namespace, embed, self.path)
             yield change
             if change.made:
                 self._append_journal(db, change, embedder)
@@ -60,9 +62,10 @@ class SqliteStore(SqliteDatabase):
 
     def embed_missing(self, embed: Embed) -> int:
         """Embed the records that are missing a vector (schema.LACKS_VECTOR); returns how many."""
-        lost = [(row[0], embed(to_record(row))[0]) for row in self.rows(f"{DIALECT.records} WHERE {LACKS_VECTOR}")]
+        rows = self.rows(f"{DIALECT.records} WHERE {LACKS_VECTOR}")
+        lost = [(row[0], vector := embed(to_record(row, self.path))[0], zlib.crc32(vector)) for row in rows]
         with self.unjournaled() as db:
-            db.executemany("INSERT OR IGNORE INTO vectors VALUES ($1, $2)", lost)
+            db.executemany(PUT_VECTOR, lost)
             db.executemany("INSERT INTO touched (record, found) VALUES ($1, 1)", [row[:1] for row in lost])
             db.execute("DELETE FROM meta WHERE key = 'unembedded'")
             db.execute(DIALECT.mark_unembedded)  # others may have been restored meanwhile
@@ -71,19 +74,24 @@ class SqliteStore(SqliteDatabase):
     def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
         """Replace the vectors of every record that has one, and all item vectors; returns the number of records."""
         query = f"{DIALECT.records} WHERE v.vector IS NOT NULL"
-        made = embedded(self.rows(query), embed)
+        made = embedded(self.rows(query), embed, self.path)
         with self.unjournaled() as db:
-            made = embedded(db.execute(query), embed, made)  # others may have added, changed or deleted some
+            # Others may have added, changed or deleted some.
+            made = embedded(db.execute(query), embed, self.path, made)
             db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM vectors")
             db.execute("DELETE FROM item_vectors")
             for rowid, (_, vector, items) in made.items():
-                db.execute("UPDATE vectors SET vector = $1 WHERE rowid = $2", (vector, rowid))
-                db.executemany("INSERT INTO item_vectors VALUES ($1, $2, $3)", [(rowid, *item) for item in items])
+                db.execute(PUT_VECTOR, (rowid, vector, zlib.crc32(vector)))
+                db.executemany(PUT_ITEM, [(rowid, *item, zlib.crc32(item[1])) for item in items])
             note(db)
         return len(made)
 
     def rebuild(self) -> Iterator[str]:
-        """Rebuild the full-text index and the journal file from the bank; yields a line about each."""
+        """Rebuild the full-text index and the journal file from the bank, after both are compared; yields lines."""
+        yield from self.compare_with_journal()
+        with self.unjournaled() as db:
+            if differ := mend_links_and_facts(db, self.path):
+                yield f"{differ} links or facts were not as the journal has them: they are taken from there"
         with self.unjournaled() as db:
             db.execute("DROP TABLE lexicon")
             create(db.db)

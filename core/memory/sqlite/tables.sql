@@ -1,4 +1,4 @@
--- The bank's tables. When you change one, raise SCHEMA in setup.py and add a step to migrations.py.
+-- The bank's tables and views. When you change one, raise SCHEMA in setup.py and add a step to migrations.py.
 
 -- Values of the whole bank, such as schema and embedder. They are not rolled back.
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -30,15 +30,17 @@ CREATE TABLE IF NOT EXISTS records (
     parents TEXT NOT NULL,
     provenance TEXT NOT NULL,
     folded_tags TEXT NOT NULL, -- JSON list of tags normalised for comparison
+    sum INTEGER, -- CRC-32 of the columns before it (store/schema.py); NULL: edited by hand
     UNIQUE (namespace, id)
 );
 CREATE INDEX IF NOT EXISTS records_by_task ON records (namespace, task_id);
 CREATE INDEX IF NOT EXISTS records_by_tick ON records (tick);
 
 -- A table of their own, so that records can be read without vectors. A row outlives its record, for a rollback.
-CREATE TABLE IF NOT EXISTS vectors (rowid INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS vectors (rowid INTEGER PRIMARY KEY, vector BLOB NOT NULL, sum INTEGER);
 CREATE TABLE IF NOT EXISTS item_vectors (
-    record INTEGER NOT NULL, place INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (record, place)
+    record INTEGER NOT NULL, place INTEGER NOT NULL, vector BLOB NOT NULL, sum INTEGER,
+    PRIMARY KEY (record, place)
 );
 
 -- All source tasks of each merged record.

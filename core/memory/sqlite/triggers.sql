@@ -1,4 +1,4 @@
--- Triggers that maintain the tables derived from records. The undo triggers are in setup.py.
+-- When you change one, raise SCHEMA in setup.py. Triggers that maintain the tables derived from records. The undo triggers are in setup.py.
 
 CREATE TRIGGER IF NOT EXISTS record_added AFTER INSERT ON records BEGIN
     INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words WHERE rowid = new.rowid;
@@ -14,6 +14,15 @@ CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE ON records BEGIN
         old.status <> new.status OR old.outcome <> new.outcome OR old.domain <> new.domain OR old.tags <> new.tags
         OR old.items <> new.items
     );
+END;
+
+-- An edit by hand leaves the checksum: the record has none then.
+CREATE TRIGGER IF NOT EXISTS record_edited AFTER UPDATE ON records WHEN old.sum = new.sum BEGIN
+    UPDATE records SET sum = NULL WHERE rowid = new.rowid;
+END;
+
+CREATE TRIGGER IF NOT EXISTS vector_edited AFTER UPDATE ON vectors WHEN old.sum = new.sum BEGIN
+    UPDATE vectors SET sum = NULL WHERE rowid = new.rowid;
 END;
 
 CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE ON records WHEN old.items <> new.items BEGIN

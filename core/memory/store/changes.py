@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from core.errors import UserError
 from core.memory.filter import STATUSES
 from core.memory.store.schema import (
-    BARE,
     COLUMNS,
     FIELDS,
     NOT_SEARCHED,
-    TRACKED,
     SqlSession,
+    checksum,
     column_of_tags,
     placeholders,
     row_of,
@@ -24,6 +24,8 @@ from core.memory.store.schema import (
 )
 from core.types import MemoryRecord
 
+PUT_VECTOR = "INSERT OR REPLACE INTO vectors (rowid, vector, sum) VALUES ($1, $2, $3)"
+PUT_ITEM = "INSERT INTO item_vectors (record, place, vector, sum) VALUES ($1, $2, $3, $4)"
 _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
@@ -35,7 +37,7 @@ Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items'
 Rows = dict[str, list[tuple]]  # {table: rows (was_there, *columns)}; a row that was not there has only its key
 
 _INSERT = (
-    f"INSERT INTO records ({', '.join(COLUMNS)}) VALUES ({placeholders(len(COLUMNS))}) "
+    f"INSERT INTO records ({', '.join(COLUMNS)}, sum) VALUES ({placeholders(len(COLUMNS) + 1)}) "
     "ON CONFLICT DO NOTHING RETURNING rowid"
 )
 
@@ -53,14 +55,17 @@ FOUND_SINCE = (
 )
 
 
-def embedded(rows: Iterable[tuple], embed: Embed, known: dict[int, tuple] | None = None) -> dict[int, tuple]:
+def embedded(
+    rows: Iterable[tuple], embed: Embed, bank: object, known: dict[int, tuple] | None = None
+) -> dict[int, tuple]:
     """Embed records: {rowid: (embedded fields, query's vector, items' vectors)} for rows as `to_record` takes them.
 
+    bank    its path
     known   result of an earlier call: a record whose embedded fields are unchanged is not embedded again
     """
     made, known = {}, known or {}
     for row in rows:
-        record = to_record(row)
+        record = to_record(row, bank)
         about = (record.namespace, record.id, record.original_query, record.items, record.tags)
         earlier = known.get(row[0])
         made[row[0]] = earlier if earlier and earlier[0] == about else (about, *embed(record))
@@ -72,10 +77,12 @@ class Change:
 
     SQL triggers record the undo rows (TRACKED in schema.py). `get` sees what the change has done so far. Do nothing
     slow inside a change, above all no model call: other writers wait for its end.
+
+    bank   its path
     """
 
-    def __init__(self, db: SqlSession, reason: str, namespace: str, embed: Embed) -> None:
-        self.reason = reason
+    def __init__(self, db: SqlSession, reason: str, namespace: str, embed: Embed, bank: object) -> None:
+        self.reason, self._bank = reason, bank
         self._db, self._namespace, self._embed = db, namespace, embed
         self._before = db.total_changes
         self.stores_items = False  # True: item vectors were stored
@@ -96,7 +103,7 @@ class Change:
     def get(self, id: str) -> MemoryRecord | None:
         """The record with this id, as of now; None when there is none."""
         row = self._find(id)
-        return to_record(row) if row else None
+        return to_record(row, self._bank) if row else None
 
     def add(self, record: MemoryRecord) -> bool:
         """Append a record to the namespace that it names. False when its id is there already."""
@@ -105,11 +112,12 @@ class Change:
     def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
         """`add` with given vectors. vector: None for an archived or superseded record without a vector."""
         check_status(record.status)
-        row = self._db.execute(_INSERT, row_of(record)).fetchone()
+        values = row_of(record)
+        row = self._db.execute(_INSERT, (*values, checksum(values))).fetchone()
         if row is None:
             return False
         if vector is not None:
-            self._db.execute("INSERT INTO vectors VALUES ($1, $2)", (row[0], vector))
+            self._db.execute(PUT_VECTOR, (row[0], vector, zlib.crc32(vector)))
         self._put_items(row[0], items)
         return True
 
@@ -131,7 +139,7 @@ class Change:
         """`update` a record with values computed from its current state; False when there is none."""
         row = self._find(id)
         if row is not None:
-            self._set(row, fields_of(to_record(row)))
+            self._set(row, fields_of(to_record(row, self._bank)))
         return row is not None
 
     def update_usage(self, ids: Collection[str], fields_of: Callable[[str, MemoryRecord], dict[str, Any]]) -> None:
@@ -142,20 +150,22 @@ class Change:
         if not ids:
             return
         # No json_each: it ends a text at a NUL byte.
-        query = f"{BARE} FROM records WHERE namespace = $1 AND id IN ({placeholders(len(ids), after=1)})"
+        query = (
+            f"{self._db.dialect.bare} FROM records WHERE namespace = $1 AND id IN ({placeholders(len(ids), after=1)})"
+        )
         found = {row[1]: row for row in self._db.execute(query, (self._namespace, *ids)).fetchall()}
         changed: dict[str, list[tuple]] = {}  # {statement: its values}: each is prepared once
         for id in ids:
             if (row := found.get(storable(id))) is None:
                 continue
-            if columns := _changed(row, fields_of(id, to_record(row)), COUNTED):
+            if columns := self._changed(row, fields_of(id, to_record(row, self._bank)), COUNTED):
                 changed.setdefault(_update(columns), []).append((*columns.values(), row[0]))
         for statement, values in changed.items():
             self._db.executemany(statement, values)
 
     def _set(self, row: tuple, fields: dict[str, Any]) -> None:
         check_status(fields.get("status", "active"))
-        if not (columns := _changed(row, fields, CHANGEABLE)):
+        if not (columns := self._changed(row, fields, CHANGEABLE)):
             return
         self._db.execute(_update(columns), (*columns.values(), row[0]))
         if fields.get("status", "archived") not in NOT_SEARCHED and row[-1] is None:
@@ -245,18 +255,19 @@ class Change:
 
     def _put_items(self, rowid: int, vectors: Items) -> None:
         self.stores_items |= bool(vectors)
-        self._db.executemany("INSERT INTO item_vectors VALUES ($1, $2, $3)", [(rowid, *vector) for vector in vectors])
+        rows = [(rowid, place, vector, zlib.crc32(vector)) for place, vector in vectors]
+        self._db.executemany(PUT_ITEM, rows)
 
-
-def _changed(row: tuple, fields: dict[str, Any], changeable: frozenset[str]) -> dict[str, Any]:
-    """{column: new value} for an update; {} if the row has these values. UserError for a field not in `changeable`."""
-    for name in fields:
-        if name not in changeable:
-            raise UserError(f"{name} of a record cannot be changed.")
-    columns = {name: to_column(name, value) for name, value in fields.items()}
-    if columns.items() <= dict(zip(FIELDS, row[1:])).items():
-        return {}
-    return columns | ({"folded_tags": column_of_tags(fields["tags"])} if "tags" in fields else {})
+    def _changed(self, row: tuple, fields: dict[str, Any], changeable: frozenset[str]) -> dict[str, Any]:
+        """{column: new value} for an update; {} if the row has these. UserError for a field not in `changeable`."""
+        for name in fields:
+            if name not in changeable:
+                raise UserError(f"{name} of a record cannot be changed.")
+        columns, old = {name: to_column(name, value) for name, value in fields.items()}, dict(zip(COLUMNS, row[1:]))
+        if columns.items() <= old.items():
+            return {}
+        columns |= {"folded_tags": column_of_tags(fields["tags"])} if "tags" in fields else {}
+        return columns | ({"sum": checksum((old | columns).values())} if self._db.dialect.sums else {})
 
 
 def _update(columns: Collection[str]) -> str:
@@ -278,7 +289,7 @@ def check_status(status: str) -> None:
 def select(db: SqlSession, query: str, values: tuple) -> Rows:
     """Run a query, such as FOUND, on each tracked table."""
     found = {}
-    for table, (columns, n_key) in TRACKED.items():
+    for table, (columns, n_key) in db.dialect.tracked.items():
         names = {"columns": ", ".join(columns), "key": ", ".join(columns[:n_key]), "last": columns[-1]}
         if rows := db.execute(query.format(table=table, **names), values).fetchall():
             found[table] = [row if row[0] else row[: n_key + 1] for row in rows]
@@ -288,7 +299,7 @@ def select(db: SqlSession, query: str, values: tuple) -> Rows:
 def restore_rows(db: SqlSession, found: Mapping[str, Sequence[Sequence[Any]]]) -> None:
     """Restore rows that were changed or deleted, and delete those that were not there."""
     for table, rows in found.items():
-        columns, n_key = TRACKED[table]
+        columns, n_key = db.dialect.tracked[table]
         key, names = ", ".join(columns[:n_key]), ", ".join(columns)
         new = ", ".join(f"excluded.{name}" for name in columns)
         keys = db.dialect.keys
@@ -300,4 +311,7 @@ def restore_rows(db: SqlSession, found: Mapping[str, Sequence[Sequence[Any]]]) -
             f"INSERT INTO {table} ({names}) VALUES ({placeholders(len(columns))}) "
             f"ON CONFLICT {target}DO UPDATE SET ({names}) = ({new}) WHERE ({old}) {db.dialect.differs} ({new})"
         )
-        db.executemany(write, [row[1:] for row in rows if row[0]])
+        written = [row[1:] for row in rows if row[0]]
+        if columns[-1] == "sum":  # undo rows of before the checksums have none
+            written = [row if row[-1] is not None else (*row[:-1], checksum(row[1:-1])) for row in written]
+        db.executemany(write, written)

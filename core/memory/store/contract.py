@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from core.errors import UserError
@@ -91,11 +92,15 @@ class BankStore(Protocol):
     Reads see the last committed state; only the thread with an open change sees what that has done so far.
     Raises UserError for what the user can fix, StopRun if the disk or the server refuses.
 
+    path       the bank's file, or the URL of its database
     remains    sentence on what `forget` cannot delete; "": it deletes everything
     sees_all   whether it can read all namespaces; a role in PostgreSQL may be bound to some tenants
     """
 
     dialect: Dialect
+
+    @property
+    def path(self) -> str | Path: ...
 
     @property
     def remains(self) -> str: ...

@@ -14,7 +14,9 @@ from core.memory.moment import now
 from core.memory.store.contract import BankStore, Lead
 
 KEPT = 1000  # finished jobs of a namespace that are kept, so that clients can ask for their results
-TRIES = 5  # max. starts of a job: its process died at each
+TRIES = 5  # starts of a job, after each of which its process died, before it makes room for the others as failed
+MOST_DEATHS = 20  # up to which it is tried again once no other waits: a process may die for reasons of its own
+KEPT_TEXTS = 100  # failed jobs of a namespace that keep their payload, for another try
 # A job left running comes first; then round-robin over namespaces, so that one with a long queue does not starve the
 # others: the oldest job of the namespace whose last job ended longest ago.
 _NEXT = """
@@ -22,14 +24,18 @@ _NEXT = """
         SELECT j.rowid FROM jobs j LEFT JOIN (
             SELECT namespace, max(changed_at) AS at FROM jobs WHERE state IN ('completed', 'failed') GROUP BY namespace
         ) ended ON ended.namespace = j.namespace
-        WHERE j.state IN ('pending', 'running') ORDER BY j.state = 'pending', coalesce(ended.at, ''), j.rowid LIMIT 1
+        WHERE j.state IN ('pending', 'running')
+        ORDER BY j.state = 'pending', coalesce(ended.at, ''), j.rowid LIMIT 1
     )
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """state is pending | running | completed | failed; payload is the input, deleted when the job ends."""
+    """state is pending | running | completed | failed; payload is the input, deleted when the job is completed.
+
+    The KEPT_TEXTS newest failed jobs of a namespace keep theirs.
+    """
 
     id: str
     namespace: str
@@ -99,7 +105,9 @@ class Jobs:
                 with self._store.unjournaled() as db:
                     db.execute(begin, (now(), job.id))
                 return job
-            self.end(job.id, "failed", {"error": f"the server died {TRIES} times while it worked on this"})
+            deaths = job.result.get("deaths", 0) + job.tries
+            why = f"the server died {deaths} times while it worked on this"
+            self.end(job.id, "failed", {"error": why, "deaths": deaths})
         return None
 
     def requeue(self, id: str, why: str) -> None:
@@ -108,17 +116,34 @@ class Jobs:
             query = "UPDATE jobs SET state = 'pending', tries = tries - 1, result = $1, changed_at = $2 WHERE id = $3"
             db.execute(query, (json.dumps({"waits_for": why[:2000]}), now(), id))
 
-    def end(self, id: str, state: str, result: dict[str, Any]) -> None:
-        """Mark a job as completed or failed, and delete its payload. Of a namespace the newest KEPT stay."""
+    def retry_died(self) -> bool:
+        """Queue those failed jobs again at which servers died, up to MOST_DEATHS times. Call while no other waits."""
+        died = f"state = 'failed' AND CAST(json_extract(result, '$.deaths') AS INTEGER) < {MOST_DEATHS}"
+        return bool(self._store.rows(f"SELECT 1 FROM jobs WHERE {died} LIMIT 1")) and self._retry(died) > 0
+
+    def retry_failed(self) -> int:
+        """Queue all failed jobs again that have kept their payload; returns how many."""
+        return self._retry("state = 'failed'")
+
+    def _retry(self, which: str) -> int:
+        query = f"UPDATE jobs SET state = 'pending', tries = 0, changed_at = $1 WHERE {which} AND payload <> '{{}}'"
         with self._store.unjournaled() as db:
-            query = "UPDATE jobs SET state = $1, payload = '{}', result = $2, changed_at = $3 WHERE id = $4"
+            return db.execute(query, (now(),)).rowcount
+
+    def end(self, id: str, state: str, result: dict[str, Any]) -> None:
+        """Mark a job as completed or failed. Of a namespace the newest KEPT stay, with the payloads of the failed."""
+        with self._store.unjournaled() as db:
+            query = "UPDATE jobs SET state = $1, result = $2, changed_at = $3 WHERE id = $4"
             db.execute(query, (state, json.dumps(result), now(), id))
             ended = "FROM jobs WHERE state IN ('completed', 'failed')"
-            ended += " AND namespace = (SELECT namespace FROM jobs WHERE id = $1)"
-            kept = f"SELECT rowid {ended} ORDER BY changed_at DESC, rowid DESC LIMIT {KEPT}"
-            db.execute(f"DELETE {ended} AND rowid NOT IN ({kept})", (id,))
+            mine = "AND namespace = (SELECT namespace FROM jobs WHERE id = $1)"
+            newest = "ORDER BY changed_at DESC, rowid DESC LIMIT"
+            db.execute(f"DELETE {ended} {mine} AND rowid NOT IN (SELECT rowid {ended} {mine} {newest} {KEPT})", (id,))
+            kept = f"SELECT rowid FROM jobs WHERE state = 'failed' {mine} {newest} {KEPT_TEXTS}"
+            done = f"state IN ('completed', 'failed') AND payload <> '{{}}' AND rowid NOT IN ({kept})"
+            db.execute(f"UPDATE jobs SET payload = '{{}}' WHERE {done} {mine}", (id,))
 
 
 def _job(row: tuple) -> Job:
     values = dict(zip((field.name for field in fields(Job)), row))
-    return Job(**values | {"payload": json.loads(values["payload"]), "result": json.loads(values["result"])})
+    return Job(**values | {name: json.loads(values[name]) for name in ("payload", "result")})

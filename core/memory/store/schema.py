@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from core.errors import UserError
 from core.memory.filter import folded_tags
 from core.types import Lesson, MemoryRecord
 
@@ -18,7 +20,6 @@ FIELDS = tuple(
     "created_at tick confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
 COLUMNS = (*FIELDS, "folded_tags")  # the last: tags normalised for comparison
-BARE = f"SELECT rowid, {', '.join(FIELDS)}, NULL"  # rows like those of Dialect.records, but without the vector
 NOT_SEARCHED = ("archived", "superseded")  # records whose vectors a bank may drop (`Change.drop_vectors`)
 LACKS_VECTOR = (
     f"v.vector IS NULL AND (r.status NOT IN {NOT_SEARCHED} "
@@ -40,17 +41,32 @@ class Dialect:
     vector_row        expression for the row id in `vectors` of a record `r`
     differs           null-safe inequality operator
     keys              {table: its key as ON CONFLICT DO UPDATE must name it}; {}: it need not
+    sums              whether records and vectors have a column `sum`, their checksum; NULL: none, as of a row that was
+                      edited by hand. A database server checks its pages itself
     """
 
     vector_row: str
     differs: str
     keys: Mapping[str, str]
+    sums: bool
+
+    @cached_property
+    def tracked(self) -> dict[str, tuple[tuple[str, ...], int]]:
+        """TRACKED with the checksums, where there are any."""
+        columns, n_key = TRACKED["records"]
+        return TRACKED | {"records": ((*columns, "sum") if self.sums else columns, n_key)}
+
+    @cached_property
+    def bare(self) -> str:
+        """SELECT of records, as `records`, but without FROM and with NULL for the vector."""
+        return f"SELECT rowid, {', '.join(COLUMNS)}, {'sum' if self.sums else 'NULL'}, NULL, NULL"
 
     @cached_property
     def records(self) -> str:
-        """SELECT of records `r` with their vectors `v`, as the rows that `to_record` takes."""
+        """SELECT of records `r` with their vectors `v`, as the rows that `to_record` takes: the vector comes last."""
+        sums = "r.sum, v.sum" if self.sums else "NULL, NULL"
         return (
-            f"SELECT r.rowid, {', '.join('r.' + name for name in FIELDS)}, v.vector "
+            f"SELECT r.rowid, {', '.join('r.' + name for name in COLUMNS)}, {sums}, v.vector "
             f"FROM records r LEFT JOIN vectors v ON v.rowid = {self.vector_row}"
         )
 
@@ -90,6 +106,21 @@ def row_of(record: MemoryRecord) -> list[Any]:
     return [*(to_column(name, getattr(record, name)) for name in FIELDS), column_of_tags(record.tags)]
 
 
+def checksum(values: Iterable[Any]) -> int:
+    """CRC-32 of a record's values of COLUMNS."""
+    # Every number as a float: a database may give 3 back for 3.0.
+    texts = [v if isinstance(v, str) else "" if v is None else repr(float(v)) for v in values]
+    return zlib.crc32("\0".join(texts).encode("utf-8", "replace"))
+
+
+def is_intact(values: Sequence[Any]) -> bool:
+    """Whether the values of COLUMNS fit the checksum after them; True where that is None."""
+    try:
+        return values[-1] is None or checksum(values[:-1]) == values[-1]
+    except (TypeError, ValueError):
+        return False
+
+
 def column_of_tags(tags: Sequence[str]) -> str:
     """The value of folded_tags."""
     return storable(json.dumps(folded_tags(tags), ensure_ascii=False)) if tags else "[]"
@@ -112,15 +143,36 @@ def storable(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
 
 
-def to_record(row: tuple) -> MemoryRecord:
-    """Convert a row of Dialect.records to a record."""
+def is_whole(vector: Any, sum: int | None) -> bool:
+    """Whether a vector's bytes fit their checksum; True where there is none."""
+    return sum is None or vector is None or (isinstance(vector, bytes) and zlib.crc32(vector) == sum)
+
+
+class Damaged(UserError):
+    """A record or a vector that is not what was stored. what: which one."""
+
+    def __init__(self, bank: object, what: str) -> None:
+        self.what = what
+        command = f"python -m core.memory doctor {bank or 'BANK'}"
+        super().__init__(f"the bank {bank or ''} is damaged ({what}): close it and run `{command}`.")
+
+
+def to_record(row: tuple, bank: object = None) -> MemoryRecord:
+    """Convert a row of Dialect.records to a record. Raises Damaged if it is damaged. bank: its path."""
     values, blob = dict(zip(FIELDS, row[1:])), row[-1]
-    values["query_embedding"] = () if blob is None else struct.unpack(f"{len(blob) // 4}f", blob)
-    for name in ("tags", "parents"):
-        values[name] = tuple(json.loads(text)) if (text := values[name]) != "[]" else ()
-    values["provenance"] = json.loads(text) if (text := values["provenance"]) != "{}" else {}
-    values["items"] = tuple(Lesson(**item) for item in json.loads(values["items"]))
-    return MemoryRecord(**values)
+    if not is_intact(row[1:-2]):
+        raise Damaged(bank, f"the record {row[1]!r:.80} in row {row[0]} does not fit its checksum")
+    if not is_whole(blob, row[-2]):
+        raise Damaged(bank, f"the vector of the record {row[1]!r:.80} in row {row[0]} does not fit its checksum")
+    try:
+        values["query_embedding"] = () if blob is None else struct.unpack(f"{len(blob) // 4}f", blob)
+        for name in ("tags", "parents"):
+            values[name] = tuple(json.loads(text)) if (text := values[name]) != "[]" else ()
+        values["provenance"] = json.loads(text) if (text := values["provenance"]) != "{}" else {}
+        values["items"] = tuple(Lesson(**item) for item in json.loads(values["items"]))
+        return MemoryRecord(**values)
+    except (ValueError, TypeError, LookupError, AttributeError, struct.error) as error:
+        raise Damaged(bank, f"the record {row[1]!r:.80} in row {row[0]} cannot be read: {error}") from error
 
 
 def to_dict(record: MemoryRecord) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""Whether a bank's file is damaged: its pages, its texts, the checksums of its records, and how it fits its journal."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+
+from core.errors import UserError
+from core.memory.sqlite import journal_file
+from core.memory.sqlite.setup import DIALECT, create, finish
+from core.memory.store.schema import Damaged, is_intact, is_whole, to_record
+
+CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
+SAMPLE = 100  # records whose checksums are checked at every opening; those of the others when they are read
+_READ = (sqlite3.DatabaseError, UnicodeDecodeError)
+Stamp = tuple[int, int, int]  # a file's inode, size and time of last modification
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error of a read means a damaged file, and no full disk, missing right or waiting writer."""
+    if isinstance(error, sqlite3.OperationalError):
+        # No code: a text is not UTF-8. SQLITE_ERROR: the schema or a JSON text is not what our statements expect.
+        return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR
+    return isinstance(error, UnicodeDecodeError | Damaged) or type(error) is sqlite3.DatabaseError
+
+
+def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = False) -> str | None:
+    """Describe the damage of a bank's file; None if there is none, or no bank yet.
+
+    thorough   check every page and every record of a large file too
+
+    Raises UserError for a file that never was a bank, and where nothing is left of one.
+    """
+    journal = journal_file.path_of(path)
+    known = journal.exists() and journal.stat().st_size > 0
+    if not path.exists() or path.stat().st_size == 0:
+        if journal.exists() and not known:
+            raise UserError(
+                f"the bank {path} and its journal are both empty, and nothing is left to rebuild it from: put back "
+                f"copies of both, or remove {journal.name} to begin with an empty bank."
+            )
+        return "the file is missing or empty, its journal is not" if known else None
+    tables: set[str] = set()
+    try:
+        with closing(open_to_read(path, stamp(path)) if read_only else sqlite3.connect(path, timeout=60)) as db:
+            tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if {"meta", "records"} <= tables:
+                return _damage_in(db, path, thorough)
+    except _READ as error:
+        if not is_damage(error):
+            return None  # a full disk or missing rights, which the next opening reports
+        if known or getattr(error, "sqlite_errorname", "") != "SQLITE_NOTADB":
+            return printed(error)
+        raise UserError(f"memory.path={path} is not a memory bank: {error}.") from error
+    if tables and not known:
+        raise UserError(f"memory.path={path} is not a memory bank: it is a database of something else.")
+    return "the database has lost its tables" if known else None
+
+
+def printed(error: Exception) -> str:
+    """What an error of a read says about the damage."""
+    return "a text is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
+def _damage_in(db: sqlite3.Connection, path: Path, thorough: bool) -> str | None:
+    if thorough or path.stat().st_size <= CHECKED:
+        found = db.execute(f"PRAGMA {'integrity' if thorough else 'quick'}_check(1)").fetchone()[0]
+        if found != "ok":
+            return found
+    if thorough:  # every text is read, and must be UTF-8; what a search by words has is compared with the texts
+        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall():
+            for _ in db.execute(f'SELECT * FROM "{name}"'):
+                pass
+        if db.execute("SELECT 1 FROM jobs WHERE NOT json_valid(payload) OR NOT json_valid(result)").fetchone():
+            return "a queued attempt cannot be read"
+        db.execute("INSERT INTO lexicon (lexicon) VALUES ('integrity-check')")
+        db.rollback()
+    if "sum" not in {row[1] for row in db.execute("PRAGMA table_info(records)")}:
+        return None  # of an older version
+    if wrong := _wrong_schema(db):
+        return wrong
+    last = db.execute("SELECT max(rowid) FROM records").fetchone()[0] or 0
+    chosen = range(1, last + 1)
+    if last > SAMPLE and not thorough:
+        chosen = sorted(random.sample(chosen, SAMPLE))
+    for rowid in chosen:
+        if (row := db.execute(f"{DIALECT.records} WHERE r.rowid = ?", (rowid,)).fetchone()) and (why := damage_of(row)):
+            return why
+    return None
+
+
+@lru_cache(maxsize=1)
+def _schema() -> dict[str, str]:
+    """{name: text} of a bank's tables, indexes, triggers and views; of a table the names of its columns."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        create(db)
+        finish(db)
+        return _schema_of(db)
+
+
+def _schema_of(db: sqlite3.Connection) -> dict[str, str]:
+    return dict(
+        db.execute(
+            "SELECT name, iif(type = 'table', (SELECT group_concat(c.name) FROM pragma_table_info(m.name) c), sql) "
+            "FROM sqlite_master m WHERE type <> 'index' OR sql IS NOT NULL"
+        )
+    )
+
+
+def _wrong_schema(db: sqlite3.Connection) -> str | None:
+    found = _schema_of(db)
+    wrong = [name for name, text in _schema().items() if found.get(name) != text]
+    return f"the definition of {wrong[0]} is not as it was made" if wrong else None
+
+
+def damage_of(row: tuple) -> str | None:
+    """What is wrong with a row of DIALECT.records; None if nothing is."""
+    if row[-3] is not None and is_intact(row[1:-2]) and is_whole(row[-1], row[-2]):
+        return None
+    try:
+        to_record(row, "")
+    except Damaged as error:
+        return error.what
+    return None
+
+
+def open_to_read(path: Path, before: Stamp | None) -> sqlite3.Connection:
+    """Open a read-only connection that creates no files.
+
+    before   the file's current stamp; None: a writer has it open, so SQLite's locks are used
+    """
+    way = "mode=ro" if before is None else "mode=ro&immutable=1"
+    uri = f"{path.resolve().as_uri()}?{way}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+
+
+def stamp(path: Path) -> Stamp | None:
+    """A stamp that changes when the file does; None while it has a WAL, so that SQLite's locks protect readers."""
+    if path.with_name(path.name + "-wal").exists() or not path.exists():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
