@@ -36,6 +36,7 @@ from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.redact import RedactingFilter, Redactor
 from core.run.cells import cell_folder
+from core.run.compositions import keep_compositions
 from core.run.finalize import finalize
 from core.run.launch import choice, in_sweep, quoted, resume_hint
 from core.run.mistakes import run_with_plain_hydra_errors
@@ -43,6 +44,7 @@ from core.run.settle import settle
 from core.run.sweep_watch import Watch
 
 log = logging.getLogger("run")
+keep_compositions()
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
 OmegaConf.register_new_resolver("names", lambda banks: ",".join(banks or ()), replace=True)
@@ -71,13 +73,14 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     """Build the run, run its tasks and write the summary. Returns the success rate; None after a dry run."""
     dropped_settings_note = finalize(cfg)
     from workflows.build import assemble  # slow imports; done here, after the Ctrl-C handler is installed
-    from workflows.plan import dry_run, print_plan
 
     stage(f"reading the tasks of {choice('env')}")
     tell(settle(cfg, run_dir), dropped_settings_note)
     redact = build_redactor(cfg)
     quiet_logs(redact)
     if cfg.dry_run:
+        from workflows.plan import dry_run, print_plan
+
         plan = dry_run(cfg, run_dir, stack)
         started()
         return print_plan(plan)

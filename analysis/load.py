@@ -22,9 +22,9 @@ from core.memory.by_type import BANKS
 from core.memory.open import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
-from core.run.keys import ARM_KEYS, COLUMNS, RUN_KEYS, WRITTEN_INTO_OTHERS
+from core.run.keys import ARM_KEYS, COLUMNS, RUN_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.launch import env_label
-from core.run.manifest import flat, identity, label_source, without
+from core.run.manifest import flat, identity, label_source
 from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import answer_of, current, evaluated, outcomes_of, place_of, read_episodes
 from core.run.upgrade import upgraded_manifest

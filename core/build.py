@@ -42,7 +42,7 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
 def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None) -> dict[str, ChatModel]:
     """{role: model}: that of `<role>_llm` if chosen, else that of `llm`; each with its cache and fallbacks.
 
-    A model without a name gets its server's, also in `cfg` (core/models/servers.py).
+    A model without a name gets its server's, also in `cfg` (core/models/servers.py), as does its `client`.
 
     recorded   the configuration of the run's earlier starts, if any
     """
@@ -55,6 +55,9 @@ def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = N
     nodes = {key: node for key in LLMS if (node := cfg.get(key)) is not None}
     name_models(nodes, recorded or {}, ask=not cfg.get("dry_run"))
     given = {key: make(cfg[key]) for key in LLMS if cfg.get(key) is not None}
+    for key, model in given.items():
+        if "client" in cfg[key]:
+            cfg[key].client = model.client  # which of them was taken
     bare = {key: [model, *fallbacks_of(model)] for key, model in given.items()}
     share_limits(model for chain in bare.values() for model in chain)
     chains = {key: list(map(cached, chain)) for key, chain in bare.items()}
@@ -142,11 +145,11 @@ def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
     from core.models.base import extra_sampling_of
 
     for name, model in models.items():
-        if problem := model.problem():
-            raise UserError(problem)
         more = extra_sampling_of(roles.get(name, {}))
         if more and (problem := model.unsupported(more)):
             raise UserError(f"roles.{name}: {problem}")
+        if problem := model.problem():
+            raise UserError(problem)
 
 
 def build_redactor(cfg: Any) -> Redactor:

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from urllib.parse import quote
 
 from core.escaping import printable
@@ -110,6 +111,7 @@ def forms_in(text: str) -> Iterator[tuple[str, re.Pattern[str]]]:
 HIDDEN = "[REDACTED]"
 _NAMES = re.compile(r"(API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL)", re.IGNORECASE)
 _SHORTEST = 8  # a shorter value would occur in harmless text by chance
+_SHORT = 100  # characters of a text that is often the same
 _LONGEST_WORD = 20  # a value of only letters or only digits up to this length is a word, a number or a placeholder
 
 
@@ -125,6 +127,7 @@ class Redactor:
         values |= {environment.get(name, "") for name in key_names}
         forms = {form for v in values if _telling(v.strip()) for form in _forms(v.strip())}
         self._values = sorted(forms, key=lambda v: (-len(v), v))
+        self._certain_of_short = lru_cache(maxsize=4096)(self._certain)  # records repeat most of these
 
     def values(self, text: str) -> str:
         """Remove the known values only: for what a run continues from, which must stay as it was."""
@@ -135,6 +138,9 @@ class Redactor:
 
     def certain(self, text: str) -> str:
         """Remove the known values and what certainly is a credential by its form (FORMS): for what models wrote."""
+        return self._certain_of_short(text) if len(text) <= _SHORT else self._certain(text)
+
+    def _certain(self, text: str) -> str:
         text = self.values(text)
         for _, form in forms_in(text):
             text = form.sub(HIDDEN, text)

@@ -23,8 +23,8 @@ from analysis.report.data import embedded, index_of, keys_of
 from analysis.report.links import Addresses, linked
 from analysis.studies import Study, compared, run_labels, studies
 from core.run.display import percent
-from core.run.keys import HIDDEN_KEYS
-from core.run.manifest import flat, without
+from core.run.keys import HIDDEN_KEYS, without
+from core.run.manifest import flat
 
 if TYPE_CHECKING:
     import pandas as pd

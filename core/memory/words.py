@@ -17,9 +17,9 @@ from core.types import MemoryRecord, Scored
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _PAIRED = f"{_UNSPACED}\uac00-\ud7af"
 _MARKS = "\u0300-\u036f\u0900-\u0963\u0966-\u0dff"  # written with letters, but for Python no part of a word
-_TERM = re.compile(rf"[{_PAIRED}]+|(?:[^\W_{_PAIRED}]|[{_MARKS}])+")
-_RUN = re.compile(rf"[{_UNSPACED}]+")
-_PAIRS = re.compile(rf"[{_PAIRED}]+")
+_TERM = rf"[{_PAIRED}]+|(?:[^\W_{_PAIRED}]|[{_MARKS}])+"
+_RUN = rf"[{_UNSPACED}]+"
+_PAIRS = rf"[{_PAIRED}]+"
 PART = 4  # characters of the parts of words in other scripts: inflected forms of a word share some of them
 
 
@@ -27,8 +27,8 @@ PART = 4  # characters of the parts of words in other scripts: inflected forms o
 def terms(text: str) -> frozenset[str]:
     """The words of a text and their parts of 4 characters; of scripts without blanks between words those of 2."""
     found: set[str] = set()
-    for term in _TERM.findall(unicodedata.normalize("NFKC", text).lower()):
-        size = 2 if _PAIRS.match(term) else PART
+    for term in re.findall(_TERM, unicodedata.normalize("NFKC", text).lower()):
+        size = 2 if re.match(_PAIRS, term) else PART
         found.add(term)
         found.update(term[at : at + size] for at in range(len(term) - size + 1))
     return frozenset(found)
@@ -36,7 +36,7 @@ def terms(text: str) -> frozenset[str]:
 
 def has_no_blanks(text: str) -> bool:
     """Whether a text holds a script without blanks between words, of which a full-text index knows whole sentences."""
-    return _RUN.search(text) is not None
+    return re.search(_RUN, text) is not None
 
 
 def word_shares(query: str, texts: list[str]) -> list[float]:

@@ -246,7 +246,7 @@ def _weights_hash(folder: Path) -> str:
 
 @dataclass(kw_only=True)
 class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
-    """A provider's embeddings through litellm. Besides the keys of Endpoint:
+    """A provider's embeddings. Besides the keys of Endpoint:
 
     model   OpenAI's name, e.g. text-embedding-3-small (1536 dimensions), or litellm's with the provider first
     batch   maximum texts in one call; above 1 a provider may return other last bits of a vector
@@ -259,10 +259,10 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
     batch: int = 1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(self, "embedder", "batch", least=1, whole=True)
         self.name = self.model
         self.model = self.name if "/" in self.name else f"openai/{self.name}"
+        super().__post_init__()
+        check_numbers(self, "embedder", "batch", least=1, whole=True)
         if problem := self.problem():
             raise UserError(f"embedder: {problem}")
 

@@ -1,28 +1,26 @@
-"""A connection to a provider's model through litellm: address, key, limits, retries, and the cost of a call."""
+"""A connection to a provider's model: client, address, key, limits, retries, and the cost of a call."""
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError
-from core.models import addresses, network
+from core.models import addresses, direct, network
 from core.models.faults import is_page
 from core.models.limits import Limiter
+from core.models.litellm_library import load_litellm, without_litellm
 from core.models.network import http_client
+from core.models.prices import check_price, usage_of_rejected, usage_of_response
 from core.models.retry import Heard, Retry, explain, reason, retry_after
 from core.models.servers import Replicas, addresses_of, window_at
 from core.models.token_counts import Counts, counts_of_response
 from core.models.waits import duration
-from core.starting import loading
 from core.types import Usage
 
 # Providers by the kind of client that litellm accepts for them; for all others it makes its own connections.
@@ -40,6 +38,8 @@ class Endpoint:
     """The common base of LiteLLMModel and OpenAIEmbedder; its fields are keys of their YAMLs. Thread-safe.
 
     model             litellm's name, provider first: "openai/gpt-4o-mini"
+    client            openai | litellm: OpenAI's API over HTTP itself (core/models/direct.py), or litellm; None: openai
+                      if that provider has this API, else litellm. Afterwards the one in use
     api_key_env       the environment variable that holds the key (the key itself is never in a config); None: no key
     api_base          the address of a vllm, ollama or other OpenAI-compatible server; a list: several servers with the
                       same model, one of which is chosen for each call
@@ -54,6 +54,7 @@ class Endpoint:
 
     where: ClassVar[str] = "llm"  # its place in the configuration, for messages
     model: str
+    client: str | None = None
     api_key_env: str | None = None
     api_base: str | list[str] | None = None
     timeout_s: float = 120.0
@@ -81,6 +82,7 @@ class Endpoint:
             raise UserError(f"{self.model}: attempts={self.attempts}: give at least 1.")
         check_price(self.price_per_mtok)
         self.addresses = Replicas(urls=addresses_of(self.api_base))
+        self.client = client_of(self.where, self.model, self.client, self.addresses.urls)
         self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
         self.limiter = Limiter(
             max_in_flight=self.max_in_flight,
@@ -93,25 +95,22 @@ class Endpoint:
         """litellm's name of the provider, plus api_base if given. Models with the same value share their limits."""
         return " ".join((self.model.split("/")[0], *self.addresses.urls))
 
-    @property
-    def _library(self) -> str:
-        """The package through which it is asked."""
-        return "litellm"
-
     def problem(self) -> str | None:
-        """One sentence if the client library or the key is missing; else None."""
-        if find_spec(self._library) is None:
-            return _without(self._library, self.model)
-        if self.api_key_env and not os.environ.get(self.api_key_env):
+        """One sentence if litellm is needed and missing, or the key is; else None."""
+        if self.client == "litellm" and find_spec("litellm") is None:
+            ollama = " Ollama is also asked by llm=vllm llm.api_base=http://HOST:11434/v1, without it."
+            return without_litellm(self.model) + (ollama if self.model.startswith("ollama") else "")
+        if (variable := self._key_variable()) and not os.environ.get(variable):
             return (
-                f"{self.model} needs a key in the environment variable {self.api_key_env}: "
-                f"export {self.api_key_env}=..., or name another variable with api_key_env=NAME."
+                f"{self.model} needs a key in the environment variable {variable}: "
+                f"export {variable}=..., or name another variable with api_key_env=NAME."
             )
         return None
 
     def call(self, function: str, tokens: int, check: Callable[[Any], Any], **request: Any) -> tuple[Any, int, Usage]:
-        """Call litellm.<function>(**request): (check(response), number of retries, usage of rejected responses).
+        """Call the model: (check(response), number of retries, usage of rejected responses).
 
+        function   completion | embedding, with litellm's arguments as `request`
         tokens   estimated tokens of the call, for tokens_per_min
         check    reads the response; rejects it by raising an InfraError, TransientError if a retry may help
 
@@ -179,7 +178,10 @@ class Endpoint:
             return None
 
     def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
-        """One try through litellm. Retries of litellm and of the provider's SDK are off: they would multiply ours."""
+        """One try. Retries of litellm and of the provider's SDK are off: they would multiply ours."""
+        if self.client == "openai":
+            at = address or direct.address_of(self.model) or ""
+            return direct.ask(self._http_client(), at, self._key(), function, self.model, self.timeout_s, request)
         return getattr(load_litellm(), function)(
             model=self.model,
             api_key=self._key(),
@@ -263,15 +265,32 @@ class Endpoint:
         error.retry_after = wait
         return error
 
-    def usage_of(self, response: Any) -> Usage:
-        """Usage of an accepted response. Says once if its counts had to be corrected."""
-        if said := counts_of_response(response).corrected:
+    def usage_of(self, response: Any, counts: Counts | None = None) -> Usage:
+        """Usage of an accepted response. Says once if its counts had to be corrected.
+
+        counts   the response's, if known
+        """
+        counts = counts or counts_of_response(response)
+        if said := counts.corrected:
             self.notice(
                 "usage",
                 f"{self.model} reports token counts that do not agree ({said}): the total is taken where there is one, "
                 "and no count is below 0. Such calls are n_usage_corrected in summary.json.",
             )
-        return usage_of_response(response, self.price_per_mtok, self.model)
+        used = usage_of_response(response, self.price_per_mtok, self.model, counts)
+        if used.cost_usd is None and used.tokens:
+            self._say_price_is_unknown()
+        return used
+
+    def _say_price_is_unknown(self) -> None:
+        """Say once that a provider's prices are not known without litellm."""
+        own = self.model.partition("/")[0] == direct.OWN_SERVER
+        if not own and self.price_per_mtok is None and find_spec("litellm") is None:
+            self.notice(
+                "price",
+                f"{self.model}: what it costs is unknown, as prices come from litellm's table, which is not installed; "
+                f"give {self.where}.price_per_mtok='{{prompt: USD, completion: USD}}', of a million tokens.",
+            )
 
     def notice(self, about: str, text: str) -> None:
         """Tell the user something about this model, once for each `about`."""
@@ -290,26 +309,36 @@ class Endpoint:
             return None
         if provider in _OPENAI_CLIENT:
             return self._openai_client(address)
+        http = self._http_client()
         with self._lock:
             if address not in self._clients:
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-                self._http = self._http or http_client(self._trail)
-                self._clients[address] = HTTPHandler(client=self._http)
+                self._clients[address] = HTTPHandler(client=http)
             return self._clients[address]
 
     def _openai_client(self, address: str | None) -> Any:
+        http = self._http_client()
         with self._lock:
             if address not in self._clients:
                 import openai
 
-                self._http = self._http or http_client(self._trail)
                 how = {"api_key": self._key() or "none", "base_url": address, "max_retries": 0}
-                self._clients[address] = openai.OpenAI(**how, http_client=self._http)
+                self._clients[address] = openai.OpenAI(**how, http_client=http)
             return self._clients[address]
 
+    def _http_client(self) -> Any:
+        with self._lock:
+            self._http = self._http or http_client(self._trail)
+            return self._http
+
+    def _key_variable(self) -> str | None:
+        """The environment variable with the key; None: no key is sent, or litellm looks for it."""
+        own = self.client == "openai" and not self.addresses.urls
+        return self.api_key_env or (direct.key_variable(self.model) if own else None)
+
     def _key(self) -> str | None:
-        return os.environ.get(self.api_key_env) if self.api_key_env else None
+        return os.environ.get(variable) if (variable := self._key_variable()) else None
 
     def close(self) -> None:
         """End all waiting and close the connections; calls in flight fail."""
@@ -337,94 +366,18 @@ def _no_server(error: TransientError) -> StopRun:
     return StopRun(str(error) if isinstance(error, _OnTheWay) else f"{error} Is the server running?")
 
 
-def load_litellm() -> Any:
-    """Import litellm without its network access and terminal output. Takes seconds the first time.
+def client_of(where: str, model: str, client: str | None, urls: list[str]) -> str:
+    """The client of a model: the given one, else openai for a provider that has OpenAI's API, and litellm for others.
 
-    Raises UserError, which says how to install it, where it is missing.
+    where   its place in the configuration, for messages
     """
-    if find_spec("litellm") is None:
-        raise UserError(_without("litellm", "Asking a provider, or its price,"))
-    first = "litellm" not in sys.modules
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    os.environ.setdefault("LOGGING_EXECUTOR_MAX_THREADS", "1")  # litellm's threads for callbacks, which we do not use
-    with loading("litellm") if first else nullcontext():
-        import litellm
-
-    litellm.suppress_debug_info = True
-    setattr(litellm, "DEFAULT_MAX_RETRIES", 0)  # noqa: B010 - or litellm replaces the max_retries=0 of embedding calls by 2
-    if first:
-        gc.freeze()  # keep its classes out of garbage collection, which would stop all calls for a sixth of a second
-    return litellm
-
-
-def _without(library: str, needed_by: str) -> str:
-    extra = "`pip install 'reasoningbank-harness[providers]'`, or make setup in a checkout"
-    return f"{needed_by} needs the package {library}: {extra}."
-
-
-# Cost of a response: by the price in the configuration, else by litellm's table, else unknown (None, never 0).
-
-
-def check_price(price: dict[str, float] | None) -> None:
-    """Raise UserError unless price is None or {prompt, completion[, cached]} in USD per million tokens."""
-    if price is None:
-        return
-    known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= {"prompt", "cached", "completion"}
-    if not known or not all(isinstance(value, (int, float)) and value >= 0 for value in price.values()):
+    if client not in (None, "openai", "litellm"):
+        raise UserError(f"{where}.client={client}: choose openai, litellm, or null for whichever fits the model.")
+    speaks = model.partition("/")[0] in direct.PROVIDERS and bool(urls or direct.address_of(model))
+    if client == "openai" and not speaks:
+        known = ", ".join(direct.PROVIDERS)
         raise UserError(
-            f"price_per_mtok={price}: give {{prompt: USD, completion: USD}}, with cached: USD if it differs."
+            f"{where}.client=openai: {model} has no OpenAI API at an address that is known here ({known} have); take "
+            f"{direct.OWN_SERVER}/NAME with {where}.api_base, as llm=vllm does, or client=litellm."
         )
-
-
-def expected_cost(
-    model: str, price: dict[str, float] | None, prompt: int, completion: int, cached: int = 0
-) -> float | None:
-    """USD for these tokens, `cached` of the prompt's; None if the price is unknown."""
-    if price is not None:
-        of_prompt = (prompt - cached) * price["prompt"] + cached * price.get("cached", price["prompt"])
-        return (of_prompt + completion * price["completion"]) / 1e6
-    known = load_litellm().model_cost
-    row = known.get(model) or known.get(model.split("/", 1)[-1]) or {}
-    of_prompt, of_completion = row.get("input_cost_per_token"), row.get("output_cost_per_token")
-    if of_prompt is None or of_completion is None:
-        return None
-    of_cached = row.get("cache_read_input_token_cost") or of_prompt
-    return (prompt - cached) * of_prompt + cached * of_cached + completion * of_completion
-
-
-def usage_of_response(response: Any, price: dict[str, float] | None, model: str = "") -> Usage:
-    """Usage of a litellm response, as one call.
-
-    model   litellm's name, to price counts that litellm itself has read otherwise
-    """
-    counts = counts_of_response(response)
-    reported = counts.prompt or counts.completion
-    if price is not None:  # without counts the cost is unknown, unless all prices are 0
-        known = reported or not any(price.values())
-        cost = expected_cost(model, price, counts.prompt, counts.completion, counts.cached) if known else None
-    else:
-        by_litellm = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
-        cost = by_litellm or None  # litellm reports 0 for a model that is not in its table
-        if by_litellm is not None and reported and _priced_otherwise(response, counts):
-            cost = expected_cost(model, None, counts.prompt, counts.completion, counts.cached)
-    return Usage(
-        calls=1,
-        prompt_tokens=counts.prompt,
-        completion_tokens=counts.completion,
-        cached_tokens=counts.cached,
-        reasoning_tokens=counts.reasoning,
-        cost_usd=cost,
-    )
-
-
-def _priced_otherwise(response: Any, counts: Counts) -> bool:
-    """Whether litellm's cost rests on other counts than ours."""
-    usage = getattr(response, "usage", None)
-    read = tuple(getattr(usage, name, None) or 0 for name in ("prompt_tokens", "completion_tokens"))
-    return bool(counts.corrected) or read != (counts.prompt, counts.completion)
-
-
-def usage_of_rejected(response: Any, price: dict[str, float] | None, model: str = "") -> Usage:
-    """Usage of a rejected response, with calls=0; an empty Usage if the server did not report tokens."""
-    used = usage_of_response(response, price, model)
-    return replace(used, calls=0) if used.tokens else Usage()
+    return client or ("openai" if speaks else "litellm")

@@ -89,64 +89,64 @@ def _any(*words: str) -> str:
     return f"(?:{'|'.join(words)})"
 
 
+# The patterns are compiled where they are first used, as most runs use none.
+
 # Why a request was refused --------------------------------------------------------------------------------------------
 
 _READ, _READ_OF_ONE = 3000, 600  # characters that are read: of all texts, of one (which may end with the whole prompt)
 # Statuses that are about the account, the address or the moment, whatever their text.
 _NOT_THE_CONTENT = (401, 402, 404, 407, 408, 409, 429)
 
-_ACCOUNT = re.compile(
+_ACCOUNT = (
     r"\b(?:account|organi[sz]ation|project|api key|subscription|ip(?: address)?|your access)\b"
     r".{0,60}\b(?:block|disabl|suspend|bann|deactivat|terminat|restrict|limit|violat|polic|not allowed|flagged)"
     r"|(?:blocked|restricted|limited|forbidden) by your (?:organi[sz]ation|admin|account|project)|账户|账号|用户被"
 )
-_REGION = re.compile(
+_REGION = (
     r"unsupported (?:country|region|location)|(?:country|region|territory|location)\b.{0,60}"
     r"(?:not supported|unsupported|not available|unavailable|restricted|not allowed|blocked)"
     r"|(?:not supported|not available|unavailable|restricted|blocked) in (?:your|this) (?:country|region|location|area)"
     r"|地区.{0,8}(?:不支持|限制)|不支持.{0,8}地区"
 )
 _POLICY = r"(?:polic|guideline|terms of|safety|regulation)"
-_FILTER = re.compile(
-    _any(
-        r"content (?:filter|polic|management polic|moderation|safety|security|inspection|(?:exists |at )?risk|violat"
-        r"|censor|guideline|prohibited|rejected)",
-        r"data inspection|risk detect|inappropriate|responsible ai|usage (?:polic|guideline)|acceptable use",
-        r"safety (?:system|service|classif|polic|filter|check|setting|guideline|reason|restriction|block|violation"
-        r"|standard)|\b(?:nsfw|toxic|hate speech|hateful|offensive|sexual\w*|self harm)\b|polic\w+ violation",
-        rf"violat\w* .{{0,40}}{_POLICY}|failed check|prompt shield|jailbreak",
-        r"moderation|moderated|guard ?rail|block ?list|block reason|prohibited (?:content|use|word|term|topic)",
-        r"(?:was|were|been|is|are|got) (?:\w+ )?flagged|flagged (?:as|for|by|content)|high risk",
-        r"sensitive (?:content|word|information|topic|data|input|output|material)|(?:contains?|new|code:) sensitive",
-        r"\b(?:prompt|request|response|output|input|content|message|query|answer|reply|completion)s?\b[^.|]{0,60}? "
-        r"(?:blocked|censored|filtered|intercepted)\b|blocked (?:by|due to|because)|\bwaf\b|web application firewall",
-        r"\b(?:unsafe|harmful) (?:content|prompt|input|output|request|material)",
-        r"(?:considered|deemed|potentially|be|is|as) (?:unsafe|harmful)",
-        r"(?:code|error)\W{1,3}1301\b",  # Zhipu
-        r"敏感|违规|违法|不安全|审核|有害|内容安全|不当内容|风险|不合规|屏蔽",
-    )
+_FILTER = _any(
+    r"content (?:filter|polic|management polic|moderation|safety|security|inspection|(?:exists |at )?risk|violat"
+    r"|censor|guideline|prohibited|rejected)",
+    r"data inspection|risk detect|inappropriate|responsible ai|usage (?:polic|guideline)|acceptable use",
+    r"safety (?:system|service|classif|polic|filter|check|setting|guideline|reason|restriction|block|violation"
+    r"|standard)|\b(?:nsfw|toxic|hate speech|hateful|offensive|sexual\w*|self harm)\b|polic\w+ violation",
+    rf"violat\w* .{{0,40}}{_POLICY}|failed check|prompt shield|jailbreak",
+    r"moderation|moderated|guard ?rail|block ?list|block reason|prohibited (?:content|use|word|term|topic)",
+    r"(?:was|were|been|is|are|got) (?:\w+ )?flagged|flagged (?:as|for|by|content)|high risk",
+    r"sensitive (?:content|word|information|topic|data|input|output|material)|(?:contains?|new|code:) sensitive",
+    r"\b(?:prompt|request|response|output|input|content|message|query|answer|reply|completion)s?\b[^.|]{0,60}? "
+    r"(?:blocked|censored|filtered|intercepted)\b|blocked (?:by|due to|because)|\bwaf\b|web application firewall",
+    r"\b(?:unsafe|harmful) (?:content|prompt|input|output|request|material)",
+    r"(?:considered|deemed|potentially|be|is|as) (?:unsafe|harmful)",
+    r"(?:code|error)\W{1,3}1301\b",  # Zhipu
+    r"敏感|违规|违法|不安全|审核|有害|内容安全|不当内容|风险|不合规|屏蔽",
 )
 # A firewall's own page. Not a "checking your browser", nor a bare "403 Forbidden": these say nothing of the content.
-_PAGE = re.compile(
+_PAGE = (
     r"attention required|have been blocked|(?:request|page|access)(?: was| has been| is)? (?:blocked|rejected|denied)"
     r"|request could not be satisfied|url was rejected|firewall|\bwaf\b|mod ?security|not acceptable|incapsula|imperva"
     r"|sucuri|fortiweb|support id|(?:incident|event|block) id|阻断|拦截|防火墙|安全威胁"
 )
 _UNSAID = ("message", "msg", "error_msg", "detail", "error", "input")  # keys whose names say nothing of the cause
-_DOWN = re.compile(r"unavailable|timed? ?out|try again|retry|internal|overload|failed to|could not be reached")
+_DOWN = r"unavailable|timed? ?out|try again|retry|internal|overload|failed to|could not be reached"
 
-_RATE = re.compile(
+_RATE = (
     r"per (?:second|min|hour|day|week|month)|/ ?min|\b[tr]p[mdh]\b|rate ?limit|throttl|daily|weekly|monthly|quota"
     r"|credit|billing|balance|free tier|too many requests|每分钟|每天|频率|频繁|速率|限流|并发|额度|余额|配额"
 )
 _PROMPT = r"prompt|inputs?\b|messages?|conversation|history|输入|上下文|消息|提示|对话"
 _MAX_TOKENS = r"max (?:new |output |completion )?tokens?\b"
-_SETTING = re.compile(rf"{_MAX_TOKENS}|output tokens?\b")
+_SETTING = rf"{_MAX_TOKENS}|output tokens?\b"
 # The server's own arithmetic, window - prompt, left nothing for the reply.
-_NOTHING_LEFT = re.compile(rf"{_MAX_TOKENS}.{{0,60}}(?:\(-\d|\bgot:? ?-\d|\bgot:? ?0\b|= ?-\d)")
-_OTHER_THINGS = re.compile(r"\b(?:image|audio|video|file|attachment|schema|grammar|logprobs|vocab|stop sequence)s?\b")
-_OF_TIME = re.compile(r"\btime|deadline|memory|queue|retries|retry|overload|concurren|capacity")
-_POSITIVE = re.compile(r"(?:greater|larger|more|longer) than (?:or equal to )?(?:0|zero|1|one)\b|at least (?:1|one)\b")
+_NOTHING_LEFT = rf"{_MAX_TOKENS}.{{0,60}}(?:\(-\d|\bgot:? ?-\d|\bgot:? ?0\b|= ?-\d)"
+_OTHER_THINGS = r"\b(?:image|audio|video|file|attachment|schema|grammar|logprobs|vocab|stop sequence)s?\b"
+_OF_TIME = r"\btime|deadline|memory|queue|retries|retry|overload|concurren|capacity"
+_POSITIVE = r"(?:greater|larger|more|longer) than (?:or equal to )?(?:0|zero|1|one)\b|at least (?:1|one)\b"
 
 # A measure of the prompt, and that it is too much. Either is common; near each other they speak of the length.
 _AMOUNT = _any(
@@ -172,27 +172,25 @@ _SAID_OF_IT = (
     r"(?: (?:is|are|was|were|has|have|been|the|length|text|tokens?|you|provided|much|far|size|doesn?|don?|can|will))*"
 )
 _CUT = r"(?:prompt|inputs?|messages?|context|conversation)"
-_TOO_LONG = re.compile(
-    _any(
-        rf"{_AMOUNT}.{{0,120}}?{_OVER}",
-        rf"{_OVER}.{{0,120}}?{_AMOUNT}",
-        rf"\b(?:prompt|inputs?|context|conversation|messages?|history|content)(?: \([^)]*\))?{_SAID_OF_IT} "
-        r"(?:too (?:long|large|big)|overflow|exceed(?:s|ed)? (?:the |its |model |max|context|limit)|full\b|exhausted"
-        r"|(?:longer|larger) than|(?:t|not|cannot) fit)",
-        r"context (?:shift|overflow|exceeded)|(?:exceed\w*|insufficient|not enough) (?:\w+ ){0,4}context",
-        rf"no (?:more )?(?:room|space) .{{0,30}}(?:context|prompt)|maximum length .{{0,30}}{_CUT}",
-        r"too (?:many|much) (?:input |prompt |context )?(?:tokens|context)",
-        r"(?:request|payload|body|entity)(?: entity| body| payload| size)*(?: is| was)? too (?:large|long|big)",
-        r"payload size exceeds|current length is|(?:tokens?|length) limits? reached|expected max ?length",
-        rf"(?:reduce|shorten) (?:\w+ ){{0,4}}{_CUT}|(?:shorter|fewer|smaller) {_CUT}",
-        r"\b(?:messages|content|prompt|input)\b.{0,40}(?:string|array) too long",
-        r"(?:输入|上下文|提示词?|对话|消息|文本|内容|prompt|tokens?|长度|字数|字符|序列).{0,20}"
-        r"(?:超过|超出|超限|过长|超长|太长|太多|过大|过多|大于|最大长度|上限)",
-        r"(?:超过|超出|达到|大于).{0,20}(?:最大|上下文|长度|上限|窗口|tokens?)|最大(?:输入|上下文|tokens?)|输入长度.{0,12}\[",
-        r"(?:缩短|精简|减少).{0,6}(?:输入|对话|上下文|提示|内容|文本)",
-    )
+_TOO_LONG = _any(
+    rf"{_AMOUNT}.{{0,120}}?{_OVER}",
+    rf"{_OVER}.{{0,120}}?{_AMOUNT}",
+    rf"\b(?:prompt|inputs?|context|conversation|messages?|history|content)(?: \([^)]*\))?{_SAID_OF_IT} "
+    r"(?:too (?:long|large|big)|overflow|exceed(?:s|ed)? (?:the |its |model |max|context|limit)|full\b|exhausted"
+    r"|(?:longer|larger) than|(?:t|not|cannot) fit)",
+    r"context (?:shift|overflow|exceeded)|(?:exceed\w*|insufficient|not enough) (?:\w+ ){0,4}context",
+    rf"no (?:more )?(?:room|space) .{{0,30}}(?:context|prompt)|maximum length .{{0,30}}{_CUT}",
+    r"too (?:many|much) (?:input |prompt |context )?(?:tokens|context)",
+    r"(?:request|payload|body|entity)(?: entity| body| payload| size)*(?: is| was)? too (?:large|long|big)",
+    r"payload size exceeds|current length is|(?:tokens?|length) limits? reached|expected max ?length",
+    rf"(?:reduce|shorten) (?:\w+ ){{0,4}}{_CUT}|(?:shorter|fewer|smaller) {_CUT}",
+    r"\b(?:messages|content|prompt|input)\b.{0,40}(?:string|array) too long",
+    r"(?:输入|上下文|提示词?|对话|消息|文本|内容|prompt|tokens?|长度|字数|字符|序列).{0,20}"
+    r"(?:超过|超出|超限|过长|超长|太长|太多|过大|过多|大于|最大长度|上限)",
+    r"(?:超过|超出|达到|大于).{0,20}(?:最大|上下文|长度|上限|窗口|tokens?)|最大(?:输入|上下文|tokens?)|输入长度.{0,12}\[",
+    r"(?:缩短|精简|减少).{0,6}(?:输入|对话|上下文|提示|内容|文本)",
 )
-_WINDOW = re.compile(r"(?:context|model|sequence|seq|prompt)[^.\d]{0,40}?(\d[\d,]{2,})(?![\d.]*\d)")
+_WINDOW = r"(?:context|model|sequence|seq|prompt)[^.\d]{0,40}?(\d[\d,]{2,})(?![\d.]*\d)"
 
 
 def refused_for(status: int, said: str, page: bool = False) -> str | None:
@@ -203,29 +201,43 @@ def refused_for(status: int, said: str, page: bool = False) -> str | None:
     """
     if status in _NOT_THE_CONTENT:
         return None
-    if _REGION.search(said) and status < 500:
+    if re.search(_REGION, said) and status < 500:
         return "region"
-    filtered = _FILTER.search(said) or (page and status < 500 and _PAGE.search(said))
-    if filtered and not _ACCOUNT.search(said) and not (status >= 500 and _DOWN.search(said)):
+    filtered = re.search(_FILTER, said) or (page and status < 500 and re.search(_PAGE, said))
+    if filtered and not re.search(_ACCOUNT, said) and not (status >= 500 and re.search(_DOWN, said)):
         return "content_filter"
     if page and status != 413:
         return None
-    if _RATE.search(said):
-        return "rate_limit" if status < 500 and _TOO_LONG.search(said) else None
-    if status == 413 or _NOTHING_LEFT.search(said):
+    if re.search(_RATE, said):
+        return "rate_limit" if status < 500 and re.search(_TOO_LONG, said) else None
+    if status == 413 or re.search(_NOTHING_LEFT, said):
         return "context"
-    if _SETTING.search(said) and not re.search(_PROMPT, said):
+    if re.search(_SETTING, said) and not re.search(_PROMPT, said):
         return "setting" if status < 500 else None
-    if _OTHER_THINGS.search(said) and not re.search(r"prompt|messages|conversation|history|context|tokens", said):
+    if re.search(_OTHER_THINGS, said) and not re.search(r"prompt|messages|conversation|history|context|tokens", said):
         return None
-    if status >= 500 and _OF_TIME.search(said):
+    if status >= 500 and re.search(_OF_TIME, said):
         return None
-    return "context" if _TOO_LONG.search(_POSITIVE.sub(" ", said)) else None
+    return "context" if re.search(_TOO_LONG, re.sub(_POSITIVE, " ", said)) else None
+
+
+_PARAMETERS = (
+    "temperature top_p stop seed max_tokens max_completion_tokens reasoning_effort response_format thinking".split()
+)
+
+
+def names_a_parameter(text: str) -> bool:
+    """Whether an answer refuses a decoding parameter for this model, as OpenAI says it; every call would be refused."""
+    try:
+        error = json.loads(text)["error"]
+        return error["code"] in ("unsupported_parameter", "unsupported_value") and error["param"] in _PARAMETERS
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def window_named(said: str) -> int | None:
     """The context window in tokens that an error names; None if it names none."""
-    found = _WINDOW.search(said)
+    found = re.search(_WINDOW, said)
     return int(found[1].replace(",", "")) if found else None
 
 

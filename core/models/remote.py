@@ -1,4 +1,4 @@
-"""llm=openai|anthropic|gemini|vllm|ollama|remote: a chat model of any provider, through litellm."""
+"""llm=openai|anthropic|gemini|vllm|ollama|remote: a chat model of any provider."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError, check_choice, check_numbers
+from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError, check_numbers
 from core.models import direct
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.cut_prompts import PromptWatch
-from core.models.endpoint import Endpoint, expected_cost, load_litellm
+from core.models.endpoint import Endpoint
 from core.models.faults import end_of, reason_given, refused_for, words_of
+from core.models.litellm_library import load_litellm
 from core.models.message import SETTING, misplaced_text
+from core.models.prices import expected_cost
 from core.models.retry import error_within
 from core.models.system_role import refuses_system, without_system
-from core.models.token_counts import counts_of_response
+from core.models.token_counts import Counts, counts_of_response
 from core.reply_marks import answer_of
 from core.types import Message, Usage
 
@@ -33,7 +35,6 @@ log = logging.getLogger("run.retries")
 class LiteLLMModel(Endpoint, ChatModel):
     """One remote chat model. Besides the keys of Endpoint (core/models/endpoint.py):
 
-    client        litellm | openai: the openai SDK without litellm, for the user's own server (hosted_vllm/NAME)
     max_tokens    limit of a reply if the role sets none; None: the provider's
     num_ctx       Ollama's context window in tokens, sent with each call; None: the server's own
     json_schema   constrain the replies of judge and distiller by a JSON schema; only if the server supports it
@@ -42,7 +43,6 @@ class LiteLLMModel(Endpoint, ChatModel):
     fallbacks     the models to call after this one has failed for good, see core/models/fallback.py; None: none
     """
 
-    client: str = "litellm"
     max_tokens: int | None = None
     num_ctx: int | None = None
     json_schema: bool = False
@@ -60,16 +60,9 @@ class LiteLLMModel(Endpoint, ChatModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "llm", "client", ("litellm", "openai"))
-        if self.client == "openai" and not (self.model.startswith(f"{direct.PROVIDER}/") and self.addresses.urls):
-            raise UserError(f"llm.client=openai: {self.model} is no model of a server of your own; take llm=vllm.")
         if self.num_ctx is not None:
             self._check_num_ctx()
         self.name, self.supports_schema = self.model, self.json_schema
-
-    @property
-    def _library(self) -> str:
-        return self.client
 
     def chat(self, request: Request) -> Reply:
         wanted = {
@@ -98,9 +91,9 @@ class LiteLLMModel(Endpoint, ChatModel):
             sent["inject"] = "user"
         return Reply(
             text=_text(choice.message),
-            usage=self.usage_of(response) + rejected,
+            usage=self.usage_of(response, counts) + rejected,
             finish_reason="refusal" if declined else choice.finish_reason or "",
-            model=response.model or self.model,
+            model=_as_named(response.model, self.model),
             sent=sent,
             provider=str(getattr(response, "provider", None) or ""),
             system_fingerprint=getattr(response, "system_fingerprint", None) or "",
@@ -150,15 +143,18 @@ class LiteLLMModel(Endpoint, ChatModel):
         return {"model": self.model, "api_base": first, "max_tokens": self.max_tokens, **window}
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        return expected_cost(self.model, self.price_per_mtok, prompt_tokens, completion_tokens)
+        cost = expected_cost(
+            self.model, self.price_per_mtok, Counts(prompt=prompt_tokens, completion=completion_tokens)
+        )
+        if cost is None:
+            self._say_price_is_unknown()
+        return cost
 
     def unsupported(self, more: dict[str, Any]) -> str | None:
-        """As in ChatModel, by litellm's list of supported parameters; `extra_body` is not checked."""
+        """As in ChatModel, by what the client knows of the model; `extra_body` is not checked."""
         wanted = _as_sent(more)
         if unknown := set(wanted) - set(self._supported(wanted)) - {"extra_body"}:
-            return (
-                f"{self.model} takes no {', '.join(sorted(unknown))}: what litellm does not know, extra_body can hold."
-            )
+            return f"{self.model} takes no {', '.join(sorted(unknown))}: extra_body can hold what its server calls it."
         return None
 
     def _checked(self, response: Any, schema: dict[str, Any] | None = None) -> Any:
@@ -195,14 +191,14 @@ class LiteLLMModel(Endpoint, ChatModel):
         """One try. If the server refuses the system message, at once another without it, and so in all later calls."""
         user_only = request | {"messages": without_system(request["messages"])}
         if self._without_system or user_only == request:
-            return self._send_as_is(function, address, user_only)
+            return super()._send(function, address, user_only)
         try:
-            return self._send_as_is(function, address, request)
+            return super()._send(function, address, request)
         except Exception as error:
             if self._without_system is False or not refuses_system(error):
                 raise
         try:
-            response = self._send_as_is(function, address, user_only)
+            response = super()._send(function, address, user_only)
         except Exception as error:
             if refuses_system(error):
                 self._without_system = False
@@ -214,11 +210,6 @@ class LiteLLMModel(Endpoint, ChatModel):
             "every role that it plays, as with agent.inject=user.",
         )
         return response
-
-    def _send_as_is(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
-        if self.client == "litellm":
-            return super()._send(function, address, request)
-        return direct.complete(self._openai_client(address), self.model, self.timeout_s, request)
 
     def _check_num_ctx(self) -> None:
         if self.model.split("/")[0] not in _OLLAMA:
@@ -249,7 +240,7 @@ class LiteLLMModel(Endpoint, ChatModel):
     def _supported(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """The parameters that the model supports; the others are not sent."""
         if self.client == "openai":
-            self._params = direct.TAKEN
+            self._params = direct.taken(self.model)
         if self._params is None:
             self._params = frozenset(load_litellm().get_supported_openai_params(model=self.model) or ())
         return {k: v for k, v in wanted.items() if k in self._params}
@@ -260,6 +251,14 @@ def _tokens(messages: list[Message]) -> int:
     texts = [message["content"] for message in messages]
     foreign = sum(len(text) - len(text.encode("ascii", "ignore")) for text in texts)
     return (sum(map(len, texts)) - foreign) // 4 + foreign
+
+
+def _as_named(given: str | None, asked: str) -> str:
+    """The name of the model that answered, as its server gave it: litellm sets some providers' names before it."""
+    provider = asked.partition("/")[0]
+    if not given or given == asked or provider not in direct.PROVIDERS:
+        return given or asked
+    return given.removeprefix(f"{provider}/")
 
 
 def _over(error: InfraError, why: str, paid: Usage) -> AttemptOver:

@@ -150,7 +150,7 @@ def _until_date(text: str) -> float | None:
     return None
 
 
-# Classification of litellm's errors, by status code, class and cause.
+# Classification of a client's errors, by status code, class and cause.
 
 READ_CHARS, QUOTED_CHARS = 20_000, 300  # of a provider's error text: characters that are read, and that are quoted
 RETRIED = {408: "timeout", 409: "conflict", 429: "rate_limit"}  # and every 5xx
@@ -222,7 +222,7 @@ def _explained(error: Exception, model: str, where: str, status: int, key_env: s
         return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
     if _no_credit(status, f"{error} {getattr(error, 'body', None)}"):
         return _stop_without_credit(model, short)
-    if _is_one(error, ("UnsupportedParamsError",)):
+    if _is_one(error, ("UnsupportedParamsError",)) or faults.names_a_parameter(heard.text):
         return StopRun(f"{model} does not take these decoding parameters: {short}")
     if _caused_by(error, _REFUSED):
         return TransientError(f"{model} cannot be reached at {where}: {_os_words(error)}.", "unreachable")
@@ -305,7 +305,7 @@ def _transient_kind(error: Exception, status: int) -> str | None:
     """The kind of TransientError for an error; None if a retry would not help."""
     if _caused_by(error, _UNREADABLE) or "invalid response from LLM" in str(error):
         return "bad_reply"
-    if _caused_by(error, ("Timeout", "APITimeoutError", "ReadTimeout")):
+    if _caused_by(error, ("Timeout", "APITimeoutError", "TimeoutException")):
         return "timeout"
     if status in RETRIED:
         return RETRIED[status]

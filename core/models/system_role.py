@@ -19,28 +19,24 @@ _REFUSED = (
     r"|recogni|availabl|one of|handl|have|take)\w*|\bunsupported|\bdisallowed|\bforbidden|\bdisabled|\binvalid"
     r"|\bunexpected|\bunknown|\bunrecogni\w+|\bno support|\bliteral_error|\bbut (?:got|found|was)\b)"
 )
-_ROLE_REFUSED = re.compile(
+_ROLE_REFUSED = (
     rf"{_NAMED}[^\n]{{0,80}}?{_REFUSED}|\bno (?:system|developer) (?:role|message)"
-    rf"|{_REFUSED}(?:(?!supported|permitted|allowed|expected|one of|must be)[^\n]){{0,60}}?{_NAMED}",
-    re.IGNORECASE,
+    rf"|{_REFUSED}(?:(?!supported|permitted|allowed|expected|one of|must be)[^\n]){{0,60}}?{_NAMED}"
 )
 # The roles that there are, as a list without the system's.
-_ROLES_LISTED = re.compile(
+_ROLES_LISTED = (
     r"\b(?:only|must|should|permitted|allowed|expected|supported|valid|one of)\b(?:(?!system|developer)[^\n]){0,40}?"
     r"\buser\b['\"`]?(?: roles?)?(?:,|/|\s|and|or)+['\"`]?(?:assistant|model)\b"
-    r"(?![\s,'\"`]*(?:and|or)?[\s'\"`]*(?:system|developer))",
-    re.IGNORECASE,
+    r"(?![\s,'\"`]*(?:and|or)?[\s'\"`]*(?:system|developer))"
 )
 # Only user and assistant, in turns: said by templates that count a system message as one of them.
-_TURNS = re.compile(
+_TURNS = (
     r"\broles? (?:must|should|need to) alternate|\balternat\w+ (?:between )?['\"]?user"
-    r"|\b(?:first (?:message|turn)|conversations?)\b[^.\n]{0,40}\b(?:must|should|has to)\b[^.\n]{0,20}\buser\b",
-    re.IGNORECASE,
+    r"|\b(?:first (?:message|turn)|conversations?)\b[^.\n]{0,40}\b(?:must|should|has to)\b[^.\n]{0,20}\buser\b"
 )
-_ELSE = re.compile(
+_ELSE = (
     r"too long|too large|exceed|context (?:length|window|size)|max\w* (?:context|tokens?|length)"
-    r"|content[ _](?:policy|filter|management)|\bsafety\b|\bmoderation|overloaded",
-    re.IGNORECASE,
+    r"|content[ _](?:policy|filter|management)|\bsafety\b|\bmoderation|overloaded"
 )
 _OTHER_CAUSES = (401, 402, 403, 408, 429)  # the status codes of keys, credit and limits
 
@@ -50,9 +46,9 @@ def refuses_system(error: Exception) -> bool:
     if getattr(error, "status_code", None) in _OTHER_CAUSES:
         return False
     said = f"{error} {getattr(error, 'body', None) or ''}"[:_READ_CHARS]
-    if _ELSE.search(said):
+    if re.search(_ELSE, said, re.IGNORECASE):
         return False
-    return any(form.search(said) for form in (_ROLE_REFUSED, _ROLES_LISTED, _TURNS))
+    return any(re.search(form, said, re.IGNORECASE) for form in (_ROLE_REFUSED, _ROLES_LISTED, _TURNS))
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:

@@ -24,11 +24,12 @@ from omegaconf.errors import OmegaConfBaseException
 from core.build import part, plain
 from core.errors import UserError
 from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
+from core.run.keys import without
 from core.run.launch import swept
-from core.run.manifest import identity, recorded_config, without
+from core.run.manifest import identity, recorded_config
 from core.run.records import differences
 from core.run.settle import kept_from
-from core.run.upgrade import by_class, completed
+from core.run.upgrade import upgraded_identity
 
 MOST_VALUE, MOST_NAME = 60, 200  # characters; a file name may have 255 bytes
 
@@ -119,6 +120,6 @@ def _made_with(folder: Path) -> dict[str, Any] | None:
     """The `identity` of the configuration that a folder was made with; None if it has no readable manifest."""
     try:
         made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        return completed(by_class(made["fingerprint"]["config"]))
+        return upgraded_identity(made["fingerprint"]["config"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

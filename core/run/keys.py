@@ -7,6 +7,8 @@ sweep may set for one benchmark, which ones a report shows, and which ones a tab
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -125,6 +127,7 @@ KEYS = {
     "contrast": Key(arm=True, method=True),
     "refine": Key(arm=True, writes_into=True, method=True),
     "prompts": Key(outcome=False),  # the fingerprint has the templates' hashes instead
+    "model:client": Key(outcome=False),  # both send the same and read it alike
     "model:timeout_s": Key(outcome=False),
     "model:attempts": Key(outcome=False),
     "model:retry_s": Key(outcome=False),
@@ -160,7 +163,6 @@ KEYS = {
     "LLMAuthor:temperature": Key(before=None),
     "LLMJudge:confidence": Key(before=False),
     "LLMChecker:min_score": Key(before=None),
-    "LiteLLMModel:client": Key(before="litellm"),
     "LiteLLMModel:num_ctx": Key(before=None),
     "MemoryBank:domain": Key(before=None),
     "MemoryBank:tags": Key(before=None),
@@ -204,6 +206,28 @@ def values_before(owner: str = "") -> dict[str, Any]:
     """
     found = {key.rpartition(":"): facts.before for key, facts in KEYS.items() if facts.before is not ...}
     return {key: value for (whose, _, key), value in found.items() if whose == owner}
+
+
+def lasting(config: dict[str, Any], *more: str) -> dict[str, Any]:
+    """A copy of a configuration without `KEYS_CHANGEABLE_ON_RESUME` and `more`."""
+    kept = without(config, (*KEYS_CHANGEABLE_ON_RESUME, *more))
+    for node in (kept[key] for key in LLMS if kept.get(key)):
+        if node.get("fallbacks"):
+            node["fallbacks"] = [without(each, MODEL_KEYS_CHANGEABLE_ON_RESUME) for each in node["fallbacks"]]
+    return kept
+
+
+def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """A copy of nested dictionaries without the given dotted keys."""
+    copy = deepcopy(config)
+    for key in keys:
+        *path, last = key.split(".")
+        node: Any = copy
+        for name in path:
+            node = node.get(name) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.pop(last, None)
+    return copy
 
 
 def check_config(cfg: Any) -> None:

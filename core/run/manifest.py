@@ -6,15 +6,12 @@ import hashlib
 import json
 import platform
 import subprocess
-from collections.abc import Iterable
-from copy import deepcopy
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from core.build import LLMS
-from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, MODEL_KEYS_CHANGEABLE_ON_RESUME
+from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, lasting, without
 from core.run.parts import foreign_parts, is_source, own_source
 from core.run.upgrade import by_class
 from core.setting import ANSWERS, joined
@@ -93,24 +90,7 @@ def prompt_texts(node: Any = None) -> str:
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
     """The configuration without `KEYS_CHANGEABLE_ON_RESUME` and `more`; `_target_` is a class name (`by_class`)."""
-    kept = without(config, (*KEYS_CHANGEABLE_ON_RESUME, *more))
-    for node in (kept[key] for key in LLMS if kept.get(key)):
-        if node.get("fallbacks"):
-            node["fallbacks"] = [without(each, MODEL_KEYS_CHANGEABLE_ON_RESUME) for each in node["fallbacks"]]
-    return by_class(kept)
-
-
-def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """A copy of nested dictionaries without the given dotted keys."""
-    copy = deepcopy(config)
-    for key in keys:
-        *path, last = key.split(".")
-        node: Any = copy
-        for name in path:
-            node = node.get(name) if isinstance(node, dict) else None
-        if isinstance(node, dict):
-            node.pop(last, None)
-    return copy
+    return by_class(lasting(config, *more))
 
 
 def flat(config: Any, where: str = "") -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from core.build import LLMS
 from core.errors import UserError
-from core.run.keys import values_before
+from core.run.keys import lasting, values_before
 from prompts.registry import PROJECT
 
 # Packages in which class names are unique (a test checks that), and {former class name: current one}.
@@ -41,8 +41,13 @@ def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     """A manifest in the current form: its configurations are `completed`, its fingerprint's also `by_class`."""
     begun = manifest["fingerprint"]
     prompts = PROJECT.hashes() | begun["prompts"]
-    fingerprint = begun | {"config": completed(by_class(begun["config"])), "prompts": prompts}
+    fingerprint = begun | {"config": upgraded_identity(begun["config"]), "prompts": prompts}
     return manifest | {"config": completed(manifest["config"]), "fingerprint": fingerprint}
+
+
+def upgraded_identity(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a fingerprint in the current form; keys that may have another value by now are left out."""
+    return completed(by_class(lasting(config)))
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:

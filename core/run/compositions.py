@@ -1,0 +1,45 @@
+"""Hydra composes one start's configuration several times; here each is composed once, and copied.
+
+A single run is composed to learn `hydra.mode`, and then to run. A sweep's cell is composed to see whether it can be,
+for the estimate, and to run.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from functools import wraps
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.errors import HydraException
+from hydra.types import RunMode
+
+_MOST = 2000  # that are kept, of 30 KB each
+
+
+def keep_compositions() -> None:
+    """From now on a loader, which one start has, composes the same words once. Without effect on what is composed."""
+    warnings.filterwarnings(
+        "ignore", r"\s*Running Hydra app with --multirun"
+    )  # -m is no mistake, whatever the config says
+    original = ConfigLoaderImpl.load_configuration
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @wraps(original)
+    def load_configuration(self: Any, config_name: Any, overrides: Any, run_mode: RunMode, *more: Any, **named: Any):
+        kept = vars(self).setdefault("_kept_compositions", {})
+        key = config_name, tuple(overrides)
+        if key not in kept:
+            try:
+                # Of a sweep less is demanded than of a run. So what composes as a run composes as a sweep alike.
+                made = original(self, config_name, overrides, RunMode.RUN)
+            except HydraException:
+                return original(self, config_name, overrides, run_mode, *more, **named)
+            if len(kept) >= _MOST:
+                del kept[next(iter(kept))]
+            kept[key] = pickle.dumps(made)
+        return pickle.loads(kept[key])
+
+    ConfigLoaderImpl.load_configuration = load_configuration
