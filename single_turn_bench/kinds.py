@@ -26,7 +26,11 @@ KINDS = ("number", "math", "letter", "text")
 SHOWN = re.compile(r"(?:^|[\s(\[])([A-Z])\s?[).:\]]")  # a letter before its option
 WORD = re.compile(r"(?<!\\)\b(?!(?:sin|cos|tan|log|ln|exp|sqrt|pi|inf|mod)\b)[^\W\d_]{2,}")
 DATE = re.compile(r"\d+([-/.:])\d+\1\d+")
-FORMULA = re.compile(r"\\[A-Za-z]+|\$[^$]+\$|[\d\w)]\s*[+*/^=<>]\s*[-\d\w(]|[(\[]\s*-?\d.*,.*[)\]]")
+FORMULA = re.compile(
+    r"\\[A-Za-z]+|\$[^$]+\$"  # LaTeX
+    r"|[\w)]\s*[+*^=<>]\s*[-\w(]|\d\s*/|/\s*\d|\b(?:sqrt|sin|cos|tan|log|ln|exp)\("  # operators and functions
+    r"|[(\[{]\s*-?\d.*,.*[)\]}]|^-?\d[\d.]*(?:\s*,\s*-?\d[\d.]*)+$"  # intervals, sets and lists of numbers
+)
 
 
 def kinds_of(rows: Sequence[Row], kind: str | None = None) -> dict[str, str]:
@@ -71,6 +75,7 @@ def is_number(text: str) -> bool:
 
 
 def is_formula(text: str) -> bool:
+    text = plain(text)
     return bool(FORMULA.search(text)) and ("\\" in text or not (WORD.search(text) or DATE.search(text)))
 
 
