@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from core.run import help as help_text
-from core.starting import begin, stage, started
+from core.starting import begin, need_packages, stage, started
 from core.streams import go_on_without_readers, open_standard_streams, unfiltered
 
 if __name__ == "__main__":  # before the imports below, which take seconds
@@ -16,6 +16,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds
     go_on_without_readers()
     if help_text.asked(sys.argv[1:]):
         sys.exit(help_text.show_help(sys.argv[1:]))
+    need_packages()
     begin("loading the configuration")
 
 import logging
@@ -30,15 +31,16 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
 from core.build import build_redactor
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
+from core.mistakes import plain, run_with_plain_hydra_errors
 from core.redact import RedactingFilter, Redactor
 from core.run.cells import cell_folder
 from core.run.finalize import finalize
 from core.run.launch import choice, in_sweep, quoted, resume_hint
-from core.run.mistakes import run_with_plain_hydra_errors
 from core.run.settle import settle
 from core.run.sweep_watch import Watch
 
@@ -59,6 +61,8 @@ def main(cfg: DictConfig) -> float | None:
             return run(cfg, run_dir, interrupts, stack)
     except (UserError, InfraError) as error:  # an InfraError outside of any episode
         give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir)
+    except (InterpolationResolutionError, MissingMandatoryValue) as error:  # of the user's own YAML or words
+        give_up(plain(error, sys.argv[1:]), run_dir)
     except KeyboardInterrupt:
         stopped(run_dir)
     except Exception:  # noqa: BLE001 - anything else: its traceback may quote a secret, so it is redacted
