@@ -40,6 +40,7 @@ from core.mistakes import plain, run_with_plain_hydra_errors
 from core.redact import RedactingFilter, Redactor
 from core.run.cells import cell_folder
 from core.run.finalize import finalize
+from core.run.folders import discard, run_folder
 from core.run.launch import choice, in_sweep, quoted, resume_hint
 from core.run.settle import settle
 from core.run.sweep_watch import Watch
@@ -47,6 +48,7 @@ from core.run.sweep_watch import Watch
 log = logging.getLogger("run")
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
+OmegaConf.register_new_resolver("run_folder", run_folder, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("names", lambda banks: ",".join(banks or ()), replace=True)
 
 
@@ -83,6 +85,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     quiet_logs(redact)
     if cfg.dry_run:
         plan = dry_run(cfg, run_dir, stack)
+        discard(run_dir)
         started()
         return print_plan(plan)
     assembled = assemble(cfg, run_dir, interrupts, redact, stack)
@@ -122,6 +125,7 @@ def give_up(message: str, run_dir: Path) -> None:
     started()
     log.error(message)
     message += resume_hint(run_dir)
+    discard(run_dir)
     if not in_sweep():
         sys.exit(message)
     raise CompactHydraException(message) from None

@@ -85,7 +85,8 @@ def plain(error: Exception, words: list[str], config: str = "config") -> str:
     if found := re.match(r"Could not override '([^']+)'", text):
         return _no_such_key(found[1], words, config)
     if found := re.search(r"Environment variable '([^']+)' not found", text):
-        needs = f", which {error.full_key} needs" if getattr(error, "full_key", None) else ""
+        key = getattr(error, "full_key", None)
+        needs = f", which {key} needs" if key else ""
         return f"error: the environment variable {found[1]} is not set{needs}: export {found[1]}=VALUE."
     if found := re.match(r"Additional config directory '([^']*)' not found", text):
         return f"error: --config-dir {found[1]}: there is no such folder; is a variable in its name not set?"

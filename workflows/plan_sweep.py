@@ -119,6 +119,7 @@ def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list
     quick   start no engine, and skip the configurations that are left after PATIENCE_S
     """
     began, found = time.monotonic(), {}
+    _ = config.hydra.sweep.dir  # which the cells' configurations take over: else each would make a new one
     jobs = planned(config, overrides) or []
     fixed = set.intersection(*map(set, jobs)) if len(jobs) > 1 else set()
     with ExitStack() as stack:

@@ -41,7 +41,7 @@ from core.run.tracking import Guarded, NoTracker, Tally, TrackedRun, Tracker, ep
 from core.types import Episode, Task
 
 log = logging.getLogger("run")
-ENDINGS = ("-without-memory", "-with-memory")  # suffixes of the partner run's directory
+ENDINGS = ("-vanilla", "-memory")  # suffixes of the partner run's directory
 # Keys that are not copied into the partner's command: a run without memory ignores or refuses them, or it sets its own.
 _DROPPED = ("arm", *METHOD_KEYS)
 

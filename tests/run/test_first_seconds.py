@@ -193,7 +193,7 @@ def test_a_summary_ends_with_commands_that_work(tmp_path, words):
     assert said == "next, the same without memory, and what memory changed:"
     other = subprocess.run(partner, shell=True, **CHECKOUT)
     assert other.returncode == 0, other.stderr
-    assert read_rows(tmp_path / "my run-without-memory")[0]["retrieved"] == []
+    assert read_rows(tmp_path / "my run-vanilla")[0]["retrieved"] == []
     said, again, page = other.stdout.strip().split("\n")[-3:]
     assert again == compare and said.startswith("next, what memory changed")
     compared = subprocess.run(compare, shell=True, **CHECKOUT)
@@ -205,8 +205,8 @@ def test_the_partner_of_a_run_without_memory_has_one(cli):
     done = cli(*TOY, "arm=no_memory", "limit=1", "memory=awm", "run_dir=one")
     _, partner, compare = done.stdout.strip().split("\n")[-3:]
     words = shlex.split(partner)
-    assert "arm=reasoningbank" in words and "run_dir=one-with-memory" in words and "memory=awm" not in words
-    assert compare.split()[-2].endswith("/one") and compare.split()[-1].endswith("/one-with-memory")
+    assert "arm=reasoningbank" in words and "run_dir=one-memory" in words and "memory=awm" not in words
+    assert compare.split()[-2].endswith("/one") and compare.split()[-1].endswith("/one-memory")
 
 
 def test_the_grading_worker_starts_while_the_model_is_asked():
