@@ -98,14 +98,15 @@ def serve_bank(given: argparse.Namespace) -> int:
     gc.disable()  # collecting while the libraries make their classes is a tenth of the start
     from mcp_server import http, tokens
     from mcp_server.server import build_server, redact_logs
-    from mcp_server.service import configuration, open_service
+    from mcp_server.service import configuration, open_service, saying_new
 
     cfg = configuration(given)
     over_http, token = given.transport != "stdio", None
     verifier, provider = verifiers(given, cfg)
     if verifier is None and over_http:
         token = tokens.read_token(given.host, given.token_env, given.token_file)
-    service = open_service(given, cfg)
+    with saying_new(given):
+        service = open_service(given, cfg)
     stopped = True
     try:
         if verifier is not None:

@@ -266,6 +266,12 @@ def bank_path(given: argparse.Namespace) -> str:
     return path if file_of(path) is None else str(Path(path).expanduser())
 
 
+def has_bank(given: argparse.Namespace) -> bool:
+    """Whether the bank's file is there; a database counts as there."""
+    file = file_of(bank_path(given))
+    return file is None or file.exists()
+
+
 def default_bank() -> Path:
     """Where the bank lies when none is named: in the folder that this platform keeps a user's data in."""
     return _folders("reasoningbank").user_data_path / "bank.sqlite"

@@ -1,4 +1,4 @@
-"""The folder of a run or a sweep: outputs/NAME-1, -2, ... where none is given; and none left of one that was refused."""
+"""The folder of a run or a sweep: outputs/NAME-1, -2, ... where none is given; none is left of one that was refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run_folder(given: str | None, name: str) -> str:
             number += 1
             with suppress(FileExistsError):
                 (made := PARENT / f"{name}-{number}").mkdir()
-                atexit.register(discard, made)
+                atexit.register(_discard_new, made)
                 return str(made)
     return str(PARENT / f"{name}-1")
 
@@ -39,5 +39,9 @@ def discard(folder: Path) -> None:
             for file in files:
                 file.unlink()
             folder.rmdir()
-            if folder.parent == PARENT:
-                PARENT.rmdir()  # if this was the first
+
+
+def _discard_new(folder: Path) -> None:
+    discard(folder)
+    with suppress(OSError):
+        PARENT.rmdir()  # if that was the first

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from core.run.folders import PARENT
 from core.run.launch import sweep_command
 from core.run.sweep_watch import BEGUN, DONE, FAILED, Watch, leave_mark, n_finished
-from core.starting import stop_in_order
+from core.starting import started, stop_in_order
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
@@ -35,6 +35,7 @@ class Sweeping(Callback):
 
     def on_run_start(self, config: DictConfig, **_kwargs: Any) -> None:
         """Exit with an error if run_dir is the folder of a sweep."""
+        started()
         given = config.get("run_dir")
         refuse_parent(given)
         if given is not None and is_sweep(Path(given)):
@@ -44,6 +45,7 @@ class Sweeping(Callback):
 
     def on_multirun_start(self, config: DictConfig, **_kwargs: Any) -> None:
         """Exit with an error if run_dir is the folder of a single run; else start the sweep's progress line."""
+        started()
         refuse_parent(config.get("run_dir"))
         folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
         if (folder / "manifest.json").is_file():

@@ -249,3 +249,24 @@ def test_the_configurations_in_the_documentation_hold():
             assert tool_parser(tools_known[words[0]]).parse_intermixed_args(words[1:])
         else:
             assert load_config(parser().parse_intermixed_args(words).overrides)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("retrieve_memory", "--query", "x"), ("bank_status",), ("list_index",), ("export_memory",)],
+    ids=lambda words: words[0],
+)
+def test_a_command_that_only_looks_makes_no_bank(tmp_path, capsys, words):
+    bank = tmp_path / "mistyped.sqlite"
+    assert main([*words, "--bank", str(bank)]) == 2
+    assert f"there is no bank {bank}" in capsys.readouterr().err and not any(tmp_path.iterdir())
+
+
+def test_a_bank_that_is_made_is_said_once(tmp_path, capsys):
+    words = ["save_lesson", "--bank", str(tmp_path / "new.sqlite"), "--embedder", "hashing-256", "--query", "a form"]
+    words += ["--title", "Tab", "--content", "Use the tab key."]
+    said = []
+    for _ in range(2):
+        assert main(words) == 0
+        said.append(f"new bank made at {tmp_path / 'new.sqlite'}" in capsys.readouterr().err)
+    assert said == [True, False]
