@@ -56,6 +56,7 @@ class SweepEstimate(Callback):
         if not config.hydra.sweeper._target_.endswith("BasicSweeper"):
             return  # another sweeper chooses its cells while it runs
         started()
+        _ = config.hydra.sweep.dir  # which the cells' configurations take over: else each would make a new one
         overrides = list(config.hydra.overrides.task)
         if str(_given(overrides, "dry_run")).lower() == "true":
             sys.exit(dry_run_sweep(config, overrides))  # Hydra turns other exceptions here into a warning
@@ -132,7 +133,6 @@ def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list
     quick   start no engine, and skip the configurations that are left after PATIENCE_S
     """
     began, found = time.monotonic(), {}
-    _ = config.hydra.sweep.dir  # which the cells' configurations take over: else each would make a new one
     jobs = planned(config, overrides) or []
     fixed = set.intersection(*map(set, jobs)) if len(jobs) > 1 else set()
     with ExitStack() as stack:
