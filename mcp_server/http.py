@@ -308,7 +308,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def _is_taken(host: str, port: int) -> bool:
-    """Whether a port cannot be had because another program listens there. Any other trouble is the server's to report."""
+    """Whether another program listens at a port. Any other trouble with it is for the server to report."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         if os.name == "posix":  # elsewhere it would share the port

@@ -8,9 +8,12 @@ import io
 import json
 import re
 import shlex
+import socket
 import sqlite3
+import subprocess
 import tomllib
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
