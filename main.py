@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from core.run import help as help_text
-from core.starting import begin, stage, started
+from core.starting import begin, need_packages, stage, started
 from core.streams import go_on_without_readers, open_standard_streams, unfiltered
 
 if __name__ == "__main__":  # before the imports below, which take seconds
@@ -16,6 +16,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds
     go_on_without_readers()
     if help_text.asked(sys.argv[1:]):
         sys.exit(help_text.show_help(sys.argv[1:]))
+    need_packages()
     begin("loading the configuration")
 
 import logging
@@ -30,16 +31,18 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
 from core.build import build_redactor
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
+from core.mistakes import plain, run_with_plain_hydra_errors
 from core.redact import RedactingFilter, Redactor
 from core.run.cells import cell_folder
 from core.run.compositions import keep_compositions
 from core.run.finalize import finalize
+from core.run.folders import discard, run_folder
 from core.run.launch import choice, in_sweep, quoted, resume_hint
-from core.run.mistakes import run_with_plain_hydra_errors
 from core.run.settle import settle
 from core.run.sweep_watch import Watch
 
@@ -47,6 +50,7 @@ log = logging.getLogger("run")
 keep_compositions()
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
+OmegaConf.register_new_resolver("run_folder", run_folder, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("names", lambda banks: ",".join(banks or ()), replace=True)
 
 
@@ -61,6 +65,8 @@ def main(cfg: DictConfig) -> float | None:
             return run(cfg, run_dir, interrupts, stack)
     except (UserError, InfraError) as error:  # an InfraError outside of any episode
         give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir)
+    except (InterpolationResolutionError, MissingMandatoryValue) as error:  # of the user's own YAML or words
+        give_up(plain(error, sys.argv[1:]), run_dir)
     except KeyboardInterrupt:
         stopped(run_dir)
     except Exception:  # noqa: BLE001 - anything else: its traceback may quote a secret, so it is redacted
@@ -82,6 +88,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         from workflows.plan import dry_run, print_plan
 
         plan = dry_run(cfg, run_dir, stack)
+        discard(run_dir)
         started()
         return print_plan(plan)
     assembled = assemble(cfg, run_dir, interrupts, redact, stack)
@@ -121,6 +128,7 @@ def give_up(message: str, run_dir: Path) -> None:
     started()
     log.error(message)
     message += resume_hint(run_dir)
+    discard(run_dir)
     if not in_sweep():
         sys.exit(message)
     raise CompactHydraException(message) from None

@@ -266,6 +266,14 @@ def part(node: Any) -> Any:
     from hydra.utils import get_object
 
     if (name := node.get("_target_")) is None:
+        from omegaconf import OmegaConf
+
+        group = node._key() if OmegaConf.is_config(node) else None
+        if group in node:  # as of a file for the top of the configuration
+            raise UserError(
+                f"a part stands one level too deep, under a second {group}: its YAML file, which says `{group}:`, must "
+                "begin with the line `# @package _global_`."
+            )
         raise UserError(f"a part has no _target_, the name of its class, beside {', '.join(node)}.")
     try:
         return get_object(name)

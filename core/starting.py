@@ -12,11 +12,27 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 from core.streams import unfiltered
 
+_ROOT = Path(__file__).resolve().parents[1]
+
 _SHOWS = ("-h", "--h", "-c", "--cf", "-i", "--i", "-s", "--s", "--v")  # flags of Hydra that print something and end
 _BACK = "\r\x1b[2K"  # to the line's beginning, and all of it blank
+
+
+def need_packages() -> None:
+    """End the program with one sentence where this Python lacks the project's packages."""
+    if find_spec("hydra") is not None:
+        return
+    made = _ROOT / ".venv" / ("Scripts" if os.name == "nt" else "bin")
+    if made.is_dir() and made != Path(sys.prefix):
+        cure = f"run it by {made / 'python'}, or activate its environment: source {made / 'activate'}"
+    else:
+        cure = "`make run` in a checkout installs them"
+    sys.exit(f"error: the Python {sys.executable} lacks the project's packages: {cure}.")
 
 
 def begin(doing: str) -> None:

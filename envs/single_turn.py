@@ -3,8 +3,8 @@
     env=warmup|math500|aime24|aime25|gsm8k   MathEnv: a free answer
     env=gpqa_diamond|mmlu_pro                ChoiceEnv: 3 to 10 options, answered by a letter
 
-or a file of one's own. One row of a dataset is one task; the reply is the only action and ends the episode. Nothing
-about its correctness is said to the agent.
+or a file of one's own; envs/questions.py plays one whose rows are of several kinds. One row of a dataset is one task;
+the reply is the only action and ends the episode. Nothing about its correctness is said to the agent.
 """
 
 from __future__ import annotations
@@ -69,8 +69,12 @@ class SingleTurnEnv(BaseEnv):
         return [Task(id=row.id, query=self.question(row), type=str(row.subject or row.level or "")) for row in rows]
 
     def _reset(self, task: Task) -> str:
-        self._row = self._by_id[task.id]
+        self.start(self._by_id[task.id])
         return task.query
+
+    def start(self, row: Row) -> None:
+        """Make this the row that is read and graded."""
+        self._row = row
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         answer, facts = self.read(action)
@@ -105,9 +109,9 @@ class MathEnv(SingleTurnEnv):
         also = {"accepted": json.dumps(self._row.accepted)} if self._row.accepted else {}
         return found.answer, {"rule": found.rule, "stated": found.stated, **also}
 
-    def _reset(self, task: Task) -> str:
+    def start(self, row: Row) -> None:
         self._grader.prepare()  # its worker takes seconds to start: while the model is being asked, they cost nothing
-        return super()._reset(task)
+        super().start(row)
 
     def get_ground_truth(self) -> str:
         return self._row.answer

@@ -22,6 +22,7 @@ EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
   %(prog)s --bank ~/lessons.sqlite llm=gemini                        extract_memory asks this model
   %(prog)s --bank ~/lessons.sqlite --transport http                  for several clients on this machine
+  %(prog)s client cursor --bank ~/lessons.sqlite                     what to write into a client's settings
   %(prog)s retrieve_memory --bank ~/lessons.sqlite --query "..."     one tool, by hand (TOOL --help)
   %(prog)s audit --bank ~/lessons.sqlite                             the extractions kept for a person to check
   %(prog)s token --tokens FILE --agent-id NAME                       a token of one tenant, see docs/mcp.md
@@ -59,15 +60,21 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def dispatch(argv: list[str]) -> int:
-    """Run what the first word names: run, runs, hook, audit, token, or a tool; returns the exit code."""
+    """Run what the first word names: run, runs, client, hook, audit, token, or a tool; returns the exit code."""
     name, rest = argv[0], argv[1:]
     if name == "run":
         from mcp_server.run import run_around
 
         return run_around(rest)
-    from mcp_server import audit, cli, hooks, run_records, tokens
+    from mcp_server import audit, cli, client_settings, hooks, run_records, tokens
 
-    own = {"hook": hooks.run_hook, "audit": audit.run_audit, "token": tokens.run_token, "runs": run_records.run_runs}
+    own = {
+        "client": client_settings.run_client,
+        "hook": hooks.run_hook,
+        "audit": audit.run_audit,
+        "token": tokens.run_token,
+        "runs": run_records.run_runs,
+    }
     return own[name](rest) if name in own else cli.run_tool(argv)
 
 
@@ -98,14 +105,17 @@ def serve_bank(given: argparse.Namespace) -> int:
     gc.disable()  # collecting while the libraries make their classes is a tenth of the start
     from mcp_server import http, tokens
     from mcp_server.server import build_server, redact_logs
-    from mcp_server.service import configuration, open_service
+    from mcp_server.service import configuration, open_service, saying_new
 
     cfg = configuration(given)
     over_http, token = given.transport != "stdio", None
+    if over_http:
+        http.check_port(given.host, given.port)
     verifier, provider = verifiers(given, cfg)
     if verifier is None and over_http:
         token = tokens.read_token(given.host, given.token_env, given.token_file)
-    service = open_service(given, cfg)
+    with saying_new(given):
+        service = open_service(given, cfg)
     stopped = True
     try:
         if verifier is not None:
@@ -124,7 +134,8 @@ def serve_bank(given: argparse.Namespace) -> int:
                 log.warning(f"memories are retrieved and saved, but extractions wait in the queue for the model: {why}")
             if not service.bank.read_only:
                 worker.start()
-        where = "stdio" if app is None else f"{given.transport}, http://{given.host}:{given.port}"
+        path = {"stdio": "", "http": "/mcp", "sse": "/sse"}[given.transport]
+        where = "stdio" if app is None else f"{given.transport}, http://{given.host}:{given.port}{path}"
         print(f"[INFO] server running over {where}, {len(service.bank)} memories", file=sys.stderr, flush=True)
         try:
             server.run("stdio") if app is None else http.serve_http(app, given.host, given.port, proxies)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver.exceptions import ToolError
@@ -21,9 +22,9 @@ from mcp_types import CallToolResult
 
 from core.errors import InfraError, UserError
 from core.textfile import read_text
-from mcp_server.config import bank_or_server_options
-from mcp_server.server import build_server, list_tools
-from mcp_server.service import open_service
+from mcp_server.config import bank_or_server_options, bank_path, has_bank
+from mcp_server.server import READ_ONLY, build_server, list_tools
+from mcp_server.service import open_service, saying_new
 from mcp_server.tools import MemoryTools
 from mcp_server.tools_ace import AceTools
 
@@ -112,6 +113,20 @@ def call_tool(
         if result.is_error:
             raise UserError(result.content[0].text)
         return result
+    if name in READ_ONLY and not has_bank(given):
+        missing = bank_path(given)
+        with TemporaryDirectory() as empty:  # for what is wrong with the arguments
+            given.bank = str(Path(empty) / "bank.sqlite")
+            answer_of(given, name, arguments, profile)
+        raise UserError(f"there is no bank {missing}, and {name} only looks: it makes none.")
+    with saying_new(given):
+        return answer_of(given, name, arguments, profile, queue_without_model=queue_without_model)
+
+
+def answer_of(
+    given: argparse.Namespace, name: str, arguments: dict[str, Any], profile: str, *, queue_without_model: bool = False
+) -> CallToolResult:
+    """The result of a tool on the bank that the options name; see `call_tool`."""
     service = open_service(given)
     service.queue_without_model = queue_without_model
     try:

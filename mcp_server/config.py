@@ -21,6 +21,7 @@ from platformdirs.windows import Windows
 
 from core.errors import UserError
 from core.memory.open import file_of
+from core.mistakes import plain
 from core.textfile import read_text
 from mcp_server.foreign_outline import outline_words
 from mcp_server.override_words import override
@@ -226,7 +227,8 @@ def _compose(words: list[str], given: list[str]) -> Any:
         with initialize_config_dir(str(FOLDER.resolve()), version_base="1.3", job_name="mcp_server"):
             return compose("mcp", overrides=words)
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: of llm=null
-        raise UserError(f"{' '.join(str(error).split())} (given: {' '.join(given)})") from error
+        said = plain(error, words, config="mcp").removeprefix("error: ")
+        raise UserError(f"{' '.join(said.split())} (given: {' '.join(given)})") from error
 
 
 def bank_options(sub: argparse.ArgumentParser) -> None:
@@ -262,6 +264,12 @@ def bank_path(given: argparse.Namespace) -> str:
     """Where the bank lies: its file, or the URL of its database."""
     path = str(default_bank()) if given.bank is None else given.bank
     return path if file_of(path) is None else str(Path(path).expanduser())
+
+
+def has_bank(given: argparse.Namespace) -> bool:
+    """Whether the bank's file is there; a database counts as there."""
+    file = file_of(bank_path(given))
+    return file is None or file.exists()
 
 
 def default_bank() -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.memory.long_texts import both_ends
 from mcp_server.cli import call_tool
-from mcp_server.config import bank_or_server_options
+from mcp_server.config import bank_or_server_options, bank_path, has_bank
 
 MAX_QUERY = 8000  # characters of a task that are compared with those of the lessons
 MAX_TURN = 4000  # characters kept of one turn
@@ -79,6 +79,9 @@ def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     """The lessons for the prompt that was just submitted, as text for the model's context; "" when none fit."""
     query = both_ends(said_by_user(event["prompt"]), MAX_QUERY)
     if not query:
+        return ""
+    if given.url is None and not has_bank(given):  # as before the first lesson
+        print(f"reasoningbank-mcp: there is no bank {bank_path(given)} yet.", file=sys.stderr)
         return ""
     answer = call_tool(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
     prompt = answer.structured_content["formatted_prompt"]

@@ -6,9 +6,12 @@ tokens.py and oauth.py map tokens to tenants; sessions.py limits the sessions th
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import ipaddress
 import logging
+import os
+import socket
 import threading
 import time
 from collections import OrderedDict
@@ -293,6 +296,28 @@ def checked_proxies(given: Any) -> list[str]:
         return [str(ipaddress.ip_network(each)) for each in ([given] if isinstance(given, str) else given or ())]
     except (ValueError, TypeError) as error:
         raise UserError(f"server.trusted_proxies: {error}: give addresses or networks, e.g. [10.0.0.5].") from error
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises UserError, with the next free port, if another program has this one."""
+    if not _is_taken(host, port):
+        return
+    free = next((other for other in range(port + 1, min(port + 100, 65536)) if not _is_taken(host, other)), None)
+    hint = "" if free is None else f": --port {free} is free"
+    raise UserError(f"port {port} of {host} is used by another program{hint}.")
+
+
+def _is_taken(host: str, port: int) -> bool:
+    """Whether another program listens at a port. Any other trouble with it is for the server to report."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        if os.name == "posix":  # elsewhere it would share the port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:

@@ -31,7 +31,7 @@ from mcp_server.config import bank_file, bank_options
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult, run_command, with_memory
 from mcp_server.run_report import list_lessons, new_memories, note_run, report
-from mcp_server.service import Service, configuration, describe_stored, new_record, open_service
+from mcp_server.service import Service, configuration, describe_stored, new_record, open_service, saying_new
 from mcp_server.texts import memory_prompt
 
 if TYPE_CHECKING:
@@ -269,7 +269,8 @@ class TaskMemory:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
             try:
-                self._service = open_service(self.given, cfg=self.cfg())
+                with saying_new(self.given):
+                    self._service = open_service(self.given, cfg=self.cfg())
             except UserError as error:
                 others = [word for word in self.given.overrides if not MODEL_KEY.match(word)]
                 if others == self.given.overrides:

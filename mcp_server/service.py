@@ -10,8 +10,8 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from core.memory.sqlite.repair import set_aside_unreadable
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
-from mcp_server.config import ServerSettings, bank_path, load_config, unless_typed
+from mcp_server.config import ServerSettings, bank_path, has_bank, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
 from mcp_server.late_model import LateModel
 from mcp_server.retrievals import Retrievals, Retrieved, SharedEmbedder
@@ -353,3 +353,12 @@ def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
     cfg = configuration(given) if cfg is None else cfg
     return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
+
+
+@contextmanager
+def saying_new(given: argparse.Namespace) -> Iterator[None]:
+    """Around what may make the bank that the options name: says that it did, once that went well."""
+    is_new = not has_bank(given)
+    yield
+    if is_new and has_bank(given):
+        print(f"reasoningbank-mcp: new bank made at {bank_path(given)}.", file=sys.stderr, flush=True)

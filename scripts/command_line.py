@@ -46,8 +46,12 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
                 return status_of_main
             except BrokenPipeError:
                 return reader_is_gone()
-            except (UserError, OSError) as error:
+            except UserError as error:
                 print(f"error: {error}", file=sys.stderr)
+                return status
+            except OSError as error:
+                what = f"{error.filename} cannot be read or written: {error.strerror}." if error.filename else error
+                print(f"error: {what}", file=sys.stderr)
                 return status
             except ModuleNotFoundError as error:
                 if error.name not in EXTRAS:

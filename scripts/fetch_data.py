@@ -16,6 +16,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import pickle
 import sys
 import tempfile
@@ -37,6 +38,7 @@ from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, Datase
 DOWNLOAD_S = 60
 SCORES = "scores_all_data.pkl"  # of Mind2Web
 SCORES_SHA256 = "884c97cd9ae0544485d21ea39e0d46422aee0291969a7324e56df3a84466dbd7"
+HUB = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
 MIND2WEB_HELP = f"""\
 Mind2Web (Deng et al. 2023, arXiv 2306.06070) is not fetched for you.
 1. Its home is https://huggingface.co/datasets/osunlp/Mind2Web. Its licence, CC-BY-4.0, asks that the authors be named.
@@ -80,6 +82,8 @@ def hub_rows(source: HubSource) -> list[dict[str, Any]]:
     """The rows of a hub dataset at its pinned revision. UserError when it cannot be had."""
     import httpx
 
+    if away := unreachable(HUB):
+        os.environ["HF_HUB_OFFLINE"] = "1"  # else each of its files is tried for half a minute
     try:
         import datasets
     except ImportError as error:
@@ -87,10 +91,21 @@ def hub_rows(source: HubSource) -> list[dict[str, Any]]:
     try:
         table = datasets.load_dataset(source.repo, source.config, split=source.split, revision=source.revision)
     except (OSError, httpx.HTTPError, ValueError, datasets.exceptions.DatasetsError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = away or str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"{source.repo} cannot be fetched from the hub: {reason}") from error
     rows = (dict(row) for row in table)
     return [row for row in rows if not source.categories or row.get("category") in source.categories]
+
+
+def unreachable(address: str) -> str:
+    """Why a server cannot be reached, after one try; "" if it answers in any way."""
+    import httpx
+
+    try:
+        httpx.head(address, timeout=10)
+    except httpx.TransportError as error:
+        return f"{address} cannot be reached ({str(error) or type(error).__name__})"
+    return ""
 
 
 def checked(raw_rows: Iterable[dict], spec: DatasetSpec) -> list[Row]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import sys
 
-from analysis.stats import GUESSES, detectable
+from analysis.reach import least_points
+from analysis.stats import GUESSES
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
 
@@ -32,11 +33,20 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError("a study needs at least 1 task, 2 seeds (with one, nothing is tested) and 1 arm.")
     if not 0 <= given.rate <= 1 or not 0 <= given.alike <= 1 or given.sd < 0:
         raise UserError("--rate and --alike lie between 0 and 1, --sd is not negative.")
-    about = {"n_tasks": given.tasks, "rate": given.rate, "sd": given.sd / 100, "alike": given.alike}
+    about = {"rate": given.rate, "sd": given.sd / 100, "alike": given.alike}
+    print("least difference found, in points of success")
     print(f"{'seeds':>5}  {'alone':>6}  {f'Holm, {given.arms} arms':>14}")
     for seeds in sorted({given.seeds, 3, 5, 10}):
-        alone, corrected = (detectable(n_seeds=seeds, level=0.05 / arms, **about) for arms in (1, given.arms))
-        print(f"{seeds:>5}  {100 * alone:>6.1f}  {100 * corrected:>14.1f}{'  <- this study' * (seeds == given.seeds)}")
+        alone, corrected = (least_points(given.tasks, seeds, arms, **about) for arms in (1, given.arms))
+        print(f"{seeds:>5}  {alone:>6.1f}  {corrected:>14.1f}{'  <- this study' * (seeds == given.seeds)}")
+    least = least_points(given.tasks, given.seeds, given.arms, **about)
+    after = f", after correction for {given.arms} comparisons" if given.arms > 1 else ""
+    print(
+        f"\nWith {given.tasks} tasks and {given.seeds} seeds, a difference of {least:.1f} points of success or more is "
+        f"found with a\nchance of 80 % at the level of 5 %{after}; a smaller one is likely to be missed.\n"
+        f"Assumed: {100 * given.rate:g} % success of the baseline (--rate), banks of the seeds {given.sd:g} points "
+        f"apart (--sd), outcomes\nof two arms on one task correlated by {given.alike:g} (--alike)."
+    )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ COMMANDS = {
 OF_SERVER = {
     "run": "lessons around any command, such as a coding agent",
     "runs": "the metrics of those commands",
+    "client": "what to write into the settings of an MCP client",
     "hook": "for the hooks of an MCP client",
     "token": "a token of one tenant of the server",
 }

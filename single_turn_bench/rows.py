@@ -39,6 +39,7 @@ class Row:
     id            dataset/id-in-the-dataset, stable and unique over all datasets: "math500/test/precalculus/807.json"
     answer        of a math problem the gold answer as written; of a choice the letter in the options' own order
     accepted      further answers of a math problem that are as right
+    kind          what its column `kind` says, if it has one; kinds.py reads it
     options       in the dataset's own order; choice.shuffle_options gives the order that is shown
     """
 
@@ -51,6 +52,7 @@ class Row:
     subject: str = ""
     level: int | None = None
     solution: str | None = None
+    kind: str = ""
 
     @property
     def answer_letter(self) -> str | None:
@@ -153,6 +155,7 @@ def row_of(fields: Fields, question: str, choice: Choice | None, free: Answer | 
         subject=str(subject.value) if subject else "",
         level=int(level.group()) if level else None,
         solution=str(solution) if solution is not None else None,
+        kind=str(fields["kind"].value).strip() if "kind" in fields else "",
     )
     if choice is None:
         return replace(row, answer=free.text, accepted=free.accepted, solution=free.solution or row.solution)

@@ -199,8 +199,8 @@ def main_here(monkeypatch, tmp_path, capsys):
     import signal
 
     import main
+    from core.mistakes import run_with_plain_hydra_errors
     from core.run.launch import quoted
-    from core.run.mistakes import run_with_plain_hydra_errors
 
     before = signal.getsignal(signal.SIGTERM)
 

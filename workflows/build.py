@@ -27,6 +27,7 @@ from core.build import (
     part,
     refuse_problems,
     select_tasks,
+    takes,
 )
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
@@ -54,6 +55,7 @@ from workflows.split_stream import banks_of
 from workflows.stored_attempts import NoEnv, StoredAttempts, StoredRun, stored_run
 from workflows.stream import Stream
 
+AT_ONCE = 8  # tasks, where nothing is said: a server answers so many about as fast as one
 GRADER_TOKENS = 768  # max_tokens of a grader's reply, as in WebArena's evaluation
 
 
@@ -61,7 +63,7 @@ GRADER_TOKENS = 768  # max_tokens of a grader's reply, as in WebArena's evaluati
 class AssembledRun:
     """A run, built and restored, ready to start or resume.
 
-    workers      max_concurrency: number of tasks that may run concurrently if they do not depend on each other
+    workers      `tasks_at_once`: number of tasks that may run concurrently if they do not depend on each other
     retries      retry_broken: number of further tries at a task that ended with an infra error
     stop_after   stop_after_broken: end the run after this many consecutive infra errors; None: never
     notes        lines for the user about the attempts of attempts_from
@@ -129,6 +131,10 @@ def assemble(
     if learn:
         rows = [*records.rows[:consolidated], *records.ahead.in_order()]
         restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
+    workers, notes = tasks_at_once(cfg, workflow.learns, stream), list(stored.notes()) if stored else []
+    if cfg.max_concurrency is None and workers > 1 and not in_sweep():
+        notes.append(f"max_concurrency={workers}: no task depends on another, so {workers} run at once.")
+    config["max_concurrency"] = workers
     session = Session(
         composed=cfg,
         config=config,
@@ -144,9 +150,23 @@ def assemble(
         has_memory=workflow.has_memory and bank.learns,
         plays_gold=workflow.rollout.agent.uses_gold,
     )
-    limits = {"workers": config["max_concurrency"], "retries": config["retry_broken"]}
-    limits |= {"stop_after": config["stop_after_broken"], "notes": tuple(stored.notes()) if stored else ()}
-    return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, **limits)
+    limits = {"workers": workers, "retries": config["retry_broken"], "stop_after": config["stop_after_broken"]}
+    return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, notes=tuple(notes), **limits)
+
+
+def tasks_at_once(cfg: Any, learns: bool, stream: Stream) -> int:
+    """max_concurrency, or, left open, AT_ONCE where tasks do not depend on each other and a server plays them, else 1.
+
+    1 also under a limit of the run, whose last tasks it would change.
+    """
+    if cfg.max_concurrency is not None:
+        return cfg.max_concurrency
+    in_batches = stream.split_by is None and stream.mode == "in_order"
+    most = AT_ONCE if not learns else stream.batch if in_batches else 1
+    limited = any(limit is not None for limit in cfg.budget.run.values())
+    if limited or not takes(cfg.llm, "api_base"):
+        return 1
+    return min(most, AT_ONCE, cfg.env.get("workers") or AT_ONCE)
 
 
 def open_envs(cfg: Any, stack: ExitStack, stored: StoredRun | None = None) -> EnvPool:

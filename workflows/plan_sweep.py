@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
+from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
@@ -30,27 +31,36 @@ from core.run.finalize import finalize
 from core.run.settle import settle
 from core.run.sweep import planned
 from core.run.sweep_watch import n_finished
+from core.starting import started
 from core.types import Task, Usage
 from envs.pool import EnvPool
 from workflows.build import open_envs, tasks_of
 from workflows.plan import CLOSING, Plan, assumed, build_plan, print_problems, print_prompts, times, usd
 
 QUERY_CHARS = 300  # of a task that is not loaded
+Reach = Callable[[int, int, int], str]
 PATIENCE_S = 10.0  # time limit of the estimate before a sweep
 
 
 class SweepEstimate(Callback):
     """Before a sweep: print the estimate of its remaining work in one line; with dry_run=true print the whole estimate
     and exit.
+
+    reach   dotted name of a function (tasks, seeds, comparisons) that says what a study of this size could find
     """
+
+    def __init__(self, reach: str) -> None:
+        self.reach = reach
 
     def on_multirun_start(self, config: DictConfig, **_kwargs: Any) -> None:
         if not config.hydra.sweeper._target_.endswith("BasicSweeper"):
             return  # another sweeper chooses its cells while it runs
+        started()
+        _ = config.hydra.sweep.dir  # which the cells' configurations take over: else each would make a new one
         overrides = list(config.hydra.overrides.task)
         if str(_given(overrides, "dry_run")).lower() == "true":
             sys.exit(dry_run_sweep(config, overrides))  # Hydra turns other exceptions here into a warning
-        estimate_sweep(config, overrides)
+        estimate_sweep(config, overrides, reach=get_method(self.reach))
 
 
 @dataclass(kw_only=True)
@@ -77,17 +87,21 @@ class SeedGroup:
         return times(self.plan.total(), sum(self.left)) if self.plan else Usage(cost_usd=None)
 
 
-def estimate_sweep(config: DictConfig, overrides: list[str], console: Console | None = None) -> None:
-    """Print one line with the calls, tokens and USD of a sweep's remaining work.
+def estimate_sweep(
+    config: DictConfig, overrides: list[str], console: Console | None = None, reach: Reach | None = None
+) -> None:
+    """Print one line with the calls, tokens and USD of a sweep's remaining work, and one with what it could find.
 
     config      the multirun's, as Hydra passes it to on_multirun_start
     overrides   the words of its command, with sweeps as they were typed
+    reach       as of `SweepEstimate`; None: that line is left out
 
     Limited to about PATIENCE_S, and raises nothing: a failed estimate is reported in the line.
     """
     console = console or Console()
     try:
-        text = _line(plan_sweep(config, overrides, quick=True))
+        found = plan_sweep(config, overrides, quick=True)
+        text = "\n".join([_line(found), *(_findable(found, reach) if reach else ())])
     except Exception as error:  # noqa: BLE001 - the sweep itself reports it, with more detail
         text = f"estimate: not possible ({_first_line(error)})."
     console.print(text, soft_wrap=True)
@@ -219,6 +233,24 @@ def _line(found: list[SeedGroup]) -> str:
     if missing := [each for each in found if not each.plan]:
         text += f"; without {sum(len(each.left) for each in missing)} cells that have none ({missing[0].problem})"
     return text + ". dry_run=true says how."
+
+
+def _findable(found: list[SeedGroup], reach: Reach) -> list[str]:
+    """What each benchmark of a sweep could find with its tasks and seeds; [] where nothing is compared."""
+    by_env: dict[str, list[SeedGroup]] = {}
+    for each in found:
+        by_env.setdefault(each.words.get("env", ""), []).append(each)
+    lines = []
+    for env, groups in by_env.items():
+        planned = [each for each in groups if each.plan]
+        if len(planned) > 1:
+            n_tasks = min(len(each.plan.tasks) for each in planned if each.plan)
+            try:
+                said = reach(n_tasks, min(len(each.left) for each in planned), len(planned) - 1)
+            except ModuleNotFoundError as error:  # as its table will say, too
+                said = f"what it could find is not known: {error.name} is not installed"
+            lines.append(f"{f'{env}: ' if env else ''}{said} (python -m scripts.power).")
+    return lines
 
 
 def _sweep_table(found: list[SeedGroup]) -> Table:

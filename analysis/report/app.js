@@ -22,7 +22,7 @@ function decoded(text) {
 /** {page, a, b, key, given} of the address; `given` holds its filters, null where it only names the page. */
 function place() {
   const hash = location.hash.slice(1);
-  if (hash === "episodes") return { page: "episodes", a: view.a || LISTS[0], b: view.b, key: null, given: null };
+  if (hash === "episodes") return { page: "episodes", a: view.a || firstList(), b: view.b, key: null, given: null };
   if (hash === "bank" || hash.startsWith("bank:")) return bankPlace(hash.slice(5));
   const cut = hash.indexOf("/");
   if (cut < 0) return { page: "results" };
@@ -30,6 +30,9 @@ function place() {
   const [a, b] = hash.slice(0, cut).split("~").map(decoded);
   return { page: "episodes", a: runOf(a), b: b === undefined ? null : runOf(b), key: path || null, given };
 }
+
+/** The list that the tab opens on: one whose tasks retrieved lessons, if any did. */
+const firstList = () => LISTS.find((list) => list.entries.some((entry) => entry.retrieved > 0)) || LISTS[0];
 
 /** What stands before the "?" of an address, and {name: value} of what stands behind it. */
 function parted(text) {
@@ -99,7 +102,18 @@ async function followEpisodes({ a, b, key, given }) {
   byId("deep").checked = view.deep;
   byId("episodes-page").classList.toggle("open", key !== null);
   refresh();
-  await open(key);
+  if (document.activeElement.matches("nav a")) byId("rows").focus(); // or Enter would follow the tab again
+  await open(key === null ? atFirst(given) : key);
+}
+
+const NARROW = "(max-width: 760px)"; // the list and an episode take turns, as viewer.css says
+
+/** The task that is open before any was chosen: the first of the list, where there is room beside the list for it. */
+function atFirst(given) {
+  if (given || view.key !== null || !episodes.items.length || matchMedia(NARROW).matches) return null;
+  view.key = episodes.items[0].key;
+  refresh();
+  return view.key;
 }
 
 /** The right side: an episode, or two of the same task. */
@@ -173,6 +187,18 @@ function turnAttempts(step) {
   }
 }
 
+/** Open the selected row, the first if none is selected, and go into what is open. */
+async function enter(onBank) {
+  const list = onBank ? lessons : episodes;
+  const opened = () => document.querySelector("main:not([hidden]) article");
+  if (list.at < 0 || !opened()) {
+    clearTimeout(going);
+    (onBank ? goLesson : go)(Math.max(0, list.at));
+    for (let tries = 0; tries < 40 && !opened(); tries += 1) await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+  opened()?.focus();
+}
+
 function pressed(event) {
   const { page } = document.body.dataset;
   if (event.ctrlKey || event.metaKey || event.altKey || page === "results") return;
@@ -183,12 +209,13 @@ function pressed(event) {
     else { clearTimeout(going); goTo(onBank ? "#bank" : "#episodes"); }
     return;
   }
-  if (typing) return;
+  if (event.key === "Enter" && event.target.matches("input[type=search], input[type=text], input:not([type])")) event.target.blur();
+  else if (typing) return;
   const inDetail = byId(onBank ? "lesson" : "detail").contains(event.target);
   const to = led(event.key, onBank ? lessons : episodes, inDetail);
   if (event.key === "/") byId(onBank ? "bank-text" : "text").focus();
   else if (to !== null) (onBank ? goLesson : go)(to, PAUSE_MS);
-  else if (event.key === "Enter" && !inDetail && !event.target.matches("a, button")) document.querySelector("main:not([hidden]) article")?.focus();
+  else if (event.key === "Enter" && !inDetail && !event.target.matches("a, button")) enter(onBank);
   else if (event.key === "[" || event.key === "]") turnAttempts(event.key === "]" ? 1 : -1);
   else return;
   event.preventDefault();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,12 @@ MAKES = ("add", "import")  # a bank that is not there yet
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit code: 0, or 2 with one sentence for bad input."""
+    """The exit code: 0, 1 where a command did nothing, or 2 with one sentence for bad input."""
     open_standard_streams()
     given = parser().parse_args(argv)
     try:
         with closing(open_bank(given)) as bank:
-            for line in COMMANDS[given.command](bank, given):
-                print(line)
+            status = printed(COMMANDS[given.command](bank, given))
         sys.stdout.flush()
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -41,7 +41,16 @@ def main(argv: list[str] | None = None) -> int:
         return reader_is_gone()
     except OSError as error:
         return cannot_print(error)
-    return 0
+    return status
+
+
+def printed(lines: Iterator[str]) -> int:
+    """Print what a command yields; returns what it returns, None: 0."""
+    while True:
+        try:
+            print(next(lines))
+        except StopIteration as end:
+            return end.value or 0
 
 
 def open_bank(given: argparse.Namespace) -> Any:
@@ -65,9 +74,12 @@ def open_bank(given: argparse.Namespace) -> Any:
     namespace = getattr(given, "namespace", None) or "default"
     embedder = NamedEmbedder(name=name)
     clock = getattr(given, "clock", "stream")
-    return MemoryBank(
-        path=str(path), embedder=embedder, policy=Cosine(), namespace=namespace, clock=clock, read_only=read_only
-    )
+    is_new = file is not None and not file.exists()
+    how = {"namespace": namespace, "clock": clock, "read_only": read_only}
+    bank = MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), **how)
+    if is_new:
+        print(f"new bank made at {file}.", file=sys.stderr)
+    return bank
 
 
 def parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from core.errors import UserError
@@ -178,11 +178,17 @@ def snapshot(bank: Any, given: Namespace) -> Iterator[str]:
         yield f"{entry['seq']:>8}  {entry['at']}  {entry['reason']} ({len(entry['undo'])} steps)"
 
 
-def rollback(bank: Any, given: Namespace) -> Iterator[str]:
+def rollback(bank: Any, given: Namespace) -> Generator[str, None, int]:
     """undo every change after a point; can itself be undone"""
     before, by_name = bank.history.seq(), given.to in bank.history.snapshots() or not given.to.isdigit()
     count = bank.history.rollback(given.to if by_name else int(given.to), everyone=given.namespace is None)
-    yield f"{count} changes undone; undo that with --to {before}"
+    if count:
+        yield f"{count} changes undone; undo that with --to {before}"
+        return 0
+    of = "" if given.namespace is None else f" of {given.namespace}"
+    more = "" if by_name or given.to == "0" else f", and --to {int(given.to) - 1} undoes it too"
+    yield f"nothing was undone: no change{of} came after {given.to}, which stays{more}. `snapshot` lists the changes."
+    return 1
 
 
 def forget(bank: Any, given: Namespace) -> Iterator[str]:

@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from core.errors import StopRun, UserError, meant
@@ -109,7 +111,7 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
     listings: dict[str, Listing | None] = {}  # by address: each server is asked once
     away: dict[str, ConnectionError | Blocked] = {}  # unreachable addresses
     for key, node, replaceable in _with_address(nodes):
-        model = UNNAMED if node.get("model") in (None, "???") else str(node.get("model"))
+        model = with_provider("" if node.get("model") in (None, "???") else str(node["model"]), node.get("api_base"))
         bases, key_env = addresses_of(node.get("api_base")), node.get("api_key_env")
         if not is_asked(model, bases[0]) or (key_env and not os.environ.get(key_env)):
             continue
@@ -130,6 +132,24 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
         for base in there or bases[:1]:  # every server must have the first one's model
             model = model_to_ask(key, model, base, listings[base], before)
         node["model"] = model
+
+
+def with_provider(model: str, api_base: str | list[str]) -> str:
+    """litellm's name of a model at an address: one that names no provider is as the server there lists it."""
+    base = addresses_of(api_base)[0]
+    if not model:
+        return UNNAMED
+    if model.partition("/")[0] in SERVERS or _is_hosted(model) or "api.openai.com" in base:
+        return model
+    own = "ollama_chat/" if addresses.has_address(base) and addresses.is_root(base) else UNNAMED
+    return f"{own}{model}"
+
+
+def _is_hosted(model: str) -> bool:
+    """Whether litellm knows a provider by the first part of a name: its folders tell without the import, of seconds."""
+    provider, slash, _ = model.partition("/")
+    found = find_spec("litellm") if slash else None
+    return bool(found and found.origin and (Path(found.origin).parent / "llms" / provider).is_dir())
 
 
 def _with_address(nodes: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
@@ -271,7 +291,7 @@ def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None,
     """litellm's name of the model to call: the given one; if only a provider is given, the server's only model.
 
     where      the key of the configuration that holds the model, e.g. "llm"
-    model      "PROVIDER/NAME", or "PROVIDER/" without a name
+    model      "PROVIDER/NAME", or "PROVIDER/" without a name; a whole name that the server lists wins
     listing    the server's models; None: unknown
     recorded   the name used by an earlier start of this run, without the provider; used again if the server has it
 
@@ -290,6 +310,8 @@ def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None,
             f"{where}: the server at {api_base} has several models, {has}: "
             f"choose one, e.g. {where}.model={provider}/{listing.names[0]}."
         )
+    if name and not listing.has(name) and model in listing.names:  # its maker is called like a provider
+        return f"{UNNAMED}{model}"
     if name and not listing.has(name):
         raise UserError(
             f"{where}.model={model}: the server at {api_base} has {has}, and no {name}{_how_to_get(provider, name)}"

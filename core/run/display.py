@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import shorten, wrap
 from typing import Any
 
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -171,9 +172,12 @@ class _Ear(logging.Handler):
         self._hear(record)
 
 
-def print_summary(summary: dict[str, Any], title: str, run_dir: Path, then: Sequence[str] = ()) -> None:
-    """Print a run's results, its infra errors, its folder, and what to do next.
+def print_summary(
+    summary: dict[str, Any], title: str, run_dir: Path, then: Sequence[str] = (), rows: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Print a run's results, its infra errors, its folder, one lesson that it learned, and what to do next.
 
+    rows   its episodes
     then   a sentence followed by commands (`next_step` in core/run/session.py)
     """
     table = Table(title=Text(title), title_justify="left", show_header=False, min_width=60)
@@ -184,8 +188,25 @@ def print_summary(summary: dict[str, Any], title: str, run_dir: Path, then: Sequ
     console = Console(soft_wrap=True) if not sys.stdout.isatty() else Console()
     console.print(table)
     console.print(Text(f"  {short(run_dir)}"), soft_wrap=True)  # not wrapped, so that it can be copied
+    for line in a_lesson(rows):
+        console.print(Text(line), soft_wrap=True)
     for number, line in enumerate(then):
         console.print(Text(f"  {line}" if number else line), soft_wrap=True)
+
+
+def a_lesson(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Lines with one lesson, best one that was retrieved, and the task that taught it; [] if nothing was learned."""
+    taught = [row for row in rows if row["lessons"]]
+    if not taught:
+        return []
+    retrieved = {hit["id"] for row in rows for hit in row["retrieved"]}
+    row = max(taught, key=lambda row: any(record["id"] in retrieved for record in row["records"]))
+    lesson, label = row["lessons"][0], (row["verdict"] or {}).get("label")
+    source = f"a {label}" if label else "an attempt"
+    text = " ".join(f"{lesson['title']}: {lesson['content']}".split())
+    text = shorten(text, 3 * _WIDTH, placeholder=" ...")
+    first = shorten(f"a lesson that it learned, from {source} at {row['task_id']}:", _WIDTH + 6, placeholder=" ...")
+    return [first, *wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ")]
 
 
 def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:

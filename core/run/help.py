@@ -45,6 +45,13 @@ benchmark through an agent that keeps lessons in a memory, and measures it.
 """
 
 
+def how() -> str:
+    """`HOW` with the program as it was called."""
+    if Path((sys.orig_argv[1:] or [""])[0]).stem != "reasoningbank":
+        return HOW
+    return HOW.replace("python main.py", "reasoningbank eval").replace("python -m scripts.", "reasoningbank ")
+
+
 def asked(words: list[str]) -> bool:
     """Whether a command line asks for help, or for the version alone."""
     return bool({"--help", "-h"} & set(words)) or words == ["--version"]
@@ -61,7 +68,7 @@ def print_help(words: list[str]) -> None:
     for file in files:
         print(f"# {file}\n{file.read_text(encoding='utf-8')}")
     if not files:
-        print("\n".join([HOW, *choices(folders, width), *keys(width)]))
+        print("\n".join([how(), *choices(folders, width), *keys(width)]))
 
 
 def show_help(words: list[str]) -> int:

@@ -70,7 +70,7 @@ KEYS = {
     "limit": Key(least=1, nullable=True, per_env=True),
     "max_steps": Key(least=1, nullable=True, per_env=True),
     "max_repeats": Key(least=2, nullable=True, per_env=True),
-    "max_concurrency": Key(least=1, outcome=False),
+    "max_concurrency": Key(least=1, nullable=True, outcome=False),
     "episode_timeout_s": Key(least=1, nullable=True, per_env=True),
     "retry_broken": Key(least=0, outcome=False),  # the episode records that its task was retried
     "stop_after_broken": Key(least=1, nullable=True, outcome=False),

@@ -33,9 +33,14 @@ def choice(group: str) -> str:
 def env_label(name: str, env: Mapping[str, Any] | None) -> str:
     """A benchmark's name for people; one whose tasks were generated says so: it is not the benchmark itself.
 
+    A file of questions that is no known dataset is called by its own name.
+
     name   the option of `env`; env: its configuration
     """
-    return f"{name} ({GENERATED})" if (env or {}).get("split") == GENERATED else name
+    env = env or {}
+    if env.get("path") and "dataset" in env and not env["dataset"]:
+        return Path(str(env["path"])).name.partition(".")[0]
+    return f"{name} ({GENERATED})" if env.get("split") == GENERATED else name
 
 
 def run_name(composed: DictConfig) -> Name:

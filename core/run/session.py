@@ -41,7 +41,7 @@ from core.run.tracking import Guarded, NoTracker, Tally, TrackedRun, Tracker, ep
 from core.types import Episode, Task
 
 log = logging.getLogger("run")
-ENDINGS = ("-without-memory", "-with-memory")  # suffixes of the partner run's directory
+ENDINGS = ("-vanilla", "-memory")  # suffixes of the partner run's directory
 # Keys that are not copied into the partner's command: a run without memory ignores or refuses them, or it sets its own.
 _DROPPED = ("arm", *METHOD_KEYS)
 
@@ -137,7 +137,7 @@ class Session:
         )
         if broke is None:
             if not in_sweep():  # a sweep prints one table of all its runs
-                print_summary(self.summary, self._title(), self.records.path, self._next_step())
+                print_summary(self.summary, self._title(), self.records.path, self._next_step(), rows)
                 if not self.summary["complete"] and (reason := self.meter.exhausted()):
                     print(f"stopped: {reason}.{resume_hint(self.records.path, used_up=reason.split(' (')[0])}")
             if kinds := self.summary["infra_errors"]:
@@ -202,8 +202,8 @@ def next_step(run_dir: Path, *, has_memory: bool, needs_bank: bool, plays_gold: 
     partner = run_dir.with_name(run_dir.name + ENDINGS[not has_memory])
     words = [*_words(has_memory), _chosen(has_memory)]
     said = "without memory" if has_memory else "with memory"
-    compare = _together(*_pair(run_dir, partner))[:1]
-    return [f"next, the same {said}, and what memory changed:", again(partner, words), *compare]
+    compare, show = _together(*_pair(run_dir, partner))[0], _script("scripts.show", run_dir)
+    return [f"next, the same {said}, what memory changed, and the run itself:", again(partner, words), compare, show]
 
 
 def _words(has_memory: bool) -> list[str]:
@@ -229,14 +229,18 @@ def _pair(one: Path, other: Path) -> tuple[Path, Path]:
 
 
 def _together(*runs: Path) -> list[str]:
-    """The compare and report commands for finished runs, with `cd` to this checkout, where the scripts are.
+    """The compare and report commands for finished runs."""
+    page = runs[-1].parent / "report.html"
+    return [_script("scripts.compare", *runs), _script("scripts.report", *runs, "-o", page)]
+
+
+def _script(name: str, *words: Path | str) -> str:
+    """The command of a script, with `cd` to this checkout, where the scripts are.
 
     Those of an installed package are found from everywhere.
     """
     root = Path(__file__).parents[2]
     home = root == Path.cwd() or not (root / "pyproject.toml").is_file()
-    paths = [str(short(path) if home else path.resolve()) for path in runs]
-    page = str(Path(paths[-1]).parent / "report.html")
-    commands = [["scripts.compare", *paths], ["scripts.report", *paths, "-o", page]]
+    typed = [str((short(word) if home else word.resolve()) if isinstance(word, Path) else word) for word in words]
     go = "" if home else f"cd {shlex.quote(str(root))} && "
-    return [go + shlex.join([interpreter(), "-m", *words]) for words in commands]
+    return go + shlex.join([interpreter(), "-m", name, *typed])

@@ -13,9 +13,10 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from core.run.folders import PARENT
 from core.run.launch import sweep_command
 from core.run.sweep_watch import BEGUN, DONE, FAILED, Watch, leave_mark, n_finished
-from core.starting import stop_in_order
+from core.starting import started, stop_in_order
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
@@ -34,7 +35,9 @@ class Sweeping(Callback):
 
     def on_run_start(self, config: DictConfig, **_kwargs: Any) -> None:
         """Exit with an error if run_dir is the folder of a sweep."""
+        started()
         given = config.get("run_dir")
+        refuse_parent(given)
         if given is not None and is_sweep(Path(given)):
             sys.exit(
                 f"error: run_dir={given} holds the runs of a sweep: give its command, with -m, or another run_dir."
@@ -42,6 +45,8 @@ class Sweeping(Callback):
 
     def on_multirun_start(self, config: DictConfig, **_kwargs: Any) -> None:
         """Exit with an error if run_dir is the folder of a single run; else start the sweep's progress line."""
+        started()
+        refuse_parent(config.get("run_dir"))
         folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
         if (folder / "manifest.json").is_file():
             sys.exit(f"error: run_dir={folder} is the folder of a single run: leave out -m, or give another run_dir.")
@@ -87,6 +92,12 @@ class Sweeping(Callback):
     def on_multirun_end(self, **_kwargs: Any) -> None:
         if (watch := Watch.running()) is not None and not watch.end():
             sys.exit(1)
+
+
+def refuse_parent(run_dir: str | None) -> None:
+    """Exit with an error if run_dir is the folder in which all runs lie: a table of it would have all their rows."""
+    if run_dir is not None and Path(run_dir).resolve() == PARENT.resolve():
+        sys.exit(f"error: run_dir={run_dir} is the folder of all runs: give one in it, run_dir={PARENT / 'NAME'}.")
 
 
 def is_sweep(folder: Path) -> bool:

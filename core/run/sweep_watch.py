@@ -23,7 +23,8 @@ from rich.text import Text
 from core.console import Console
 from core.errors import UserError
 from core.run.display import percent
-from core.run.launch import program, short
+from core.run.folders import discard
+from core.run.launch import interpreter, short
 from core.streams import print_printable
 
 BEGUN, DONE, FAILED = "running", "done", "failed"  # states of a cell
@@ -305,8 +306,10 @@ class Watch(threading.Thread):
             for reason, names in problems.items():
                 say += [*(f"  {name}" for name in names), *(f"    {line}" for line in reason.splitlines())]
             print("\n".join([*say, f"to go on: {self._command}"]), file=sys.stderr, flush=True)
-        words = [program()[0], "-m", "scripts.report", str(short(self._folder)), "-o", "report.html"]
-        print(f"  {short(self._folder)}\nnext, a page to look at: {shlex.join(words)}", flush=True)
+        if any(cell.summary for cell in self._cells.values()):
+            words = [interpreter(), "-m", "scripts.report", str(short(self._folder)), "-o", "report.html"]
+            print(f"  {short(self._folder)}\nnext, a page to look at: {shlex.join(words)}", flush=True)
+        discard(self._folder)  # if every cell was refused
         return not n
 
 

@@ -172,3 +172,21 @@ def test_a_small_dark_screen(tab, pages):
     assert tab.run("document.documentElement.scrollWidth") <= 400
     tab.run("document.querySelector('.back').click()")
     tab.wait("document.querySelector('aside').checkVisibility()")
+
+
+def test_the_tab_opens_on_what_retrieved_with_its_first_episode_and_enter_opens_wherever_the_focus_is(tab, pages):
+    tab.open(pages[0])
+    tab.run("document.querySelector('nav a[href=\"#episodes\"]').focus()")
+    tab.press("Enter")
+    tab.wait("document.querySelector('#detail article .id')")
+    assert "reasoningbank" in tab.run("document.getElementById('run').value")
+    assert text(tab, ".row.selected .what") and tab.run("location.hash") == "#episodes"
+    tab.press("Escape")
+    for key in ("j", "Enter"):
+        tab.press(key)
+    tab.wait("document.activeElement.matches('#detail article')")
+    assert tab.run("location.hash") != "#episodes"
+    tab.press("Escape")
+    tab.press("/")
+    tab.press("Enter")
+    tab.wait("document.activeElement.matches('#detail article')")

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from analysis.reach import could_find
 from analysis.stats import (
     confusion,
     cumulative,
@@ -262,3 +263,16 @@ def test_p_and_the_intervals_hold_their_level_where_each_seed_has_a_bank_of_its_
     assert 92.5 <= found["covered, gain"] <= 98.5
     if sd == 10:
         assert found["null p_tasks"] > 20  # what a test over tasks alone would have called a difference
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ((100, 5, 1), "100 tasks x 5 seeds find a difference of 13 points or more with a chance of 80 %"),
+        ((100, 5, 3), "points or more with a chance of 80 % after correction for 3 comparisons"),
+        ((4, 2, 1), "4 tasks x 2 seeds find no difference, however large"),
+        ((100, 1, 1), "with one seed nothing is tested; 100 tasks x 5 seeds find a difference of 13 points"),
+    ],
+)
+def test_what_a_study_could_find_is_said_in_a_clause(size, said):
+    assert said in could_find(*size)

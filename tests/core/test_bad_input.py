@@ -48,7 +48,7 @@ from core.errors import UserError
         (("setting.use_gold=true",), "setting.name=test_time cannot go with"),
         (("setting=frozen", "setting.learn=true"), "setting.name=frozen cannot go with"),
         (("env=warmup",), "llm=scripted plays env=toy and nothing else"),
-        (("llm=vllm", "llm.model=nonsense"), "names no provider"),
+        (("llm=remote", "llm.model=nonsense"), "names no provider"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from conftest import REPO, read_json, read_rows
 from env_contract import EnvContract
 
 from core.errors import UserError
+from envs.questions import QuestionsEnv
 from envs.single_turn import ChoiceEnv, MathEnv
 from envs.toy import ToyEnv
 
@@ -142,3 +144,83 @@ def test_gold_solves_the_real_datasets(here, name, path, count):
     run_dir, rate = here(*words, "embedder=hashing", "limit=200")
     assert rate == 1.0
     assert read_json(run_dir / "manifest.json")["fingerprint"]["dataset"]["n_tasks"] == min(count, 200)
+
+
+OF_ALL_KINDS = [
+    {"id": "capital", "question": "What is the capital of Peru?", "answer": "Lima"},
+    {"id": "sides", "question": "How many sides has a cube?", "answer": "6"},
+    {"id": "half", "question": "What is half of x + 1?", "answer": "\\frac{x+1}{2}"},
+    {"id": "fruit", "question": "Which is a fruit?", "options": ["stone", "apple", "car"], "answer": "B"},
+    {"id": "shown", "question": "Which is red?\nA) a leaf\nB) a cherry", "answer": "b"},
+    {"id": "day", "question": "When was it?", "answer": "2024-05-01"},
+    {"id": "either", "question": "Who wrote it?", "answer": ["Mark Twain", "Samuel Clemens"]},
+]
+
+
+class TestQuestionsContract(EnvContract):
+    invalid_action = None
+
+    def make_env(self, folder):
+        return questions_env(folder, OF_ALL_KINDS)
+
+
+def questions_env(folder, rows, **changes):
+    path = folder / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return QuestionsEnv(instructions="Answer.", max_steps=1, path=str(path), **changes)
+
+
+REPLIES = [
+    ("capital", "It is Lima.\n<answer>LIMA.</answer>", True),
+    ("capital", "<answer>Cusco, not Lima</answer>", False),
+    ("sides", "So <answer>6.0</answer>", True),
+    ("sides", "<answer>12</answer>", False),
+    ("half", r"<answer>\frac{1}{2}x + 0.5</answer>", True),
+    ("shown", "<answer>(B)</answer>", True),
+    ("shown", "<answer>A</answer>", False),
+    ("day", "**2024-05-01**", True),
+    ("day", "<answer>2018</answer>", False),  # nothing is calculated from a date
+    ("either", "The answer is Samuel Clemens.", True),
+]
+
+
+@pytest.mark.parametrize(("which", "reply", "right"), REPLIES)
+def test_each_row_of_a_file_is_graded_by_its_own_kind_now_and_by_the_audit(tmp_path, which, reply, right):
+    with questions_env(tmp_path, OF_ALL_KINDS) as env:
+        task = next(task for task in env.tasks() if task.id == f"mine/{which}")
+        env.reset(task)
+        gold = env.get_ground_truth()
+        _, reward, _, info = env.step(reply)
+        with QuestionsEnv.regrader({}) as grade:
+            again = grade({"answer": info["answer"], "gold": gold, "info": info})
+        assert (bool(reward), env.evaluate(info["answer"]), again) == (right, right, right)
+
+
+def test_a_kind_that_is_given_wins_and_one_that_cannot_be_is_refused_in_a_sentence(tmp_path):
+    rows = [{"question": "Which year?", "answer": "1984"}, {"question": "Which film?", "answer": "Alien"}]
+    with questions_env(tmp_path, rows, kind="text") as env:
+        env.reset(env.tasks()[0])
+        assert not env.step("<answer>1984.0</answer>")[3]["won"]
+        assert env.describe()["kinds"] == {"text": 2}
+    with questions_env(tmp_path, [row | {"kind": "text"} for row in rows]) as env:
+        assert env.tasks() and env.describe()["kinds"] == {"text": 2}
+    with questions_env(tmp_path, [row | {"kind": "trivia"} for row in rows]) as env:  # a column of the dataset's own
+        assert [task.type for task in env.tasks()] == ["number", "text"]
+    refused = {
+        "number": "'Alien' is not a number",
+        "letter": "a letter of what?",
+        "txt": "did you mean text?",
+    }
+    for kind, says in refused.items():
+        with pytest.raises(UserError, match=re.escape(says)):
+            questions_env(tmp_path, rows, kind=kind).tasks()
+    with pytest.raises(UserError, match=r"mine/[0-9a-f]+: its kind 'nmber' is not one of.*did you mean number\?"):
+        questions_env(tmp_path, [rows[0] | {"kind": "nmber"}, rows[1] | {"kind": "text"}]).tasks()
+
+
+def test_a_run_over_a_file_is_headed_by_its_name_and_gold_solves_it(tmp_path, main_here):
+    (tmp_path / "my.quiz.csv").write_text("question,answer\nCapital of Peru?,Lima\n2+2?,4\n")
+    words = ["env=questions", f"env.path={tmp_path / 'my.quiz.csv'}", "agent=gold", "workflow=vanilla"]
+    code, said, _ = main_here(*words, "llm=scripted", "embedder=hashing", f"run_dir={tmp_path / 'run'}")
+    assert code == 0 and "vanilla on my" in said
+    assert read_json(tmp_path / "run/summary.json")["success_rate"] == 1.0

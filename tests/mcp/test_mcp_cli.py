@@ -8,9 +8,12 @@ import io
 import json
 import re
 import shlex
+import socket
 import sqlite3
+import subprocess
 import tomllib
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
@@ -249,3 +252,63 @@ def test_the_configurations_in_the_documentation_hold():
             assert tool_parser(tools_known[words[0]]).parse_intermixed_args(words[1:])
         else:
             assert load_config(parser().parse_intermixed_args(words).overrides)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("retrieve_memory", "--query", "x"), ("bank_status",), ("list_index",), ("export_memory",)],
+    ids=lambda words: words[0],
+)
+def test_a_command_that_only_looks_makes_no_bank(tmp_path, capsys, words):
+    bank = tmp_path / "mistyped.sqlite"
+    assert main([*words, "--bank", str(bank)]) == 2
+    assert f"there is no bank {bank}" in capsys.readouterr().err and not any(tmp_path.iterdir())
+
+
+def test_a_bank_that_is_made_is_said_once(tmp_path, capsys):
+    words = ["save_lesson", "--bank", str(tmp_path / "new.sqlite"), "--embedder", "hashing-256", "--query", "a form"]
+    words += ["--title", "Tab", "--content", "Use the tab key."]
+    said = []
+    for _ in range(2):
+        assert main(words) == 0
+        said.append(f"new bank made at {tmp_path / 'new.sqlite'}" in capsys.readouterr().err)
+    assert said == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("client", "above"),
+    [("claude", "mcpServers"), ("cursor", "mcpServers"), ("vscode", "servers"), ("zed", "context_servers")],
+)
+def test_a_clients_settings_name_the_command_and_the_bank_by_absolute_paths(
+    monkeypatch, tmp_path, capsys, client, above
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["client", client, "--bank", "my bank.sqlite", "llm=gemini"]) == 0
+    out, err = capsys.readouterr()
+    entry = json.loads(out)[above]["reasoningbank"]
+    words = [entry["command"], *entry["args"]]
+    assert Path(entry["command"]).is_absolute() and words[-3:] == [
+        "--bank",
+        str(tmp_path / "my bank.sqlite"),
+        "llm=gemini",
+    ]
+    assert err.startswith("put this into ") and not any(tmp_path.iterdir())
+    done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("reasoningbank-harness")
+
+
+def test_codex_reads_its_settings_as_toml(capsys):
+    assert main(["client", "codex", "--bank", '/b/"quoted".sqlite']) == 0
+    entry = tomllib.loads(capsys.readouterr().out)["mcp_servers"]["reasoningbank"]
+    assert entry["args"][-2:] == ["--bank", '/b/"quoted".sqlite']
+
+
+def test_a_port_that_another_program_has_is_one_sentence_with_a_free_one(tmp_path, capsys):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        words = ["--bank", str(tmp_path / "b.sqlite"), "--transport", "http", "--port", str(port)]
+        assert main(words) == 2
+    said = capsys.readouterr().err
+    assert f"port {port} of 127.0.0.1 is used by another program: --port " in said and said.count("\n") == 1

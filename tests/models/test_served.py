@@ -72,6 +72,25 @@ def test_a_wrong_name_is_refused_with_those_that_there_are(serve):
     assert server.requests == []
 
 
+LISTED = ["Qwen/Qwen2.5-7B-Instruct", "openai/gpt-oss-20b", "hosted_vllm/odd", "plain", "qwen3:8b"]
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_any_name_that_the_server_lists_is_taken_as_it_is_listed(serve, name):
+    server = serve(answer, models=LISTED)
+    assert named(node(server.url, name)) == f"hosted_vllm/{name}"
+    assert named(node(server.url, f"hosted_vllm/{name}")) == f"hosted_vllm/{name}"
+    assert named(node(server.url.removesuffix("/v1"), "qwen3:8b", cache="replay")) == "ollama_chat/qwen3:8b"
+
+
+def test_a_name_without_a_provider_that_is_not_listed_is_refused_at_once(serve):
+    server = serve(answer, models=LISTED)
+    for wrong in ("Qwen/Qwen2.5-7B", "plan"):
+        with pytest.raises(UserError, match=f"and no {wrong}: did you mean"):
+            named(node(server.url, wrong))
+    assert named(node(serve(answer, models=404).url, "org/any")) == "hosted_vllm/org/any"
+
+
 def test_a_server_that_answers_to_every_name_is_not_refused(serve):
     server = serve(answer, models=["/models/a.gguf"])
     server.owner = "llamacpp"

@@ -189,11 +189,14 @@ def test_a_used_up_budget_names_a_command_that_gets_further(tmp_path):
 def test_a_summary_ends_with_commands_that_work(tmp_path, words):
     done = subprocess.run(command(*TOY, *words, "limit=4", override("run_dir", tmp_path / "my run")), **CHECKOUT)
     assert done.returncode == 0, done.stderr
-    said, partner, compare = done.stdout.strip().split("\n")[-3:]
-    assert said == "next, the same without memory, and what memory changed:"
+    said, partner, compare, show = done.stdout.strip().split("\n")[-4:]
+    assert said == "next, the same without memory, what memory changed, and the run itself:"
+    assert "a lesson that it learned, from a" in done.stdout
+    shown = subprocess.run(show, shell=True, **CHECKOUT)
+    assert shown.returncode == 0 and "toy/amber/1" in shown.stdout, shown.stderr
     other = subprocess.run(partner, shell=True, **CHECKOUT)
     assert other.returncode == 0, other.stderr
-    assert read_rows(tmp_path / "my run-without-memory")[0]["retrieved"] == []
+    assert read_rows(tmp_path / "my run-vanilla")[0]["retrieved"] == []
     said, again, page = other.stdout.strip().split("\n")[-3:]
     assert again == compare and said.startswith("next, what memory changed")
     compared = subprocess.run(compare, shell=True, **CHECKOUT)
@@ -203,10 +206,10 @@ def test_a_summary_ends_with_commands_that_work(tmp_path, words):
 
 def test_the_partner_of_a_run_without_memory_has_one(cli):
     done = cli(*TOY, "arm=no_memory", "limit=1", "memory=awm", "run_dir=one")
-    _, partner, compare = done.stdout.strip().split("\n")[-3:]
+    _, partner, compare, _ = done.stdout.strip().split("\n")[-4:]
     words = shlex.split(partner)
-    assert "arm=reasoningbank" in words and "run_dir=one-with-memory" in words and "memory=awm" not in words
-    assert compare.split()[-2].endswith("/one") and compare.split()[-1].endswith("/one-with-memory")
+    assert "arm=reasoningbank" in words and "run_dir=one-memory" in words and "memory=awm" not in words
+    assert compare.split()[-2].endswith("/one") and compare.split()[-1].endswith("/one-memory")
 
 
 def test_the_grading_worker_starts_while_the_model_is_asked():

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 import pytest
 from conftest import REPO, TOY
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import CompactHydraException, HydraException
 
-from core.run.mistakes import plain
+from core.errors import UserError
+from core.mistakes import plain
+from mcp_server.config import load_config
 
 EXACT = {
     "limt=3": "error: there is no key limt: did you mean limit?",
@@ -68,3 +74,49 @@ def test_the_program_ends_with_the_sentence_alone(cli, tmp_path, words, status, 
 def test_hydra_says_all_of_it_where_that_is_asked_for(cli):
     done = cli(*TOY, "limt=3", env={"HYDRA_FULL_ERROR": "1"})
     assert done.returncode == 1 and "Traceback" in done.stderr and "not in struct" in done.stderr
+
+
+def own_part(folder, text):
+    (folder / "parts/env").mkdir(parents=True)
+    (folder / "parts/env/own.yaml").write_text(text)
+    return [
+        "--config-dir",
+        str(folder / "parts"),
+        "env=own",
+        *(word for word in TOY if word != "env=toy"),
+        "dry_run=true",
+    ]
+
+
+def test_what_a_part_of_ones_own_lacks_is_one_sentence(main_here, tmp_path, monkeypatch):
+    monkeypatch.delenv("PARTS", raising=False)
+    env = "env:\n  _target_: envs.toy.ToyEnv\n  seed: ${oc.env:PARTS}\n  max_steps: 5\n  instructions: x\n"
+    words = own_part(tmp_path, f"# @package _global_\n{env}")
+    status, _, said = main_here(*words)
+    assert status == 1 and said.strip().splitlines()[-1] == (
+        "error: the environment variable PARTS is not set, which env.seed needs: export PARTS=VALUE."
+    )
+    (tmp_path / "parts/env/own.yaml").write_text(env)
+    monkeypatch.setenv("PARTS", "0")
+    status, _, said = main_here(*words)
+    assert status == 1 and "must begin with the line `# @package _global_`" in said and "Traceback" not in said
+    status, _, said = main_here("--config-dir", str(tmp_path / "nope"), *TOY)
+    assert status == 1 and f"error: --config-dir {tmp_path / 'nope'}: there is no such folder" in said
+
+
+@pytest.mark.parametrize("words", [["main.py"], ["-m", "scripts.tables", "x"], ["-m", "scripts.report"]])
+def test_a_python_without_the_packages_is_one_sentence(words):
+    bare = [getattr(sys, "_base_executable", sys.executable), "-s", "-S", *words]
+    done = subprocess.run(bare, cwd=REPO, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and "lacks the project's packages" in done.stderr
+
+
+def test_a_misspelt_setting_of_the_server_is_one_sentence():
+    for word, said in {
+        "retreival=cosine": "there is no key retreival: did you mean retrieval",
+        "retrieval=cosin": "retrieval=cosin: there is no such option: did you mean cosine?",
+        "retrieval.topk=2": "there is no key retrieval.topk: did you mean retrieval.top_k?",
+    }.items():
+        with pytest.raises(UserError, match=re.escape(said)):
+            load_config([word])

@@ -6,12 +6,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from core.build import CONFIG
 from core.errors import meant, nearest
 from core.starting import started
 
+CONFIG = Path(__file__).resolve().parents[1] / "config"
 _FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing them with advice and ending the program
 _QUOTES = "quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'"
 
@@ -72,16 +73,25 @@ def refuse_flags(words: list[str]) -> None:
     sys.exit(2)
 
 
-def plain(error: Exception, words: list[str]) -> str:
+def plain(error: Exception, words: list[str], config: str = "config") -> str:
     """One sentence for a known error of Hydra or OmegaConf; the error's own text for all others.
 
-    words   the command line
+    words    the command line
+    config   the configuration that it changes: a file of config/, without .yaml
     """
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     text = str(error)
     if found := re.match(r"Could not override '([^']+)'", text):
-        return _no_such_key(found[1], words)
+        return _no_such_key(found[1], words, config)
+    if found := re.search(r"Environment variable '([^']+)' not found", text):
+        key = getattr(error, "full_key", None)
+        needs = f", which {key} needs" if key else ""
+        return f"error: the environment variable {found[1]} is not set{needs}: export {found[1]}=VALUE."
+    if found := re.match(r"Additional config directory '([^']*)' not found", text):
+        return f"error: --config-dir {found[1]}: there is no such folder; is a variable in its name not set?"
+    if isinstance(error, MissingMandatoryValue):
+        return f"error: {error.full_key} has no value: give {error.full_key}=VALUE."
     if found := re.search(r"Could not find '([^']+)/([^'/]+)'", text):
         options = re.findall(r"^\t(.+)$", text.partition("Config search path")[0], re.MULTILINE)
         group, name = found[1], found[2]
@@ -103,20 +113,21 @@ def plain(error: Exception, words: list[str]) -> str:
     return text if text.startswith(("error: ", "Traceback")) else f"error: {text}"
 
 
-def _no_such_key(key: str, words: list[str]) -> str:
+def _no_such_key(key: str, words: list[str], config: str) -> str:
     """The sentence for an unknown key, with known keys that have the same last part or a similar spelling."""
-    known = [*_keys_of(words)]
+    known = [*_keys_of(words, config)]
     group, _, last = key.rpartition(".")
     near = [other for other in known if other.rpartition(".")[2] == last][:3]
     if not near and group in known:  # `key` names a field of a known part
         own = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]
         near = [f"{group}.{name}" for name in nearest(last, own)]
     near = near or ([] if group in known else nearest(key, known))
-    said = f"did you mean {' or '.join(near)}?" if near else "python main.py --help shows all."
+    all_keys = "python main.py --help shows all." if config == "config" else f"config/{config}.yaml has all."
+    said = f"did you mean {' or '.join(near)}?" if near else all_keys
     return f"error: there is no key {key}: {said}"
 
 
-def _keys_of(words: list[str]) -> Iterator[str]:
+def _keys_of(words: list[str], config: str) -> Iterator[str]:
     """Every dotted key of the configuration composed with the chosen options, or with the defaults if that fails."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -130,7 +141,7 @@ def _keys_of(words: list[str]) -> Iterator[str]:
     for kept in (chosen, []):
         try:
             with initialize_config_dir(str(CONFIG), version_base="1.3"):
-                cfg = compose("config", overrides=kept)
+                cfg = compose(config, overrides=kept)
         except (HydraException, OmegaConfBaseException):  # a chosen option is wrong too: try the defaults
             continue
         yield from _dotted(OmegaConf.to_container(cfg, resolve=False))

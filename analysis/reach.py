@@ -1,0 +1,23 @@
+"""What a study of a size could find: the same sentence before a sweep, in its table and from scripts.power."""
+
+from __future__ import annotations
+
+from analysis.stats import GUESSES, detectable
+
+LEVEL = 0.05
+
+
+def least_points(n_tasks: int, n_seeds: int, n_compared: int = 1, **guesses: float) -> float:
+    """The least difference, in points of success, that is found with a chance of 80 % after Holm's hardest step."""
+    level = LEVEL / max(n_compared, 1)
+    return 100 * detectable(n_tasks=n_tasks, n_seeds=n_seeds, level=level, **(GUESSES | guesses))
+
+
+def could_find(n_tasks: int, n_seeds: int, n_compared: int = 1) -> str:
+    """A clause without a full stop. n_compared: arms that are compared with the baseline."""
+    if n_seeds < 2:
+        return f"with one seed nothing is tested; {could_find(n_tasks, 5, n_compared)}"
+    least = least_points(n_tasks, n_seeds, n_compared)
+    what = "no difference, however large" if least > 99.5 else f"a difference of {max(1, round(least))} points or more"
+    after = f" after correction for {n_compared} comparisons" if n_compared > 1 else ""
+    return f"{n_tasks} tasks x {n_seeds} seeds find {what} with a chance of 80 %{after}"

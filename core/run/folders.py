@@ -1,0 +1,47 @@
+"""The folder of a run or a sweep: outputs/NAME-1, -2, ... where none is given; none is left of one that was refused."""
+
+from __future__ import annotations
+
+import atexit
+import re
+from contextlib import suppress
+from pathlib import Path
+
+PARENT = Path("outputs")
+_MADE_BEFORE_A_RUN = {"main.log", ".lock", "multirun.yaml"}  # beside empty files of records
+
+
+def run_folder(given: str | None, name: str) -> str:
+    """The folder `given`, or else a new one of this name. It is made at once, so that no other start takes it.
+
+    Resolves ${run_folder:}. A folder that cannot be made is reported by whoever writes into it.
+    """
+    if given is not None:
+        return given
+    with suppress(OSError):
+        PARENT.mkdir(exist_ok=True)
+        known = (re.fullmatch(rf"{re.escape(name)}-(\d+)", path.name) for path in PARENT.iterdir())
+        number = max((int(found[1]) for found in known if found), default=0)
+        while True:
+            number += 1
+            with suppress(FileExistsError):
+                (made := PARENT / f"{name}-{number}").mkdir()
+                atexit.register(_discard_new, made)
+                return str(made)
+    return str(PARENT / f"{name}-1")
+
+
+def discard(folder: Path) -> None:
+    """Remove the folder of a run or a sweep that has not begun; one with a manifest, or with anything else, stays."""
+    with suppress(OSError):
+        files = list(folder.iterdir())
+        if all(file.name in _MADE_BEFORE_A_RUN or (file.is_file() and not file.stat().st_size) for file in files):
+            for file in files:
+                file.unlink()
+            folder.rmdir()
+
+
+def _discard_new(folder: Path) -> None:
+    discard(folder)
+    with suppress(OSError):
+        PARENT.rmdir()  # if that was the first

@@ -1,0 +1,157 @@
+"""Questions of one's own: a file of rows, whatever their answers are.
+
+    {"question": "What is the capital of Peru?", "answer": "Lima"}
+    {"question": "How many sides has a cube?", "answer": "6"}
+    {"question": "Which is a fruit?", "options": ["stone", "apple", "car"], "answer": "B"}
+
+Each row is read and graded by its own kind (single_turn_bench/kinds.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.types import Task
+from envs.single_turn import ChoiceEnv, MathEnv, SingleTurnEnv
+from single_turn_bench.choice import LETTERS
+from single_turn_bench.datasets import Dataset, Row, load_rows
+from single_turn_bench.kinds import KINDS, golds, kinds_of, n_shown, same_text
+from single_turn_bench.verbatim import tagged, verbatim_answer
+
+
+@dataclass(kw_only=True)
+class TextEnv(SingleTurnEnv):
+    """Answers that are words."""
+
+    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
+        found = verbatim_answer(response)
+        return found.answer, {"rule": found.rule, "stated": found.stated, "accepted": json.dumps(self._row.accepted)}
+
+    def get_ground_truth(self) -> str:
+        return self._row.answer
+
+    def walkthrough(self) -> list[str]:
+        return [tagged(self._row.answer)]
+
+    def evaluate(self, prediction: str | None) -> bool:
+        read = verbatim_answer(prediction or "")
+        answer = read.answer if read.rule == "tag" else prediction  # of a whole reply
+        return any(same_text(answer, gold) for gold in golds(self._row))
+
+    @classmethod
+    @contextmanager
+    def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
+        def grade(attempt: Mapping[str, Any]) -> bool:
+            accepted = json.loads(attempt["info"].get("accepted", "[]"))
+            return any(same_text(attempt["answer"], gold) for gold in (attempt["gold"], *accepted))
+
+        yield grade
+
+
+@dataclass(kw_only=True)
+class ShownLetterEnv(ChoiceEnv):
+    """The letter of an option that the question's own text shows: their order stays as it is."""
+
+    def start(self, row: Row) -> None:
+        letter = row.answer.strip().strip("()[].").upper()
+        index = LETTERS.index(letter)
+        super().start(replace(row, options=("",) * max(n_shown(row), index + 1), answer_index=index))
+
+    def _shown(self, row: Row) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
+        return row.options, row.answer_letter, tuple(range(len(row.options)))
+
+
+@dataclass(kw_only=True)
+class QuestionsEnv(SingleTurnEnv):
+    """A file of questions of any kind: each is given to the env of its kind.
+
+    path       the file
+    dataset    the beginning of the tasks' ids; None: the file's name without its ending
+    kind       of all answers, see single_turn_bench/kinds.py; None: of each as its column `kind` or its looks say
+    timeout_s  limits the comparison of two mathematical answers, in seconds
+    """
+
+    dataset: str | None = None
+    kind: str | None = None
+    timeout_s: float = 5.0
+    _playing: SingleTurnEnv | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise UserError(
+                "env=questions asks what a file of yours holds: add env.path=FILE.jsonl (or .csv, .parquet)."
+            )
+        self.dataset = self.dataset or Path(self.path).name.partition(".")[0]
+
+    @cached_property
+    def _data(self) -> Dataset:
+        return load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
+
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
+        return kinds_of(self._data.rows, self.kind)
+
+    @cached_property
+    def _envs(self) -> dict[str, SingleTurnEnv]:
+        own = {"instructions": self.instructions, "max_steps": 1, "seed": self.seed, "dataset": self.dataset}
+        math = MathEnv(**own, timeout_s=self.timeout_s)
+        return {"number": math, "math": math, "letter": ChoiceEnv(**own), "text": TextEnv(**own)} | {
+            "shown letter": ShownLetterEnv(**own)
+        }
+
+    def _tasks(self, split: str | None) -> list[Task]:
+        """Without subjects and levels, tasks of several kinds are broken down by these."""
+        tasks, kinds = super()._tasks(split), self._kinds
+        if any(task.type for task in tasks) or len(set(kinds.values())) == 1:
+            return tasks
+        return [replace(task, type=kinds[task.id]) for task in tasks]
+
+    def start(self, row: Row) -> None:
+        super().start(row)
+        kind = self._kinds[row.id]
+        self._playing = self._envs["shown letter" if kind == "letter" and not row.options else kind]
+        self._playing.start(row)
+
+    def question(self, row: Row) -> str:
+        return self._envs["letter"].question(row) if row.options else row.question
+
+    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
+        answer, facts = self._playing.read(response)
+        return answer, {"kind": self._kinds[self._row.id], **facts}
+
+    def get_ground_truth(self) -> str:
+        return self._playing.get_ground_truth()
+
+    def walkthrough(self) -> list[str]:
+        return self._playing.walkthrough()
+
+    def admissible(self) -> list[str]:
+        return self._playing.admissible()
+
+    def evaluate(self, prediction: str | None) -> bool:
+        return self._playing.evaluate(prediction)
+
+    def describe(self) -> dict[str, Any]:
+        counts = Counter(self._kinds.values())
+        return super().describe() | {"kinds": {kind: counts[kind] for kind in KINDS if counts[kind]}}
+
+    @classmethod
+    @contextmanager
+    def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
+        with ExitStack() as stack:
+            math, letter, text = (stack.enter_context(env.regrader(config)) for env in (MathEnv, ChoiceEnv, TextEnv))
+            of_kind = {"number": math, "math": math, "letter": letter, "text": text}
+            yield lambda attempt: of_kind[attempt["info"]["kind"]](attempt)
+
+    def close(self) -> None:
+        for env in self.__dict__.get("_envs", {}).values():
+            env.close()
+        super().close()

@@ -1,0 +1,93 @@
+r"""What kind of answer a row has, and so how a reply to it is read and graded.
+
+    42 · 1,234.5 · 3/4 · 12 km             number   by its value
+    \frac{1}{2} · x^2 + 1 · (0, 3]         math     by mathematical equivalence
+    a row with options                     letter   by the letter of the option
+    Paris · 2024-05-01 · H2O               text     by the text; case, outer quotes and a last full stop do not count
+
+A kind that is given wins over the answer's looks: `kind` in the row's own column, or for all rows.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from core.errors import UserError, meant
+from single_turn_bench.answers import gold_answer
+from single_turn_bench.choice import LETTERS
+from single_turn_bench.notation import normalize
+from single_turn_bench.plain_numbers import read
+from single_turn_bench.rows import BARE_LETTER, Row
+from single_turn_bench.verbatim import plain
+
+KINDS = ("number", "math", "letter", "text")
+SHOWN = re.compile(r"(?:^|[\s(\[])([A-Z])\s?[).:\]]")  # a letter before its option
+WORD = re.compile(r"(?<!\\)\b(?!(?:sin|cos|tan|log|ln|exp|sqrt|pi|inf|mod)\b)[^\W\d_]{2,}")
+DATE = re.compile(r"\d+([-/.:])\d+\1\d+")
+FORMULA = re.compile(
+    r"\\[A-Za-z]+|\$[^$]+\$"  # LaTeX
+    r"|[\w)]\s*[+*^=<>]\s*[-\w(]|\d\s*/|/\s*\d|\b(?:sqrt|sin|cos|tan|log|ln|exp)\("  # operators and functions
+    r"|[(\[{]\s*-?\d.*,.*[)\]}]|^-?\d[\d.]*(?:\s*,\s*-?\d[\d.]*)+$"  # intervals, sets and lists of numbers
+)
+
+
+def kinds_of(rows: Sequence[Row], kind: str | None = None) -> dict[str, str]:
+    """{id of a row: its kind}. Raises UserError for an unknown kind, and for an answer that is not of its kind.
+
+    kind   of all rows; None: of each what its column `kind` says, or else what its answer looks like
+    """
+    # a column of that name may be of the dataset's own: then none of its values is a kind
+    own = kind is None and any(row.kind in KINDS for row in rows)
+    return {row.id: checked(row, kind or (row.kind if own else "") or looks_like(row), own) for row in rows}
+
+
+def checked(row: Row, kind: str, own: bool) -> str:
+    if kind not in KINDS:
+        what = f"{row.id}: its kind {kind!r}" if own else f"env.kind={kind!r}"
+        raise UserError(f"{what} is not one of {', '.join(KINDS)}{meant(kind, KINDS)}")
+    if row.options and kind != "letter":
+        raise UserError(f"{row.id} has options, which are answered by a letter: its kind cannot be {kind}.")
+    if kind == "letter" and not row.options and not (BARE_LETTER.fullmatch(row.answer.strip()) and n_shown(row)):
+        raise UserError(
+            f"{row.id}: a letter of what? Give its options as a column, or as 'A) ...' lines in its question."
+        )
+    if kind == "number" and (wrong := next((each for each in golds(row) if not is_number(each)), None)) is not None:
+        raise UserError(f"{row.id}: its answer {wrong!r} is not a number: its kind may be math or text.")
+    return kind
+
+
+def looks_like(row: Row) -> str:
+    if row.options or (BARE_LETTER.fullmatch(row.answer.strip()) and n_shown(row) > 1):
+        return "letter"
+    if all(is_number(each) for each in golds(row)):
+        return "number"
+    return "math" if all(is_number(each) or is_formula(each) for each in golds(row)) else "text"
+
+
+def golds(row: Row) -> tuple[str, ...]:
+    return (row.answer, *row.accepted)
+
+
+def is_number(text: str) -> bool:
+    return read(normalize(gold_answer(text))) is not None
+
+
+def is_formula(text: str) -> bool:
+    text = plain(text)
+    return bool(FORMULA.search(text)) and ("\\" in text or not (WORD.search(text) or DATE.search(text)))
+
+
+def n_shown(row: Row) -> int:
+    """How many lettered options the question's text shows: the letters from A on without a gap."""
+    shown = set(SHOWN.findall(row.question))
+    return next(number for number in range(len(LETTERS) + 1) if number == len(LETTERS) or LETTERS[number] not in shown)
+
+
+def same_text(prediction: str | None, gold: str) -> bool:
+    return prediction is not None and folded(prediction) == folded(gold)
+
+
+def folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", plain(text)).casefold().split())
