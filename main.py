@@ -34,7 +34,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
 from core.build import build_redactor
-from core.errors import InfraError, UserError
+from core.errors import InfraError, StopRun, UserError
 from core.interrupt import Interrupts
 from core.mistakes import plain, run_with_plain_hydra_errors
 from core.redact import RedactingFilter, Redactor
@@ -64,9 +64,10 @@ def main(cfg: DictConfig) -> float | None:
         with interrupts, ExitStack() as stack:
             return run(cfg, run_dir, interrupts, stack)
     except (UserError, InfraError) as error:  # an InfraError outside of any episode
-        give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir)
+        bad_input = isinstance(error, UserError) and not isinstance(error, StopRun)  # the same command meets it again
+        give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir, resumable=not bad_input)
     except (InterpolationResolutionError, MissingMandatoryValue) as error:  # of the user's own YAML or words
-        give_up(plain(error, sys.argv[1:]), run_dir)
+        give_up(plain(error, sys.argv[1:]), run_dir, resumable=False)
     except KeyboardInterrupt:
         stopped(run_dir)
     except Exception:  # noqa: BLE001 - anything else: its traceback may quote a secret, so it is redacted
@@ -123,11 +124,14 @@ def quiet_logs(redact: Redactor) -> None:
         handler.addFilter(RedactingFilter(redact))
 
 
-def give_up(message: str, run_dir: Path) -> None:
-    """End this run with an error message and the command that resumes it; the other runs of a sweep go on."""
+def give_up(message: str, run_dir: Path, *, resumable: bool = True) -> None:
+    """End this run with an error message; the other runs of a sweep go on.
+
+    resumable   print the command that resumes this one
+    """
     started()
     log.error(message)
-    message += resume_hint(run_dir)
+    message += resume_hint(run_dir) if resumable else ""
     discard(run_dir)
     if not in_sweep():
         sys.exit(message)

@@ -109,6 +109,14 @@ def fresh_clone(folder: Path, *, setup: bool) -> Path:
     return folder
 
 
+def names_for(server: str, clone: Path) -> dict[str, str]:
+    """What the rules put in the place of names: the model's server, and the tutorial's file of questions."""
+    page = (REPO / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    questions = clone.parent / "questions.jsonl"
+    questions.write_text("".join(re.findall(r"^    (\{.*\}\n)", page, re.MULTILINE)), encoding="utf-8")
+    return {"SERVER": server, "QUESTIONS": str(questions)}
+
+
 def walk(found: list[Command], clone: Path, known: list[Rule], names: dict[str, str]) -> int:
     """Run the commands one after another. Returns how many failed."""
     failed = 0
@@ -147,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder, running(0.01) as server:
         clone = fresh_clone(Path(folder) / "reasoningbank", setup=given.setup)
-        names = {"SERVER": server, "DATA": str(given.data or "")}
+        names = names_for(server, clone) | {"DATA": str(given.data or "")}
         failed = walk(found, clone, known, names)
     print(f"{len(found)} commands, {failed} failed")
     return int(failed > 0)

@@ -88,7 +88,7 @@ def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
         did += ", its text replaced" if "items" in hit else ""
         say(out, f"\nshown {hit['id']}  score {hit['score']:.3f}  {source}{did}", 0, "cyan")
         for item in hit.get("items", record["items"] if record else ()):
-            say(out, f"{item['title']}: {item['content']}")
+            say(out, f"{item['title']}: {item['description']} {item['content']}")
     for attempt in row["trajectories"]:
         chosen = "  (the answer)" if attempt["sample"] == row["chosen"] and len(row["trajectories"]) > 1 else ""
         say(out, f"\nattempt {attempt['sample']}  {attempt['ended_by']}  reward {attempt['reward']}{chosen}", 0, "bold")

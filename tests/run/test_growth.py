@@ -119,6 +119,7 @@ def test_another_key_beside_the_limit_is_another_run(here, tmp_path):
     run_dir, _ = here(*TOY, "limit=4")
     said = refused(here, run_dir, "limit=6", "seed=1")
     assert "was made with another configuration" in said and "config.seed: 0 -> 1" in said
+    assert "to go on" not in said  # the same command would be refused again
 
 
 def test_other_tasks_are_no_growth(here, tmp_path):
