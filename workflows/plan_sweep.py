@@ -202,7 +202,7 @@ def plan_cell(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stac
     if key not in envs:
         pool, stream = open_envs(cfg, stack), make(cfg.stream)
         if not begin and part(cfg.env).slow_to_list:
-            tasks = stream.every_pass(stand_ins(cfg.limit))
+            tasks = stream.every_pass(stream.ordered(stand_ins(cfg.limit or stream.first), cfg.seed)[: cfg.limit])
         else:
             with pool.lease() as env:
                 tasks = tasks_of(cfg, env, stream)

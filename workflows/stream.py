@@ -24,6 +24,8 @@ class Stream:
     batch       tasks that all read the bank as it was before the first of them, and are then consolidated in order; 1
                 is the paper's stream
     order       file | shuffled | by_type (one type after another, the types shuffled); shuffling depends on the seed
+    first       take the first n tasks of the file, and order these; None: all. (`limit` takes the first of the order,
+                which are other tasks for each seed where it is shuffled.)
     passes      how often all tasks are run; a task does not retrieve its own lessons of an earlier pass
                 (memory.allow_self)
     mode        in_order | async: if the run learns, `window` tasks overlap. Each reads the bank as it is when the task
@@ -36,6 +38,7 @@ class Stream:
 
     batch: int = 1
     order: str = "file"
+    first: int | None = None
     passes: int = 1
     mode: str = "in_order"
     window: int | None = None
@@ -44,7 +47,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         check_numbers(self, "stream", "batch", "passes", least=1)
-        check_numbers(self, "stream", "window", least=1, whole=True)
+        check_numbers(self, "stream", "first", "window", least=1, whole=True)
         check_choice(self, "stream", "mode", ("in_order", "async"))
         if self.mode == "async" and (self.window is None or self.batch > 1):
             raise UserError("stream.mode=async overlaps tasks one by one: give stream.window=N, and no stream.batch.")
@@ -56,7 +59,8 @@ class Stream:
             raise UserError("stream.split_by runs whole streams at once: leave out stream.batch and stream.mode.")
 
     def ordered(self, tasks: list[Task], seed: int) -> list[Task]:
-        """The tasks of one pass, sorted by `order`."""
+        """The tasks of one pass: the `first` ones, sorted by `order`."""
+        tasks = tasks[: self.first]
         if self.order == "shuffled":
             return sorted(tasks, key=lambda task: derive_seed(seed, task.id, "stream"))
         if self.order == "by_type":

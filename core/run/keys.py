@@ -100,6 +100,7 @@ KEYS = {
     "setting.allow_oracle_bank": Key(outcome=False, noted=True, usual=False),  # decides only whether a bank is refused
     "stream": Key(),
     "stream.order": Key(column="order", usual="file"),
+    "stream.first": Key(before=None, least=1, nullable=True, per_env=True),
     "stream.batch": Key(arm=True, column="batch", noted=True, usual=1),
     "stream.passes": Key(arm=True, column="passes", usual=1),
     "stream.mode": Key(arm=True, column="mode", noted=True, usual="in_order"),

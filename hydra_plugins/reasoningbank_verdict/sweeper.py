@@ -70,7 +70,7 @@ class VerdictSweeper(Sweeper):
 
         found = False
         try:
-            self.words = [word for word in arguments if not word.startswith("budget.run")]
+            self.words = [_same_tasks(word) for word in arguments if not word.startswith("budget.run")]
             self._check(arguments)
             self._say_plan()
             found = self.config.get("dry_run") or self._run()
@@ -155,8 +155,7 @@ class VerdictSweeper(Sweeper):
             return True  # such runs do not grow
         if self.summaries():  # it has been made
             return True
-        limit = self.config.get("limit")
-        if limit is not None and limit <= self.pilot:
+        if stream.first is not None and stream.first <= self.pilot:
             return True
         if not self._launch(arms, self._seeds(1), f"limit={self.pilot}", "retry_broken=0"):
             return not self.failed
@@ -305,6 +304,12 @@ class VerdictSweeper(Sweeper):
 
 def _n_done(summaries: dict[Any, dict[str, Any]]) -> int:
     return sum(summary.get("n", 0) for summary in summaries.values())
+
+
+def _same_tasks(word: str) -> str:
+    """A word of the command; for `limit` the one that gives each seed the same tasks, whatever their order."""
+    key, is_set, value = word.partition("=")
+    return f"stream.first{is_set}{value}" if key == "limit" else word
 
 
 def _limit(key: str, amount: float) -> str:

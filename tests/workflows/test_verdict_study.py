@@ -73,6 +73,16 @@ def test_the_same_command_comes_to_the_same_bytes_at_no_cost(helped):
     assert answer_of(folder, Question.read(folder)) == json.loads(before)
 
 
+def test_with_a_limit_each_seed_has_the_same_tasks_in_another_order(tmp_path):
+    verdict(
+        tmp_path / "study", "limit=6", "hydra.sweeper.most=3", "hydra.sweeper.diagnose=false", "hydra.sweeper.pilot=2"
+    )
+    runs = [read_json(file)["task_ids"] for file in (tmp_path / "study").glob("*/manifest.json")]
+    assert len(runs) == 6 and {len(tasks) for tasks in runs} == {6}
+    assert len({frozenset(tasks) for tasks in runs}) == 1 and len({tuple(tasks) for tasks in runs}) == 3
+    assert read_json(tmp_path / "study" / "verdict.json")["looks"][0]["n_seeds"] == 3
+
+
 def test_what_to_try_next_is_a_command_that_runs(helped):
     folder, said = helped
     commands = [shlex.split(line) for line in said.partition("to try next:")[2].splitlines() if "main.py" in line]
