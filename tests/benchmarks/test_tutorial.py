@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_every_command_works(tmp_path, capsys):
     clone = fresh_clone(tmp_path / "reasoningbank", setup=False)
     with running(0.01) as server:
         names = names_for(server, clone)
-        assert len(open(names["QUESTIONS"]).readlines()) == 3
+        assert len(Path(names["QUESTIONS"]).read_text().splitlines()) == 3
         failed = walk(FOUND, clone, rules(), names)
     assert failed == 0, capsys.readouterr().out
     assert len(list((clone / "outputs" / "mine").glob("*/summary.json"))) == 10
