@@ -8,9 +8,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
-from core.errors import StopRun, UserError
+from core.checksum import KEY, checked, damaged, is_sealed, loaded, noted_in, say_unchecked, sealed
+from core.errors import StopRun
 
+Check = Callable[[dict[str, Any]], None]
 _BYTES = getattr(os, "O_BINARY", 0)  # without it Windows writes "\r\n" for each newline
 
 
@@ -19,10 +22,22 @@ class JsonLines:
 
     durable   fsync each line
     redact    removes secrets from a text; applied to every text in a row before it becomes JSON
+    chained   each line gets a checksum of all lines so far (core/checksum.py), so only one process may write
+    check     of the lines that are read (`read_lines`)
     """
 
-    def __init__(self, path: Path, *, durable: bool = False, redact: Callable[[str], str] = str) -> None:
-        self.path, self._durable, self._redact = path, durable, redact
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = False,
+        redact: Callable[[str], str] = str,
+        chained: bool = False,
+        check: Check | None = None,
+    ) -> None:
+        self.path, self._durable, self._redact, self._chained, self._check = path, durable, redact, chained, check
+        self._so_far: int | None = None  # the CRC-32 of all lines; None: as the file says
+        self._n_lines: int | None = None  # likewise
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _BYTES, 0o644)
         except OSError as error:
@@ -31,7 +46,9 @@ class JsonLines:
 
     def append(self, row: dict[str, Any], hint: str = "", *, durable: bool = False) -> None:
         """Write one line. hint: added to the error message if the write fails; durable: fsync this line."""
-        data = self._line(row)
+        data, so_far = self._line(row), None
+        if self._chained:
+            data, so_far = sealed(data, self._crc32())
         before = os.fstat(self._file).st_size
         try:
             while data:
@@ -41,17 +58,27 @@ class JsonLines:
         except OSError as error:
             os.ftruncate(self._file, before)
             raise refused(self.path, error, hint) from error
+        self._so_far = so_far
+        self._n_lines = None if self._n_lines is None else self._n_lines + 1
+
+    def n_lines(self) -> int:
+        """The number of lines."""
+        if self._n_lines is None:
+            with self.path.open("rb") as file:
+                self._n_lines = sum(1 for _ in file)
+        return self._n_lines
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Read every complete line."""
-        return read_lines(self.path)
+        return read_lines(self.path, self._check)
 
     def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
         """Replace all lines atomically."""
+        self._so_far = self._n_lines = None
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
             with temporary.open("wb") as file:
-                file.writelines(map(self._line, rows))
+                file.writelines(self._lines(rows))
                 file.flush()
                 os.fsync(file.fileno())
             self.close()  # Windows does not replace an open file
@@ -83,11 +110,33 @@ class JsonLines:
     def drop_last(self) -> None:
         """Remove the last line."""
         self._cut_to_line(-1)
+        self._so_far = self._n_lines = None
+
+    def clear(self) -> None:
+        """Remove all lines."""
+        os.ftruncate(self._file, 0)
+        self._so_far = self._n_lines = None
 
     def close(self) -> None:
         """Close the file. A thread that still writes gets an error: the descriptor is invalidated first."""
         file, self._file = self._file, -1
         os.close(file)
+
+    def _crc32(self) -> int:
+        """The CRC-32 of all lines so far. The file is read only if an earlier version wrote it."""
+        if self._so_far is None:
+            last = self.last()
+            self._so_far = noted_in(last) if is_sealed(last) else crc32(self.path.read_bytes())
+        return self._so_far
+
+    def _lines(self, rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+        """Rows as the lines of a new file."""
+        so_far = 0
+        for row in rows:
+            line = self._line(row)
+            if self._chained:
+                line, so_far = sealed(line, so_far)
+            yield line
 
     def _line(self, row: dict[str, Any]) -> bytes:
         if self._redact is not str:
@@ -113,16 +162,34 @@ class JsonLines:
             os.ftruncate(self._file, end)
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every complete line of a file; an incomplete last one is skipped. Raises UserError for a damaged line."""
+def read_lines(path: Path, check: Check | None = None) -> Iterator[dict[str, Any]]:
+    """Every complete line of a file, without its checksum; an incomplete last one is skipped.
+
+    check   called with each row of an earlier version, whose lines have no checksums; a ValueError is its fault
+
+    Raises UserError, with the number of the line, for one that is damaged or not where it was written.
+    """
+    so_far, begun = 0, False
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{path} line {number} is damaged: {error}.") from error
+            right, so_far = checked(line, so_far)
+            if not right:
+                raise damaged(path, "its checksum is wrong, or lines before it are missing", number)
+            row = loaded(path, line, number)
+            if is_sealed(line):
+                begun = True
+                del row[KEY]
+            elif begun:
+                raise damaged(path, "it has no checksum, unlike the lines before it", number)
+            elif check is not None:
+                say_unchecked()
+                try:
+                    check(row)
+                except ValueError as fault:
+                    raise damaged(path, str(fault), number) from None
+            yield row
 
 
 def in_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:

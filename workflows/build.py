@@ -122,7 +122,7 @@ def assemble(
     consolidated = stream.n_consolidated(len(records.rows), len(tasks))  # episodes the bank has learned from
     if learn and records.n_before is not None:  # `limit` was raised since the last start
         before = stream.n_consolidated(len(records.rows), records.n_before)
-        rewind(run_dir, records.rows[consolidated:before], own_bank, records.read_json("summary.json"))
+        rewind(run_dir, records.rows[consolidated:before], own_bank, records.summary())
     bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, bank_paths, stored)
     bank_labels = labels_given(cfg, config, bank, stored)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored)

@@ -76,12 +76,17 @@ def first_tick(path: str | Path, namespace: str, run_dir: str) -> int | None:
 
     run_dir   the run's directory, resolved
     """
+    found = read_fact(path, namespace, f"began:{id_in_bank(run_dir)}")
+    return None if found is None else int(found)
+
+
+def read_fact(path: str | Path, namespace: str, key: str) -> str | None:
+    """A fact of a bank opened read-only; None if there is no such fact, or no file."""
     if (file := file_of(path)) is not None and not file.is_file():
         return None
-    query, key = "SELECT value FROM facts WHERE namespace = $1 AND key = $2", f"began:{id_in_bank(run_dir)}"
     with closing(open_store(path, read_only=True)) as store:
-        found = store.of(namespace).rows(query, (namespace, key))
-    return int(found[0][0]) if found else None
+        found = store.of(namespace).rows("SELECT value FROM facts WHERE namespace = $1 AND key = $2", (namespace, key))
+    return found[0][0] if found else None
 
 
 def read_records(path: str | Path, namespace: str, *, vectors: bool = False) -> list[MemoryRecord]:

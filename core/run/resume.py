@@ -10,7 +10,8 @@ from typing import Any
 from core.errors import UserError
 from core.memory.protocol import Memory
 from core.memory.records import is_altered
-from core.run.records import did_in, read_episodes, records_of, shown_in
+from core.run.files import EPISODES, read_episodes
+from core.run.records import did_in, records_of, shown_in
 
 # (place, seen) of each episode except retries, in order of completion. place: the task's position in the stream; seen:
 # how many episodes the bank had learned from when the task retrieved. With the models' replies it determines the run.
@@ -50,7 +51,7 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
 
 def recorded_order(path: str | Path, task_ids: Sequence[str], window: int) -> Order:
     """The order of a finished async run of these tasks. Raises UserError if `path` is no such run, or is damaged."""
-    file = Path(path) / "episodes.jsonl"
+    file = Path(path) / EPISODES
     if not file.is_file():
         raise UserError(f"stream.order_from={path} holds no run: there is no episodes.jsonl in it.")
     rows = [row for row in read_episodes(file) if "retries" not in row and row["status"] != "stopped"]

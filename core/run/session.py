@@ -84,9 +84,9 @@ class Session:
         whole = sum(row["status"] in VALID for row in current(self.records.rows))
         tracker = self.make_tracker() if whole < len(self.tasks) else NoTracker()
         self._log_start(whole)
+        save_hydra(self.composed, self.records)
         if whole < len(self.tasks):  # restarting a finished run does not change its manifest
             self._write_manifest()
-        save_hydra(self.composed, self.records)
         self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
         self._tracker.start(self._tracked())
         label = self._title() if in_sweep() else f"{self._name.arm} on {self._env}"
@@ -120,7 +120,7 @@ class Session:
         self.summary["broken"] = self.records.safe(self.summary["broken"])
         self.summary |= {"calls": self.meter.totals(), "drift": self.meter.drift()}
         self.summary["fallbacks"] = self.meter.fallbacks()
-        self.summary |= self.meter.odd()
+        self.summary |= self.meter.odd() | {"lines": self.records.n_lines()}
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, rows)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}

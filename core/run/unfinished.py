@@ -6,7 +6,6 @@ others. None of it is part of a run's result: an entry is dropped once its episo
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 
 from core.jsonl import JsonLines
 from core.memory.records import record_from
+from core.run.row_check import check_rollout
 from core.run.upgrade import placed, unplaced
 from core.types import Scored, Step, Trajectory, Usage
 
@@ -35,7 +35,7 @@ class RolloutLog:
 
     def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
         # Attempts are not fsynced: a machine crash may lose one, but no result.
-        self._lines = JsonLines(path, redact=redact)
+        self._lines = JsonLines(path, redact=redact, chained=True, check=check_rollout)
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Trajectory]] = {}
         self._begun: dict[int, Begun] = {}
@@ -91,7 +91,7 @@ class RolloutLog:
     def _clear(self, empty: bool) -> None:
         self._stale = 0
         if empty:
-            os.truncate(self._lines.path, 0)
+            self._lines.clear()
         else:
             self._lines.rewrite(self._rows())
 

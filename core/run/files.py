@@ -1,0 +1,157 @@
+"""Reading the files of a run directory: the one place where what they hold is checked before anything relies on it.
+
+Damage is a UserError that names the file and the line. A file that lost its end is shorter than another file notes:
+that is said, and what it lost is made again where it can be.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from core.checksum import checked, damaged, has_checksum, is_sealed, loaded, noted_in, read_whole, say_once
+from core.errors import UserError
+from core.jsonl import read_lines
+from core.redact import HIDDEN
+from core.run.row_check import (
+    check_call,
+    check_episode,
+    check_manifest,
+    check_prompt,
+    check_summary,
+    check_timing,
+)
+from core.run.upgrade import upgraded_row
+
+EPISODES, CALLS, PROMPTS, TIMINGS = "episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl"
+MANIFEST, SUMMARY = "manifest.json", "summary.json"
+CHECKS = {EPISODES: check_episode, CALLS: check_call, PROMPTS: check_prompt, TIMINGS: check_timing}
+WHOLE = {MANIFEST: check_manifest, SUMMARY: check_summary}
+LOST = {  # what follows from the loss of a file's last lines
+    EPISODES: "the run's command runs their tasks again",
+    CALLS: "the numbers of calls are too small",
+    PROMPTS: "what they were is not known",
+    TIMINGS: "the time that the run took is too small",
+}
+_LINE = 4096  # bytes at the end of timings.jsonl that hold its last lines
+
+
+def read_file(run_dir: Path, name: str) -> dict[str, Any] | None:
+    """The content of manifest.json or summary.json; None if there is none."""
+    path = run_dir / name
+    if (found := read_whole(path)) is not None:
+        try:
+            WHOLE[name](found)
+        except ValueError as fault:
+            raise damaged(path, str(fault)) from None
+    return found
+
+
+def read_hydra(run_dir: Path, name: str) -> dict[str, Any]:
+    """A file of .hydra; {} if there is none. It has a checksum if the manifest, which is written after it, has one."""
+    return read_whole(run_dir / ".hydra" / name, must=has_checksum(run_dir / MANIFEST)) or {}
+
+
+def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The complete lines of an episodes.jsonl in the current schema; [] if there is no such file.
+
+    task_ids   of the manifest; None: not checked
+
+    Raises UserError for lines that are damaged or misplaced.
+    """
+    noted = noted_lines(path.parent).get(EPISODES, 0)
+    rows: list[dict[str, Any]] = []
+    for number, row in enumerate(read_lines(path, _check_upgraded) if path.is_file() else (), 1):
+        rows.append(upgraded_row(row))
+        if fault := _misplaced(rows, task_ids):
+            raise UserError(f"{path} line {number} {fault}.")
+    placed_at = [row["place"] for row in rows if "place" in row and "retries" not in row]
+    if len({*placed_at}) < len(placed_at):
+        raise UserError(f"{path} holds two episodes of one place in the stream.")
+    say_lost(path, sum(row["status"] != "stopped" for row in rows), noted)
+    return rows
+
+
+def place_of(row: dict[str, Any]) -> int:
+    """The stream position of an episode's task. (`index` is the episode's own position; a retry has a later one.)"""
+    return row.get("place", row.get("retries", row["index"]))
+
+
+def lines_of(run_dir: Path, name: str) -> Iterator[dict[str, Any]]:
+    """The complete lines of calls.jsonl, prompts.jsonl or timings.jsonl; none if there is no such file."""
+    path, noted, n = run_dir / name, noted_lines(run_dir).get(name, 0), 0
+    if not path.is_file():
+        return
+    for row in read_lines(path, CHECKS[name]):
+        n += 1
+        yield row
+    say_lost(path, n, noted)
+
+
+def say_lost(path: Path, n: int, noted: int) -> None:
+    """Say that a file has lost lines at its end, if it has."""
+    if n < noted:
+        say_once(f"note: {path} has lost its end: {n} lines are left of {noted}; {LOST[path.name]}.")
+
+
+def noted_lines(run_dir: Path) -> dict[str, int]:
+    """{file: the number of lines that it had}, as far as other files note it. Read it before the file itself.
+
+    A run that is stopped leaves a line that its next start replaces: such a line is not counted.
+    """
+    noted: dict[str, int] = {}
+    with suppress(UserError):  # said by whoever needs it
+        noted |= (read_whole(run_dir / SUMMARY) or {}).get("lines", {})
+    if (last := _last_timing(run_dir / TIMINGS)) is not None:
+        now = {**last.get("lines", {}), EPISODES: last["index"] + ("stopped" not in last)}
+        noted |= {name: max(n, noted.get(name, 0)) for name, n in now.items()}
+    return noted
+
+
+def _last_timing(path: Path) -> dict[str, Any] | None:
+    """The last line of timings.jsonl, if its checksum is right."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LINE))
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)[-2:]
+    if not lines or not all(map(is_sealed, lines)):
+        return None
+    try:
+        right, _ = checked(lines[-1], noted_in(lines[0]) if len(lines) == 2 else 0)
+        return loaded(path, lines[-1]) if right else None
+    except (UserError, ValueError):
+        return None
+
+
+def _check_upgraded(row: dict[str, Any]) -> None:
+    """Check a row of an earlier version in the form that it is read in."""
+    try:
+        row = upgraded_row(row)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"holds a field that cannot be read ({error})"
+        raise ValueError(f"it {what}") from None
+    check_episode(row)
+
+
+def _misplaced(rows: list[dict[str, Any]], task_ids: Sequence[str] | None) -> str | None:
+    """Why the last of the rows cannot stand where it does; None if it can."""
+    row, place = rows[-1], len(rows) - 1
+    if row.get("index") != place:
+        return f"holds index {row.get('index')}"
+    if (first := row.get("retries")) is not None:
+        same = first in range(place) and rows[first]["task_id"] == row["task_id"]
+        return None if same else f"retries index {first}, which is another task's"
+    if task_ids is None:
+        return None
+    if (place := place_of(row)) not in range(len(task_ids)):
+        return f"is of place {place}, and by manifest.json there are {len(task_ids)} tasks"
+    known = task_ids[place]
+    if row["task_id"] == known or HIDDEN in known:  # the manifest hides more than the episodes do
+        return None
+    return f"is of {row['task_id']}, and by manifest.json task {place} is {known}"
