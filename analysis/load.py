@@ -16,7 +16,7 @@ from analysis.funnel_steps import kinds_of, lesson_step
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
-from core.checksum import read_whole, say_once
+from core.checksum import has_checksum, read_whole, say_once, say_unchecked
 from core.errors import UserError
 from core.memory.by_type import BANKS
 from core.memory.open import read_fact, read_records
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 STREAM = {  # {column: the usual value}
     column: RUN_KEYS[key].usual for column, key in COLUMNS.items() if key.startswith("stream.")
 }
+
+
+MADE_ANEW = "made_anew"  # key of a summary that the reader made, because the run's own is damaged or missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +162,10 @@ def read_run(path: str | Path, *, episodes: bool = True) -> Run:
             composed=read_hydra(path, "config.yaml") or manifest["config"],
             rows=_rows(path, manifest) if episodes else [],
         )
-        return replace(run, summary=_summary(run))
+        run = replace(run, summary=_summary(run))
+        if not has_checksum(path / MANIFEST):
+            say_unchecked()
+        return run
 
 
 def _words(attempt: dict[str, Any]) -> list[Any]:
@@ -369,7 +375,7 @@ def _summary(run: Run) -> dict[str, Any]:
     rows = run.rows or _rows(run.path, run.manifest)
     meter = Meter.over(lines_of(run.path, CALLS))
     wall_s = sum(row.get("wall_s", 0.0) for row in lines_of(run.path, TIMINGS))
-    made = summarise(rows, run.n_tasks, wall_s, _rounds(run))
+    made: dict[str, Any] = {MADE_ANEW: True} | summarise(rows, run.n_tasks, wall_s, _rounds(run))
     made |= {"calls": meter.totals(), "drift": meter.drift(), "fallbacks": meter.fallbacks()} | meter.odd()
     return made | {"label_source": label_source(run.manifest, rows)}
 

@@ -37,9 +37,7 @@ def is_sealed(line: bytes) -> bool:
 
 
 def checked(line: bytes, before: int) -> tuple[bool, int]:
-    """(whether the checksum of a line is right, the CRC-32 of all lines so far). An older line's cannot be wrong."""
-    if not is_sealed(line):
-        return True, crc32(line, before)
+    """(whether the checksum of a line is right, the CRC-32 of all lines so far). before: that of the lines above it."""
     now = crc32(line[:-_LENGTH], before)
     return line[_DIGITS] == b"%08x" % now, now
 
@@ -77,8 +75,7 @@ def read_whole(path: Path, *, must: bool = False) -> dict[str, Any] | None:
     elif must:
         raise damaged(path, "its checksum is missing")
     content = loaded(path, data)
-    if content.pop(KEY, None) is None and path.suffix == ".json":
-        say_unchecked()
+    content.pop(KEY, None)
     return content
 
 
@@ -89,13 +86,17 @@ def has_checksum(path: Path) -> bool:
 
 def loaded(path: Path, data: bytes, line: int | None = None) -> dict[str, Any]:
     """The object in JSON or, if the file is named so, in YAML. Raises UserError for anything else."""
-    try:
-        found = json.loads(data) if path.suffix != ".yaml" else _yaml(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, str(error), line) from None
-    if not isinstance(found, dict):
+    if not isinstance(found := parsed(path, data, line), dict):
         raise damaged(path, "it holds no object", line)
     return found
+
+
+def parsed(path: Path, data: bytes, line: int | None = None) -> Any:
+    """What the JSON or YAML says. Raises UserError for what is none."""
+    try:
+        return json.loads(data) if path.suffix != ".yaml" else _yaml(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, str(error), line) from None
 
 
 def damaged(path: Path, why: str, line: int | None = None) -> UserError:

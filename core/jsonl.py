@@ -8,10 +8,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
-from core.checksum import KEY, checked, damaged, is_sealed, loaded, noted_in, say_unchecked, sealed
-from core.errors import StopRun
+from core.checksum import KEY, checked, damaged, is_sealed, loaded, noted_in, parsed, say_unchecked, sealed
+from core.errors import StopRun, UserError
 
 Check = Callable[[dict[str, Any]], None]
 _BYTES = getattr(os, "O_BINARY", 0)  # without it Windows writes "\r\n" for each newline
@@ -22,7 +21,8 @@ class JsonLines:
 
     durable   fsync each line
     redact    removes secrets from a text; applied to every text in a row before it becomes JSON
-    chained   each line gets a checksum of all lines so far (core/checksum.py), so only one process may write
+    chained   each line gets a checksum of all lines so far (core/checksum.py), so only one process may write. A file
+              that an earlier version began goes on without
     check     of the lines that are read (`read_lines`)
     """
 
@@ -46,9 +46,9 @@ class JsonLines:
 
     def append(self, row: dict[str, Any], hint: str = "", *, durable: bool = False) -> None:
         """Write one line. hint: added to the error message if the write fails; durable: fsync this line."""
-        data, so_far = self._line(row), None
-        if self._chained:
-            data, so_far = sealed(data, self._crc32())
+        data, so_far = self._line(row), self._crc32() if self._chained else None
+        if so_far is not None:
+            data, so_far = sealed(data, so_far)
         before = os.fstat(self._file).st_size
         try:
             while data:
@@ -122,11 +122,11 @@ class JsonLines:
         file, self._file = self._file, -1
         os.close(file)
 
-    def _crc32(self) -> int:
-        """The CRC-32 of all lines so far. The file is read only if an earlier version wrote it."""
+    def _crc32(self) -> int | None:
+        """The CRC-32 of all lines so far; None in a file whose lines have no checksums."""
         if self._so_far is None:
             last = self.last()
-            self._so_far = noted_in(last) if is_sealed(last) else crc32(self.path.read_bytes())
+            return 0 if not last else noted_in(last) if is_sealed(last) else None
         return self._so_far
 
     def _lines(self, rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
@@ -165,31 +165,38 @@ class JsonLines:
 def read_lines(path: Path, check: Check | None = None) -> Iterator[dict[str, Any]]:
     """Every complete line of a file, without its checksum; an incomplete last one is skipped.
 
-    check   called with each row of an earlier version, whose lines have no checksums; a ValueError is its fault
+    check   of a run's file: called with each row of an earlier version, which has no checksums; a ValueError is its
+            fault. That there were such rows is said
 
     Raises UserError, with the number of the line, for one that is damaged or not where it was written.
     """
-    so_far, begun = 0, False
+    so_far, n_sealed, n_others = 0, 0, 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
-                return
-            right, so_far = checked(line, so_far)
-            if not right:
-                raise damaged(path, "its checksum is wrong, or lines before it are missing", number)
-            row = loaded(path, line, number)
+                break
             if is_sealed(line):
-                begun = True
+                n_sealed += 1
+                right, so_far = checked(line, so_far)
+                if not right or n_others:
+                    raise damaged(path, "its checksum is wrong, or lines before it are missing", number)
+                row = loaded(path, line, number)
                 del row[KEY]
-            elif begun:
-                raise damaged(path, "it has no checksum, unlike the lines before it", number)
-            elif check is not None:
-                say_unchecked()
-                try:
-                    check(row)
-                except ValueError as fault:
-                    raise damaged(path, str(fault), number) from None
+            else:
+                n_others += 1
+                if n_sealed:
+                    raise damaged(path, "it has no checksum, unlike the lines before it", number)
+                if check is None:
+                    row = loaded(path, line, number)
+                else:
+                    row = parsed(path, line, number)
+                    try:
+                        check(row)
+                    except ValueError as fault:
+                        raise UserError(f"{path.parent} is no whole run: {path.name} line {number} {fault}.") from None
             yield row
+    if check is not None and n_others:
+        say_unchecked()
 
 
 def in_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from core.checksum import checked, damaged, has_checksum, is_sealed, loaded, noted_in, read_whole, say_once
+from core.checksum import checked, has_checksum, is_sealed, loaded, noted_in, read_whole, say_once
 from core.errors import UserError
 from core.jsonl import read_lines
 from core.redact import HIDDEN
@@ -28,6 +28,7 @@ from core.run.upgrade import upgraded_row
 
 EPISODES, CALLS, PROMPTS, TIMINGS = "episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl"
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
+ENDED = ".ended.json"  # {file: the number of lines that it had when a start ended}
 CHECKS = {EPISODES: check_episode, CALLS: check_call, PROMPTS: check_prompt, TIMINGS: check_timing}
 WHOLE = {MANIFEST: check_manifest, SUMMARY: check_summary}
 LOST = {  # what follows from the loss of a file's last lines
@@ -46,7 +47,7 @@ def read_file(run_dir: Path, name: str) -> dict[str, Any] | None:
         try:
             WHOLE[name](found)
         except ValueError as fault:
-            raise damaged(path, str(fault)) from None
+            raise UserError(f"{run_dir} is no whole run: {name} {fault}.") from None
     return found
 
 
@@ -63,16 +64,33 @@ def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dic
     Raises UserError for lines that are damaged or misplaced.
     """
     noted = noted_lines(path.parent).get(EPISODES, 0)
-    rows: list[dict[str, Any]] = []
-    for number, row in enumerate(read_lines(path, _check_upgraded) if path.is_file() else (), 1):
-        rows.append(upgraded_row(row))
-        if fault := _misplaced(rows, task_ids):
-            raise UserError(f"{path} line {number} {fault}.")
+    rows = [upgraded_row(row) for row in (read_lines(path, _check_upgraded) if path.is_file() else ())]
+    for place, row in enumerate(rows):
+        if row.get("index") != place:
+            raise UserError(f"{path} line {place + 1} holds index {row.get('index')}.")
+        first = row.get("retries")
+        if first is not None and (first not in range(place) or rows[first]["task_id"] != row["task_id"]):
+            raise UserError(f"{path} line {place + 1} retries index {first}, which is another task's.")
     placed_at = [row["place"] for row in rows if "place" in row and "retries" not in row]
     if len({*placed_at}) < len(placed_at):
         raise UserError(f"{path} holds two episodes of one place in the stream.")
+    if task_ids is not None:
+        check_tasks(path, rows, task_ids)
     say_lost(path, sum(row["status"] != "stopped" for row in rows), noted)
     return rows
+
+
+def check_tasks(path: Path, rows: list[dict[str, Any]], task_ids: Sequence[str]) -> None:
+    """Raise UserError for an episode that is not of the manifest's task at its place."""
+    for row in rows:
+        if (place := place_of(row)) not in range(len(task_ids)):
+            raise UserError(
+                f"{path} line {row['index'] + 1} is of place {place}, and the run has {len(task_ids)} tasks."
+            )
+        if row["task_id"] != (known := task_ids[place]) and HIDDEN not in known:  # it hides more than the episodes do
+            raise UserError(
+                f"{path} line {row['index'] + 1} is of {row['task_id']}, and manifest.json has {known} there."
+            )
 
 
 def place_of(row: dict[str, Any]) -> int:
@@ -103,8 +121,8 @@ def noted_lines(run_dir: Path) -> dict[str, int]:
     A run that is stopped leaves a line that its next start replaces: such a line is not counted.
     """
     noted: dict[str, int] = {}
-    with suppress(UserError):  # said by whoever needs it
-        noted |= (read_whole(run_dir / SUMMARY) or {}).get("lines", {})
+    with suppress(UserError):  # it is only a witness
+        noted |= read_whole(run_dir / ENDED) or {}
     if (last := _last_timing(run_dir / TIMINGS)) is not None:
         now = {**last.get("lines", {}), EPISODES: last["index"] + ("stopped" not in last)}
         noted |= {name: max(n, noted.get(name, 0)) for name, n in now.items()}
@@ -129,29 +147,11 @@ def _last_timing(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _check_upgraded(row: dict[str, Any]) -> None:
+def _check_upgraded(row: Any) -> None:
     """Check a row of an earlier version in the form that it is read in."""
     try:
         row = upgraded_row(row)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"holds a field that cannot be read ({error})"
-        raise ValueError(f"it {what}") from None
+        raise ValueError(what) from None
     check_episode(row)
-
-
-def _misplaced(rows: list[dict[str, Any]], task_ids: Sequence[str] | None) -> str | None:
-    """Why the last of the rows cannot stand where it does; None if it can."""
-    row, place = rows[-1], len(rows) - 1
-    if row.get("index") != place:
-        return f"holds index {row.get('index')}"
-    if (first := row.get("retries")) is not None:
-        same = first in range(place) and rows[first]["task_id"] == row["task_id"]
-        return None if same else f"retries index {first}, which is another task's"
-    if task_ids is None:
-        return None
-    if (place := place_of(row)) not in range(len(task_ids)):
-        return f"is of place {place}, and by manifest.json there are {len(task_ids)} tasks"
-    known = task_ids[place]
-    if row["task_id"] == known or HIDDEN in known:  # the manifest hides more than the episodes do
-        return None
-    return f"is of {row['task_id']}, and by manifest.json task {place} is {known}"

@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from core.checksum import damaged, say_once, whole_json
+from core.checksum import damaged, has_checksum, say_once, say_unchecked, whole_json
 from core.errors import UserError
 from core.file_lock import FileLock
 from core.interrupt import Interrupts
@@ -31,6 +31,7 @@ from core.run.files import (
     PROMPTS,
     SUMMARY,
     TIMINGS,
+    check_tasks,
     noted_lines,
     place_of,
     read_episodes,
@@ -100,12 +101,16 @@ class RunRecords:
         self._timings = self._opened(TIMINGS)
         self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
         self.ahead = Ahead(self.path / "ahead.jsonl", redact=redact.values)
-        self.rows: list[dict] = self._read_episodes((self.read_json(MANIFEST) or {}).get("task_ids"))
+        self.rows: list[dict] = self._read_episodes()
         self.rollouts.drop(map(begun_as, self.rows))  # left by a crash after the episode was written
         self.ahead.forget(len(self.rows) - 1)
         if self.summary() is None and (self.path / SUMMARY).exists():
             say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
         self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
+        if (manifest := self.read_json(MANIFEST)) is not None:
+            check_tasks(self._episodes.path, self.rows, manifest["task_ids"])
+            if not has_checksum(self.path / MANIFEST):
+                say_unchecked()
 
     @contextmanager
     def timing_retrieval(self, index: int) -> Iterator[None]:
@@ -248,9 +253,9 @@ class RunRecords:
             say_lost(file.path, file.n_lines(), self._noted.get(name, 0))
         return file
 
-    def _read_episodes(self, task_ids: Sequence[str] | None) -> list[dict]:
+    def _read_episodes(self) -> list[dict]:
         """The finished episodes, without a stopped last one, which stays in the file until its task has run again."""
-        rows = read_episodes(self._episodes.path, task_ids)
+        rows = read_episodes(self._episodes.path)
         self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
         return rows[:-1] if self._stopped_before else rows
 

@@ -40,7 +40,7 @@ def check_episode(row: dict[str, Any]) -> None:
     _of(Episode)(row, "")
     n = len(row["trajectories"])
     if row["chosen"] not in range(n) or len(row["verdicts"]) != n:
-        raise ValueError(f"chosen is {row['chosen']}, and it has {n} attempts and {len(row['verdicts'])} verdicts")
+        raise ValueError(f"holds {n} attempts, {len(row['verdicts'])} verdicts and chosen {row['chosen']}")
 
 
 def check_rollout(row: dict[str, Any]) -> None:
@@ -114,20 +114,20 @@ def _object(
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, dict):
-            raise ValueError(f"{where[:-1] or 'it'} is no object")
+            raise ValueError(f"holds {where[:-1] or 'something'} that is no object")
         if lacking := must - value.keys():
-            raise ValueError(f"it lacks {where}{min(lacking)}")
+            raise ValueError(f"lacks {where}{min(lacking)}")
         for key, part in value.items():
             if key in checks:
                 checks[key](part, f"{where}{key}.")
             elif closed:
-                raise ValueError(f"it holds an unknown {where}{key}")
+                raise ValueError(f"holds an unknown {where}{key}")
         for key, known in words.items():
             if key in value and value[key] not in known:
-                raise ValueError(f"{where}{key} is {value[key]!r}, which is none of {', '.join(map(str, known))}")
+                raise ValueError(f"holds {where}{key} {value[key]!r}, which is none of {', '.join(map(str, known))}")
         for key, (least, most) in ranges.items():
             if value.get(key) is not None and not least <= value[key] <= most:
-                raise ValueError(f"{where}{key} is {value[key]}, and not from {least:g} to {most:g}")
+                raise ValueError(f"holds {where}{key} {value[key]}, which is not from {least:g} to {most:g}")
 
     return check
 
@@ -143,7 +143,7 @@ def _either(other: Check, nullable: bool) -> Check:
 def _each(kind: type, called: str, part: Check, pairs: Callable[[Any], Any]) -> Check:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, kind):
-            raise ValueError(f"{where[:-1]} is not {called}")
+            raise ValueError(f"holds {where[:-1]} that is not {called}")
         if part is not _anything:
             for key, each in pairs(value):
                 part(each, f"{where}{key}.")
@@ -153,22 +153,22 @@ def _each(kind: type, called: str, part: Check, pairs: Callable[[Any], Any]) -> 
 
 def _text(value: Any, where: str) -> None:
     if not isinstance(value, str):
-        raise ValueError(f"{where[:-1]} is no text")
+        raise ValueError(f"holds {where[:-1]} that is no text")
 
 
 def _switch(value: Any, where: str) -> None:
     if not isinstance(value, bool):
-        raise ValueError(f"{where[:-1]} is neither true nor false")
+        raise ValueError(f"holds {where[:-1]} that is neither true nor false")
 
 
 def _count(value: Any, where: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{where[:-1]} is no whole number of at least 0")
+        raise ValueError(f"holds {where[:-1]} that is no whole number of at least 0")
 
 
 def _number(value: Any, where: str) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"{where[:-1]} is no number")
+        raise ValueError(f"holds {where[:-1]} that is no number")
 
 
 def _anything(_value: Any, _where: str) -> None:
@@ -177,7 +177,9 @@ def _anything(_value: Any, _where: str) -> None:
 
 _ANY_CALL = {"role": str, "task": str, "requested": str, "messages": str, "error": str | None, "retries": int}
 _ANY_CALL |= {"usage": Usage | None, "latency_s": float}
-_MORE: dict[str, Any] = dict.fromkeys("schema sample n_messages ended text reasoning finish_reason sent paid failed".split(), Any)
+_MORE: dict[str, Any] = dict.fromkeys(
+    "schema sample n_messages ended text reasoning finish_reason sent paid failed".split(), Any
+)
 _MORE |= dict.fromkeys("provider system_fingerprint fallback prompt_cut usage_corrected".split(), Any)
 _ANSWERED = _object(_ANY_CALL | {"model": str, "from_cache": bool}, _MORE)
 _FAILED = _object(_ANY_CALL, _MORE)

@@ -20,6 +20,7 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import Name
 from core.run.display import RunProgress, print_summary
+from core.run.files import ENDED, SUMMARY
 from core.run.keys import METHOD_KEYS
 from core.run.launch import (
     again,
@@ -120,12 +121,13 @@ class Session:
         self.summary["broken"] = self.records.safe(self.summary["broken"])
         self.summary |= {"calls": self.meter.totals(), "drift": self.meter.drift()}
         self.summary["fallbacks"] = self.meter.fallbacks()
-        self.summary |= self.meter.odd() | {"lines": self.records.n_lines()}
+        self.summary |= self.meter.odd()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, rows)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
-        self.records.write_json("summary.json", self.summary | about)
+        self.records.write_json(SUMMARY, self.summary | about)
+        self.records.write_json(ENDED, self.records.n_lines())
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])
