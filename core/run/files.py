@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +83,11 @@ def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dic
 def check_tasks(path: Path, rows: list[dict[str, Any]], task_ids: Sequence[str]) -> None:
     """Raise UserError for an episode that is not of the manifest's task at its place."""
     for row in rows:
-        if (place := place_of(row)) not in range(len(task_ids)):
-            raise UserError(
-                f"{path} line {row['index'] + 1} is of place {place}, and the run has {len(task_ids)} tasks."
-            )
+        line, place = f"{path} line {row['index'] + 1}", place_of(row)
+        if place not in range(len(task_ids)):
+            raise UserError(f"{line} is of place {place}, and by manifest.json there are {len(task_ids)} tasks.")
         if row["task_id"] != (known := task_ids[place]) and HIDDEN not in known:  # it hides more than the episodes do
-            raise UserError(
-                f"{path} line {row['index'] + 1} is of {row['task_id']}, and manifest.json has {known} there."
-            )
+            raise UserError(f"{line} is of {row['task_id']}, and by manifest.json task {place} is {known}.")
 
 
 def place_of(row: dict[str, Any]) -> int:
@@ -109,10 +106,21 @@ def lines_of(run_dir: Path, name: str) -> Iterator[dict[str, Any]]:
     say_lost(path, n, noted)
 
 
+def times_of(run_dir: Path) -> list[dict[str, Any]]:
+    """The complete lines of timings.jsonl, one for each episode but those that a kill cut short."""
+    episodes = run_dir / EPISODES
+    with episodes.open("rb") if episodes.is_file() else nullcontext(()) as file:
+        n_episodes = sum(line.endswith(b"\n") for line in file)
+    times = list(lines_of(run_dir, TIMINGS))
+    if (run_dir / TIMINGS).is_file():
+        say_lost(run_dir / TIMINGS, max((each["index"] for each in times), default=-1) + 1, n_episodes)
+    return times
+
+
 def say_lost(path: Path, n: int, noted: int) -> None:
     """Say that a file has lost lines at its end, if it has."""
     if n < noted:
-        say_once(f"note: {path} has lost its end: {n} lines are left of {noted}; {LOST[path.name]}.")
+        say_once(f"note: {path} has lost its end, after line {n}: {LOST[path.name]}.")
 
 
 def noted_lines(run_dir: Path) -> dict[str, int]:

@@ -37,6 +37,7 @@ from core.run.files import (
     read_episodes,
     read_file,
     say_lost,
+    times_of,
 )
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
@@ -152,15 +153,11 @@ class RunRecords:
     def n_lines(self, *names: str) -> dict[str, int]:
         """{file: its number of lines}, of all files or some; the line of a stopped episode is not counted."""
         found = {name: file.n_lines() for name, file in self._lines.items() if name in names or not names}
-        return found | ({EPISODES: len(self.rows)} if EPISODES in found else {})
+        return found | ({EPISODES: sum(row["status"] != "stopped" for row in self.rows)} if EPISODES in found else {})
 
     def wall_s(self) -> float:
         """Wall-clock seconds spent on the finished episodes, over all starts."""
-        times = list(self._timings.read())
-        timed = max((t["index"] for t in times), default=-1) + 1
-        if timed < len(self.rows) - 1:  # a kill leaves one episode without its time
-            say_lost(self._timings.path, timed, len(self.rows))
-        return sum(t.get("wall_s", 0.0) for t in times)
+        return sum(t.get("wall_s", 0.0) for t in times_of(self.path))
 
     def shielded(self) -> AbstractContextManager[None]:
         """A context in which Ctrl-C is delayed until the end; for writes."""
@@ -249,7 +246,7 @@ class RunRecords:
 
     def _opened(self, name: str, **how: Any) -> JsonLines:
         self._lines[name] = file = JsonLines(self.path / name, chained=True, check=CHECKS[name], **how)
-        if name != EPISODES:  # said when they are read
+        if name in (CALLS, PROMPTS):  # of the others it is said when they are read
             say_lost(file.path, file.n_lines(), self._noted.get(name, 0))
         return file
 

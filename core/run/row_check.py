@@ -177,10 +177,8 @@ def _anything(_value: Any, _where: str) -> None:
 
 _ANY_CALL = {"role": str, "task": str, "requested": str, "messages": str, "error": str | None, "retries": int}
 _ANY_CALL |= {"usage": Usage | None, "latency_s": float}
-_MORE: dict[str, Any] = dict.fromkeys(
-    "schema sample n_messages ended text reasoning finish_reason sent paid failed".split(), Any
-)
-_MORE |= dict.fromkeys("provider system_fingerprint fallback prompt_cut usage_corrected".split(), Any)
+_MORE: dict[str, Any] = dict.fromkeys("schema sample n_messages ended text reasoning finish_reason sent".split(), Any)
+_MORE |= dict.fromkeys("paid failed provider system_fingerprint fallback prompt_cut usage_corrected".split(), Any)
 _ANSWERED = _object(_ANY_CALL | {"model": str, "from_cache": bool}, _MORE)
 _FAILED = _object(_ANY_CALL, _MORE)
 _PROMPT = _object({"id": str, "messages": tuple[Message, ...]})
