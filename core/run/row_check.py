@@ -40,7 +40,7 @@ def check_episode(row: dict[str, Any]) -> None:
     _of(Episode)(row, "")
     n = len(row["trajectories"])
     if row["chosen"] not in range(n) or len(row["verdicts"]) != n:
-        raise ValueError(f"holds {n} attempts, {len(row['verdicts'])} verdicts and chosen {row['chosen']}")
+        raise ValueError(f"holds chosen {row['chosen']}, and {n} attempts and {len(row['verdicts'])} verdicts")
 
 
 def check_rollout(row: dict[str, Any]) -> None:
