@@ -178,7 +178,7 @@ def explaining(path: Path) -> Iterator[None]:
     """Context manager for reading a run's records: raises UserError for a field that is missing or of a wrong type."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"holds a field that cannot be read ({error})"
         raise UserError(f"{path} is no whole run: its manifest.json or an episode {what}.") from error
 
@@ -386,10 +386,14 @@ def _rows(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rounds(run: Run) -> Usage | None:
-    """What the rounds of the run's bank have used, as the bank notes it; None if it has none."""
-    if not run.memory.get("consolidate"):
+    """What the run's bank has used of models, as the bank notes it; None if it asks none."""
+    memory = run.memory
+    if not memory.get("consolidate") and not (memory.get("hygiene") or {}).get("opinion"):
         return None
-    given, namespace = run.memory.get("path"), run.memory.get("namespace", "default")
+    given, namespace = memory.get("path"), memory.get("namespace", "default")
     key = f"consolidate:{id_in_bank(str(run.path.resolve())) if given else ''}:{namespace}"
     noted = [read_fact(path, namespace, key) for path in ([given] if given else own_banks(run))]
-    return sum((Usage(**json.loads(text)["usage"]) for text in noted if text), Usage())
+    opinions = (record.provenance.get("opinion") or {} for record in read_banks(run, must=False))
+    used = [json.loads(text)["usage"] for text in noted if text]
+    used += [each["usage"] for each in opinions if each.get("run") == run.manifest["run"] and each.get("usage")]
+    return sum((Usage(**each) for each in used), Usage())
