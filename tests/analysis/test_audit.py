@@ -120,10 +120,6 @@ def counted_in_the_summary(rows, manifest, summary):
     summary["n_success"] += 1
 
 
-def task_twice(rows, manifest, summary):
-    rows[7]["task_id"] = manifest["task_ids"][7] = rows[6]["task_id"]
-
-
 def record_twice(rows, manifest, summary):
     rows[7]["records"] = rows[6]["records"]
 
@@ -147,7 +143,6 @@ BROKEN = {
     failure_as_success: "denominators",
     broken_that_teaches: "denominators",
     counted_in_the_summary: "denominators",
-    task_twice: "lost_or_doubled",
     record_twice: "lost_or_doubled",
     changed_manifest: "drift",
     other_tasks: "drift",
