@@ -366,7 +366,7 @@ def _summary(run: Run) -> dict[str, Any]:
     try:
         if (found := read_file(run.path, SUMMARY)) is not None:
             return found
-        if not run.complete or any(row["status"] not in VALID for row in run.rows):
+        if not run.rows or not run.complete or any(row["status"] not in VALID for row in run.rows):
             return {}
         fault = f"{run.path / SUMMARY} is missing"
     except UserError as error:
@@ -381,7 +381,7 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 def _rows(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    every = read_episodes(path / EPISODES, manifest["task_ids"])
+    every = read_episodes(path / EPISODES, manifest.get("task_ids"))
     return current([row for row in every if row["status"] != "stopped"])
 
 

@@ -109,7 +109,7 @@ class RunRecords:
             say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
         self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
         if (manifest := self.read_json(MANIFEST)) is not None:
-            check_tasks(self._episodes.path, self.rows, manifest["task_ids"])
+            check_tasks(self._episodes.path, self.rows, manifest.get("task_ids", ()))
             if not has_checksum(self.path / MANIFEST):
                 say_unchecked()
 

@@ -88,7 +88,7 @@ def _of(hint: Any) -> Check:
         return _each(dict, "an object", _of(args[1] if args else Any), dict.items)
     if hint is float:
         return _number
-    return {str: _text, int: _count, bool: _switch}.get(hint, _anything)
+    return {str: _text, int: _count, bool: _switch, _MAY_BE_NAN: _number_or_nan}.get(hint, _anything)
 
 
 def _dataclass(kind: Any) -> Check:
@@ -114,7 +114,7 @@ def _object(
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, dict):
-            raise ValueError(f"holds {where[:-1] or 'something'} that is no object")
+            raise ValueError(f"holds {where[:-1] or 'something'} that cannot be read as an object")
         if lacking := must - value.keys():
             raise ValueError(f"lacks {where}{min(lacking)}")
         for key, part in value.items():
@@ -143,7 +143,7 @@ def _either(other: Check, nullable: bool) -> Check:
 def _each(kind: type, called: str, part: Check, pairs: Callable[[Any], Any]) -> Check:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, kind):
-            raise ValueError(f"holds {where[:-1]} that is not {called}")
+            raise ValueError(f"holds {where[:-1]} that cannot be read as {called}")
         if part is not _anything:
             for key, each in pairs(value):
                 part(each, f"{where}{key}.")
@@ -153,28 +153,34 @@ def _each(kind: type, called: str, part: Check, pairs: Callable[[Any], Any]) -> 
 
 def _text(value: Any, where: str) -> None:
     if not isinstance(value, str):
-        raise ValueError(f"holds {where[:-1]} that is no text")
+        raise ValueError(f"holds {where[:-1]} that cannot be read as a text")
 
 
 def _switch(value: Any, where: str) -> None:
     if not isinstance(value, bool):
-        raise ValueError(f"holds {where[:-1]} that is neither true nor false")
+        raise ValueError(f"holds {where[:-1]} that cannot be read as true or false")
 
 
 def _count(value: Any, where: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"holds {where[:-1]} that is no whole number of at least 0")
+        raise ValueError(f"holds {where[:-1]} that cannot be read as a whole number of at least 0")
 
 
 def _number(value: Any, where: str) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"holds {where[:-1]} that is no number")
+        raise ValueError(f"holds {where[:-1]} that cannot be read as a number")
+
+
+def _number_or_nan(value: Any, where: str) -> None:
+    if not isinstance(value, float) or not math.isnan(value):
+        _number(value, where)
 
 
 def _anything(_value: Any, _where: str) -> None:
     pass
 
 
+_MAY_BE_NAN = "a number or NaN"
 _ANY_CALL = {"role": str, "task": str, "requested": str, "messages": str, "error": str | None, "retries": int}
 _ANY_CALL |= {"usage": Usage | None, "latency_s": float}
 _MORE: dict[str, Any] = dict.fromkeys("schema sample n_messages ended text reasoning finish_reason sent".split(), Any)
@@ -182,7 +188,7 @@ _MORE |= dict.fromkeys("paid failed provider system_fingerprint fallback prompt_
 _ANSWERED = _object(_ANY_CALL | {"model": str, "from_cache": bool}, _MORE)
 _FAILED = _object(_ANY_CALL, _MORE)
 _PROMPT = _object({"id": str, "messages": tuple[Message, ...]})
-_TIMING = _object({"index": int}, {"ended": float, "wall_s": float}, closed=False)
+_TIMING = _object({"index": int}, {"ended": _MAY_BE_NAN, "wall_s": _MAY_BE_NAN}, closed=False)
 _BEGUN = _object({"index": int, "seen": int, "memories": tuple[Scored, ...]})
 _ROLLOUT = _object({"index": int, "sample": int, "trajectory": Trajectory})
 _SUMMARY = _object(
@@ -190,9 +196,11 @@ _SUMMARY = _object(
     {"consolidation": dict | None, "calls": dict, "fallbacks": dict},
     closed=False,
 )
+_TEXTS = tuple[str, ...]
 _MANIFEST = _object(
-    {"run": str, "config": dict, "fingerprint": dict, "task_ids": tuple[str, ...], "command": tuple[str, ...]},
-    {"models": dict, "bank_labels": tuple[str, ...], "overridden": tuple[str, ...], "starts": tuple[dict, ...]},
+    {"config": dict, "fingerprint": dict},
+    {"run": str, "models": dict, "starts": tuple[dict, ...]}
+    | dict.fromkeys(("task_ids", "command", "bank_labels", "overridden"), _TEXTS),
     closed=False,
 )
-_FINGERPRINT = _object({"config": dict, "dataset": dict, "prompts": dict}, closed=False)
+_FINGERPRINT = _object({"config": dict, "prompts": dict}, {"dataset": dict}, closed=False)
