@@ -13,7 +13,7 @@ from core.errors import UserError
 from core.escaping import spreadsheet
 from core.memory.moment import since
 from core.run.arms import named
-from core.run.files import times_of
+from core.run.files import TIMINGS, lines_of
 from core.run.metrics import summarise
 from core.run.tracking import Tally, episode_table, tracked_run
 from core.types import content_id
@@ -44,7 +44,7 @@ def to_csv(paths: list[str], output: Path, begin: str | None = None) -> None:
         run = read_run(path)
         with explaining(path):
             found = run.summary or summarise(run.rows, run.n_tasks)
-            ended = max((line["ended"] for line in times_of(path)), default=0.0)
+            ended = max((line["ended"] for line in lines_of(path, TIMINGS)), default=0.0)
         at, name = datetime.fromtimestamp(ended, UTC), named(run.arm or "run", run.overridden)
         if start is None or at >= start:
             about = {

@@ -16,7 +16,7 @@ from typing import Any
 
 from analysis.load import Run
 from core.models.reply_text import storable
-from core.run.files import times_of
+from core.run.files import TIMINGS, lines_of
 from core.run.launch import env_label
 from core.run.metrics import VALID
 from core.run.records import evaluated
@@ -65,7 +65,7 @@ def write_eval(run: Run, path: Path) -> None:
 
 def clock(run: Run) -> dict[int, tuple[float, float]]:
     """{index of an episode: (begin, end) in seconds since 1970}."""
-    rows = times_of(run.path)
+    rows = lines_of(run.path, TIMINGS)
     return {row["index"]: (row["ended"] - row["wall_s"], row["ended"]) for row in rows}
 
 

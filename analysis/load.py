@@ -24,7 +24,7 @@ from core.memory.records import id_in_bank
 from core.models.meter import Meter
 from core.models.reply_text import storable
 from core.run.arms import overridden
-from core.run.files import CALLS, EPISODES, MANIFEST, SUMMARY, lines_of, read_episodes, read_file, read_hydra, times_of
+from core.run.files import CALLS, EPISODES, MANIFEST, SUMMARY, TIMINGS, lines_of, read_episodes, read_file, read_hydra
 from core.run.keys import ARM_KEYS, COLUMNS, RUN_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.launch import env_label
 from core.run.manifest import flat, identity, label_source
@@ -374,7 +374,7 @@ def _summary(run: Run) -> dict[str, Any]:
     say_once(f"note: {fault}: it is made anew from the run's records.")
     rows = run.rows or _rows(run.path, run.manifest)
     meter = Meter.over(lines_of(run.path, CALLS))
-    wall_s = sum(row.get("wall_s", 0.0) for row in times_of(run.path))
+    wall_s = sum(row.get("wall_s", 0.0) for row in lines_of(run.path, TIMINGS))
     made: dict[str, Any] = {MADE_ANEW: True} | summarise(rows, run.n_tasks, wall_s, _rounds(run))
     made |= {"calls": meter.totals(), "drift": meter.drift(), "fallbacks": meter.fallbacks()} | meter.odd()
     return made | {"label_source": label_source(run.manifest, rows)}

@@ -13,6 +13,7 @@ from core.checksum import KEY, checked, damaged, is_sealed, loaded, noted_in, pa
 from core.errors import StopRun, UserError
 
 Check = Callable[[dict[str, Any]], None]
+Note = Callable[[int], None]
 _BYTES = getattr(os, "O_BINARY", 0)  # without it Windows writes "\r\n" for each newline
 
 
@@ -24,6 +25,7 @@ class JsonLines:
     chained   each line gets a checksum of all lines so far (core/checksum.py), so only one process may write. A file
               that an earlier version began goes on without
     check     of the lines that are read (`read_lines`)
+    note      told the number of lines after each that is written, and before some are removed (core/line_counts.py)
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class JsonLines:
         redact: Callable[[str], str] = str,
         chained: bool = False,
         check: Check | None = None,
+        note: Note | None = None,
     ) -> None:
-        self.path, self._durable, self._redact, self._chained, self._check = path, durable, redact, chained, check
+        self.path, self._durable, self._redact = path, durable, redact
+        self._chained, self._check, self._note = chained, check, note
         self._so_far: int | None = None  # the CRC-32 of all lines; None: as the file says
         self._n_lines: int | None = None  # likewise
         try:
@@ -59,7 +63,9 @@ class JsonLines:
             os.ftruncate(self._file, before)
             raise refused(self.path, error, hint) from error
         self._so_far = so_far
-        self._n_lines = None if self._n_lines is None else self._n_lines + 1
+        if self._note is not None:
+            self._n_lines = self.n_lines() if self._n_lines is None else self._n_lines + 1
+            self._note(self._n_lines)
 
     def n_lines(self) -> int:
         """The number of lines."""
@@ -74,7 +80,8 @@ class JsonLines:
 
     def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
         """Replace all lines atomically."""
-        self._so_far = self._n_lines = None
+        rows = list(rows)
+        self._shrinks_to(len(rows))
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
             with temporary.open("wb") as file:
@@ -109,18 +116,23 @@ class JsonLines:
 
     def drop_last(self) -> None:
         """Remove the last line."""
+        self._shrinks_to(self.n_lines() - 1)
         self._cut_to_line(-1)
-        self._so_far = self._n_lines = None
 
     def clear(self) -> None:
         """Remove all lines."""
+        self._shrinks_to(0)
         os.ftruncate(self._file, 0)
-        self._so_far = self._n_lines = None
 
     def close(self) -> None:
         """Close the file. A thread that still writes gets an error: the descriptor is invalidated first."""
         file, self._file = self._file, -1
         os.close(file)
+
+    def _shrinks_to(self, n: int) -> None:
+        if self._note is not None:
+            self._note(n)
+        self._so_far = self._n_lines = None
 
     def _crc32(self) -> int | None:
         """The CRC-32 of all lines so far; None in a file whose lines have no checksums."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from core.jsonl import JsonLines
+from core.jsonl import JsonLines, Note
 from core.run.row_check import check_episode
 
 
@@ -20,8 +20,8 @@ class Ahead:
     Raises the errors of JsonLines.
     """
 
-    def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
-        self._path, self._redact = path, redact
+    def __init__(self, path: Path, *, redact: Callable[[str], str] = str, note: Note | None = None) -> None:
+        self._path, self._redact, self._note = path, redact, note
         self._lines: JsonLines | None = None
         self._lock = threading.Lock()
         self.rows: dict[int, dict[str, Any]] = {}
@@ -49,7 +49,8 @@ class Ahead:
         return [self.rows[index] for index in sorted(self.rows)]
 
     def _opened(self) -> JsonLines:
-        return JsonLines(self._path, durable=True, redact=self._redact, chained=True, check=check_episode)
+        how: dict[str, Any] = {"redact": self._redact, "note": self._note, "check": check_episode}
+        return JsonLines(self._path, durable=True, chained=True, **how)
 
     def close(self) -> None:
         with self._lock:

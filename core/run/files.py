@@ -6,38 +6,42 @@ that is said, and what it lost is made again where it can be.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from core.checksum import checked, has_checksum, is_sealed, loaded, noted_in, read_whole, say_once
+from core.checksum import has_checksum, read_whole, say_once
 from core.errors import UserError
 from core.jsonl import read_lines
+from core.line_counts import noted_lines
 from core.redact import HIDDEN
 from core.run.row_check import (
     check_call,
     check_episode,
     check_manifest,
     check_prompt,
+    check_rollout,
     check_summary,
     check_timing,
 )
 from core.run.upgrade import upgraded_row
 
 EPISODES, CALLS, PROMPTS, TIMINGS = "episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl"
+ROLLOUTS, AHEAD = "rollouts.jsonl", "ahead.jsonl"
+LINES = (EPISODES, CALLS, PROMPTS, TIMINGS, ROLLOUTS, AHEAD)
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
-ENDED = ".ended.json"  # {file: the number of lines that it had when a start ended}
+COUNTS = ".lines"  # how many lines the files have (core/line_counts.py)
 CHECKS = {EPISODES: check_episode, CALLS: check_call, PROMPTS: check_prompt, TIMINGS: check_timing}
+CHECKS |= {ROLLOUTS: check_rollout, AHEAD: check_episode}
 WHOLE = {MANIFEST: check_manifest, SUMMARY: check_summary}
 LOST = {  # what follows from the loss of a file's last lines
     EPISODES: "the run's command runs their tasks again",
     CALLS: "the numbers of calls are too small",
     PROMPTS: "what they were is not known",
     TIMINGS: "the time that the run took is too small",
+    ROLLOUTS: "attempts of unfinished tasks are made again",
+    AHEAD: "their tasks run again",
 }
-_LINE = 4096  # bytes at the end of timings.jsonl that hold its last lines
 
 
 def read_file(run_dir: Path, name: str) -> dict[str, Any] | None:
@@ -63,7 +67,7 @@ def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dic
 
     Raises UserError for lines that are damaged or misplaced.
     """
-    noted = noted_lines(path.parent).get(EPISODES, 0)
+    noted = noted_lines(path.parent / COUNTS).get(EPISODES, 0)
     rows = [upgraded_row(row) for row in (read_lines(path, _check_upgraded) if path.is_file() else ())]
     for place, row in enumerate(rows):
         if row.get("index") != place:
@@ -76,7 +80,7 @@ def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dic
         raise UserError(f"{path} holds two episodes of one place in the stream.")
     if task_ids is not None:
         check_tasks(path, rows, task_ids)
-    say_lost(path, sum(row["status"] != "stopped" for row in rows), noted)
+    say_lost(path, len(rows), noted)
     return rows
 
 
@@ -97,7 +101,7 @@ def place_of(row: dict[str, Any]) -> int:
 
 def lines_of(run_dir: Path, name: str) -> Iterator[dict[str, Any]]:
     """The complete lines of calls.jsonl, prompts.jsonl or timings.jsonl; none if there is no such file."""
-    path, noted, n = run_dir / name, noted_lines(run_dir).get(name, 0), 0
+    path, noted, n = run_dir / name, noted_lines(run_dir / COUNTS).get(name, 0), 0
     if not path.is_file():
         return
     for row in read_lines(path, CHECKS[name]):
@@ -106,53 +110,19 @@ def lines_of(run_dir: Path, name: str) -> Iterator[dict[str, Any]]:
     say_lost(path, n, noted)
 
 
-def times_of(run_dir: Path) -> list[dict[str, Any]]:
-    """The complete lines of timings.jsonl, one for each episode but those that a kill cut short."""
-    episodes = run_dir / EPISODES
-    with episodes.open("rb") if episodes.is_file() else nullcontext(()) as file:
-        n_episodes = sum(line.endswith(b"\n") for line in file)
-    times = list(lines_of(run_dir, TIMINGS))
-    if (run_dir / TIMINGS).is_file():
-        say_lost(run_dir / TIMINGS, max((each["index"] for each in times), default=-1) + 1, n_episodes)
-    return times
+def say_lost_ends(run_dir: Path) -> None:
+    """Say which files of a run have lost lines at their end; of its episodes this is said when they are read."""
+    for name, noted in noted_lines(run_dir / COUNTS).items():
+        if noted and name != EPISODES:
+            path = run_dir / name
+            data = path.read_bytes() if path.is_file() else b""
+            say_lost(path, data.count(b"\n"), noted)
 
 
 def say_lost(path: Path, n: int, noted: int) -> None:
     """Say that a file has lost lines at its end, if it has."""
     if n < noted:
         say_once(f"note: {path} has lost its end, after line {n}: {LOST[path.name]}.")
-
-
-def noted_lines(run_dir: Path) -> dict[str, int]:
-    """{file: the number of lines that it had}, as far as other files note it. Read it before the file itself.
-
-    A run that is stopped leaves a line that its next start replaces: such a line is not counted.
-    """
-    noted: dict[str, int] = {}
-    with suppress(UserError):  # it is only a witness
-        noted |= read_whole(run_dir / ENDED) or {}
-    if (last := _last_timing(run_dir / TIMINGS)) is not None:
-        now = {**last.get("lines", {}), EPISODES: last["index"] + ("stopped" not in last)}
-        noted |= {name: max(n, noted.get(name, 0)) for name, n in now.items()}
-    return noted
-
-
-def _last_timing(path: Path) -> dict[str, Any] | None:
-    """The last line of timings.jsonl, if its checksum is right."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _LINE))
-            data = file.read()
-    except FileNotFoundError:
-        return None
-    lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)[-2:]
-    if not lines or not all(map(is_sealed, lines)):
-        return None
-    try:
-        right, _ = checked(lines[-1], noted_in(lines[0]) if len(lines) == 2 else 0)
-        return loaded(path, lines[-1]) if right else None
-    except (UserError, ValueError):
-        return None
 
 
 def _check_upgraded(row: Any) -> None:

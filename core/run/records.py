@@ -19,25 +19,26 @@ from core.errors import UserError
 from core.file_lock import FileLock
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, refused
+from core.line_counts import LineCounts
 from core.memory.hygiene.scrub import scrub
 from core.memory.records import record_from
 from core.redact import Redactor
 from core.run.ahead import Ahead
 from core.run.files import (
-    CALLS,
+    AHEAD,
     CHECKS,
+    COUNTS,
     EPISODES,
+    LINES,
     MANIFEST,
-    PROMPTS,
+    ROLLOUTS,
     SUMMARY,
     TIMINGS,
     check_tasks,
-    noted_lines,
     place_of,
     read_episodes,
     read_file,
-    say_lost,
-    times_of,
+    say_lost_ends,
 )
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
@@ -96,12 +97,12 @@ class RunRecords:
 
     def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
         smaller, redact = self._check_fingerprint(fingerprint), self._redact
-        self._lines: dict[str, JsonLines] = {}
-        self._noted = noted_lines(self.path)
+        say_lost_ends(self.path)
+        self._counts = LineCounts(self.path / COUNTS, LINES)
         self._episodes = self._opened(EPISODES, durable=True, redact=redact.values)
         self._timings = self._opened(TIMINGS)
-        self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
-        self.ahead = Ahead(self.path / "ahead.jsonl", redact=redact.values)
+        self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values, note=self._counts.of(ROLLOUTS))
+        self.ahead = Ahead(self.path / AHEAD, redact=redact.values, note=self._counts.of(AHEAD))
         self.rows: list[dict] = self._read_episodes()
         self.rollouts.drop(map(begun_as, self.rows))  # left by a crash after the episode was written
         self.ahead.forget(len(self.rows) - 1)
@@ -133,8 +134,7 @@ class RunRecords:
         cached = sum(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
         timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(begun_as(row), None)}
-        timing |= {"cached_tokens": cached, "lines": self.n_lines(CALLS, PROMPTS)}
-        self._timings.append(timing | ({"stopped": True} if episode.status == "stopped" else {}), safe)
+        self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
         self.ahead.forget(episode.index)
         if episode.status != "stopped":  # a stopped one's finished attempts are needed by the next start
@@ -150,14 +150,9 @@ class RunRecords:
         clean = (lambda text: scrub(self._redact.certain(text))[0]) if self._scrub_episodes else self._redact.certain
         return self._opened(f"{name}.jsonl", redact=clean)
 
-    def n_lines(self, *names: str) -> dict[str, int]:
-        """{file: its number of lines}, of all files or some; the line of a stopped episode is not counted."""
-        found = {name: file.n_lines() for name, file in self._lines.items() if name in names or not names}
-        return found | ({EPISODES: sum(row["status"] != "stopped" for row in self.rows)} if EPISODES in found else {})
-
     def wall_s(self) -> float:
         """Wall-clock seconds spent on the finished episodes, over all starts."""
-        return sum(t.get("wall_s", 0.0) for t in times_of(self.path))
+        return sum(t.get("wall_s", 0.0) for t in self._timings.read())
 
     def shielded(self) -> AbstractContextManager[None]:
         """A context in which Ctrl-C is delayed until the end; for writes."""
@@ -195,6 +190,7 @@ class RunRecords:
         self._timings.close()
         self.rollouts.close()
         self.ahead.close()
+        self._counts.close()
         self._lock.close()
 
     def safe(self, value: Any) -> Any:
@@ -245,10 +241,7 @@ class RunRecords:
         )
 
     def _opened(self, name: str, **how: Any) -> JsonLines:
-        self._lines[name] = file = JsonLines(self.path / name, chained=True, check=CHECKS[name], **how)
-        if name in (CALLS, PROMPTS):  # of the others it is said when they are read
-            say_lost(file.path, file.n_lines(), self._noted.get(name, 0))
-        return file
+        return JsonLines(self.path / name, chained=True, check=CHECKS[name], note=self._counts.of(name), **how)
 
     def _read_episodes(self) -> list[dict]:
         """The finished episodes, without a stopped last one, which stays in the file until its task has run again."""

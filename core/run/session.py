@@ -20,7 +20,7 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import Name
 from core.run.display import RunProgress, print_summary
-from core.run.files import ENDED, SUMMARY
+from core.run.files import SUMMARY
 from core.run.keys import METHOD_KEYS
 from core.run.launch import (
     again,
@@ -127,7 +127,6 @@ class Session:
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
         self.records.write_json(SUMMARY, self.summary | about)
-        self.records.write_json(ENDED, self.records.n_lines())
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])

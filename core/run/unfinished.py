@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from core.jsonl import JsonLines
+from core.jsonl import JsonLines, Note
 from core.memory.records import record_from
 from core.run.row_check import check_rollout
 from core.run.upgrade import placed, unplaced
@@ -33,9 +33,9 @@ class RolloutLog:
     Thread-safe. Raises the errors of JsonLines.
     """
 
-    def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
+    def __init__(self, path: Path, *, redact: Callable[[str], str] = str, note: Note | None = None) -> None:
         # Attempts are not fsynced: a machine crash may lose one, but no result.
-        self._lines = JsonLines(path, redact=redact, chained=True, check=check_rollout)
+        self._lines = JsonLines(path, redact=redact, chained=True, check=check_rollout, note=note)
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Trajectory]] = {}
         self._begun: dict[int, Begun] = {}

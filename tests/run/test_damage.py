@@ -16,7 +16,7 @@ from core import checksum
 from core.errors import UserError
 from core.interrupt import Interrupts
 from core.models.meter import Meter
-from core.run.files import CALLS, PROMPTS, lines_of, times_of
+from core.run.files import CALLS, PROMPTS, TIMINGS, lines_of
 from core.run.records import RunRecords
 
 LINES = ("episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl")
@@ -77,7 +77,7 @@ def read(run_dir):
     """All that a reader takes from a run."""
     run = read_run(run_dir)
     kept = {key: value for key, value in run.summary.items() if not key.startswith(("wall_s", "made_anew"))}
-    files = [list(lines_of(run_dir, CALLS)), list(lines_of(run_dir, PROMPTS)), times_of(run_dir)]
+    files = [list(lines_of(run_dir, name)) for name in (CALLS, PROMPTS, TIMINGS)]
     counted = ("n", "n_tasks", "n_success", "tokens", "consolidation", "calls", "label_source")
     return (
         run.rows,
