@@ -15,6 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from core.errors import UserError
+from core.escaping import printable
 
 KEY = "crc32"  # the last key of a line, and of a whole JSON file
 _MARK = b', "crc32": "'
@@ -107,7 +108,7 @@ def damaged(path: Path, why: str, line: int | None = None) -> UserError:
 @cache  # many files of many runs would say the same
 def say_once(text: str) -> None:
     """Print a note about files that are read to stderr, once in a process."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def say_unchecked() -> None:
