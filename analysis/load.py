@@ -16,7 +16,7 @@ from analysis.funnel_steps import kinds_of, lesson_step
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
-from core.checksum import has_checksum, read_whole, say_once, say_unchecked
+from core.checksum import has_checksum, say_once, say_unchecked
 from core.errors import UserError
 from core.memory.by_type import BANKS
 from core.memory.open import read_fact, read_records
@@ -150,9 +150,8 @@ def read_run(path: str | Path, *, episodes: bool = True) -> Run:
     episodes   read them; else `rows` is empty
     """
     path = Path(path)
-    if "config" not in (manifest := read_whole(path / MANIFEST) or {}):
+    if not (manifest := read_file(path, MANIFEST)):
         raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
-    manifest = read_file(path, MANIFEST) or {}
     with explaining(path):
         run = Run(
             path=path,

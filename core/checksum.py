@@ -7,8 +7,10 @@ that is missing, exchanged or there twice is seen as well as a changed one.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,13 @@ from zlib import crc32
 from core.errors import UserError
 from core.escaping import printable
 
+Read = Callable[[bytes], Any]
 KEY = "crc32"  # the last key of a line, and of a whole JSON file
 _MARK = b', "crc32": "'
 _END = b'"}\n'
 _DIGITS = slice(-8 - len(_END), -len(_END))
 _LENGTH = len(_MARK) + 8 + len(_END)
+_MOST = 64  # bytes at the end of a whole file that hold its checksum
 _OF_FILE = re.compile(rb'(?:,\n  "crc32": "([0-9a-f]{8})"\n}|# crc32: ([0-9a-f]{8}))\n\Z')
 
 
@@ -70,32 +74,37 @@ def read_whole(path: Path, *, must: bool = False) -> dict[str, Any] | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    if found := _OF_FILE.search(data):
+    if found := _OF_FILE.search(data, max(0, len(data) - _MOST)):
         if (found[1] or found[2]) != b"%08x" % crc32(data[: found.start()]):
             raise damaged(path, "its checksum is wrong")
     elif must:
         raise damaged(path, "its checksum is missing")
-    content = loaded(path, data)
+    content = loaded(path, data, read=json.loads if path.suffix == ".json" else _yaml)
     content.pop(KEY, None)
     return content
 
 
 def has_checksum(path: Path) -> bool:
     """Whether a whole file ends with a checksum."""
-    return path.is_file() and _OF_FILE.search(path.read_bytes()) is not None
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST))
+            return _OF_FILE.search(file.read()) is not None
+    except FileNotFoundError:
+        return False
 
 
-def loaded(path: Path, data: bytes, line: int | None = None) -> dict[str, Any]:
-    """The object in JSON or, if the file is named so, in YAML. Raises UserError for anything else."""
-    if not isinstance(found := parsed(path, data, line), dict):
+def loaded(path: Path, data: bytes, line: int | None = None, read: Read = json.loads) -> dict[str, Any]:
+    """The object in the JSON, or in what `read` reads. Raises UserError for anything else."""
+    if not isinstance(found := parsed(path, data, line, read), dict):
         raise damaged(path, "it holds no object", line)
     return found
 
 
-def parsed(path: Path, data: bytes, line: int | None = None) -> Any:
-    """What the JSON or YAML says. Raises UserError for what is none."""
+def parsed(path: Path, data: bytes, line: int | None = None, read: Read = json.loads) -> Any:
+    """What the JSON says, or what `read` reads. Raises UserError for what is none."""
     try:
-        return json.loads(data) if path.suffix != ".yaml" else _yaml(data.decode())
+        return read(data)
     except (ValueError, RecursionError) as error:
         raise damaged(path, str(error), line) from None
 
@@ -116,10 +125,10 @@ def say_unchecked() -> None:
     say_once("note: records of an earlier version have no checksums: not every damage to them would be seen.")
 
 
-def _yaml(text: str) -> Any:
+def _yaml(data: bytes) -> Any:
     import yaml
 
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+        return yaml.load(data.decode(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None

@@ -47,7 +47,7 @@ LOST = {  # what follows from the loss of a file's last lines
 def read_file(run_dir: Path, name: str) -> dict[str, Any] | None:
     """The content of manifest.json or summary.json; None if there is none."""
     path = run_dir / name
-    if (found := read_whole(path)) is not None:
+    if (found := read_whole(path)) is not None and not has_checksum(path):
         try:
             WHOLE[name](found)
         except ValueError as fault:
@@ -86,12 +86,11 @@ def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dic
 
 def check_tasks(path: Path, rows: list[dict[str, Any]], task_ids: Sequence[str]) -> None:
     """Raise UserError for an episode that is not of the manifest's task at its place."""
-    for row in rows:
-        line, place = f"{path} line {row['index'] + 1}", place_of(row)
-        if place not in range(len(task_ids)):
-            raise UserError(f"{line} is of place {place}, and by manifest.json there are {len(task_ids)} tasks.")
+    for number, row in enumerate(rows, 1):
+        if (place := place_of(row)) not in range(len(task_ids)):
+            raise UserError(f"{path} line {number} is of place {place}, and manifest.json has {len(task_ids)} tasks.")
         if row["task_id"] != (known := task_ids[place]) and HIDDEN not in known:  # it hides more than the episodes do
-            raise UserError(f"{line} is of {row['task_id']}, and by manifest.json task {place} is {known}.")
+            raise UserError(f"{path} line {number} is of {row['task_id']}, and manifest.json has {known} there.")
 
 
 def place_of(row: dict[str, Any]) -> int:

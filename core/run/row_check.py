@@ -70,6 +70,8 @@ def check_summary(found: dict[str, Any]) -> None:
 
 def check_manifest(found: dict[str, Any]) -> None:
     """Raise ValueError for a manifest that no run writes."""
+    if "config" not in found:
+        raise ValueError("is another program's")
     _MANIFEST(found, "")
     _FINGERPRINT(found["fingerprint"], "fingerprint.")
 
