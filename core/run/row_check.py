@@ -90,7 +90,7 @@ def _of(hint: Any) -> Check:
         return _each(dict, "an object", _of(args[1] if args else Any), dict.items)
     if hint is float:
         return _number
-    return {str: _text, int: _count, bool: _switch, _MAY_BE_NAN: _number_or_nan}.get(hint, _anything)
+    return {str: _text, int: _count, bool: _switch, _SECONDS: _real}.get(hint, _anything)
 
 
 def _dataclass(kind: Any) -> Check:
@@ -173,16 +173,16 @@ def _number(value: Any, where: str) -> None:
         raise ValueError(f"holds {where[:-1]} that cannot be read as a number")
 
 
-def _number_or_nan(value: Any, where: str) -> None:
-    if not isinstance(value, float) or not math.isnan(value):
-        _number(value, where)
+def _real(value: Any, where: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"holds {where[:-1]} that cannot be read as a number")
 
 
 def _anything(_value: Any, _where: str) -> None:
     pass
 
 
-_MAY_BE_NAN = "a number or NaN"
+_SECONDS = "seconds"  # any number, also NaN
 _ANY_CALL = {"role": str, "task": str, "requested": str, "messages": str, "error": str | None, "retries": int}
 _ANY_CALL |= {"usage": Usage | None, "latency_s": float}
 _MORE: dict[str, Any] = dict.fromkeys("schema sample n_messages ended text reasoning finish_reason sent".split(), Any)
@@ -190,7 +190,7 @@ _MORE |= dict.fromkeys("paid failed provider system_fingerprint fallback prompt_
 _ANSWERED = _object(_ANY_CALL | {"model": str, "from_cache": bool}, _MORE)
 _FAILED = _object(_ANY_CALL, _MORE)
 _PROMPT = _object({"id": str, "messages": tuple[Message, ...]})
-_TIMING = _object({"index": int}, {"ended": _MAY_BE_NAN, "wall_s": _MAY_BE_NAN}, closed=False)
+_TIMING = _object({"index": int}, {"ended": _SECONDS, "wall_s": _SECONDS}, closed=False)
 _BEGUN = _object({"index": int, "seen": int, "memories": tuple[Scored, ...]})
 _ROLLOUT = _object({"index": int, "sample": int, "trajectory": Trajectory})
 _SUMMARY = _object(
