@@ -9,7 +9,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.records import id_in_bank
-from core.memory.sqlite.repair import check_integrity
+from core.memory.sqlite.damage import check_integrity
 from core.memory.sqlite.store import SqliteStore
 from core.memory.store.contract import BankStore
 from core.memory.store.schema import to_record
