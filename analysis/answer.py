@@ -71,7 +71,7 @@ class Question:
             asked = json.loads(file.read_text(encoding="utf-8"))["question"]
             design = Design(**asked.pop("design"))
             return cls(**asked | {"strong_extractor": tuple(asked["strong_extractor"])}, design=design)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{file} is damaged ({error}): delete it, and the same command makes it again.") from None
 
     def steps(self) -> tuple[Any, ...]:

@@ -18,8 +18,8 @@ from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.load import VALID, Run, explaining
 from analysis.made_of import differ, made_of, other_parts
-from core.jsonl import read_lines
 from core.models.reply_text import storable
+from core.run.files import CALLS, lines_of
 from core.run.manifest import code_of, prompt_digests, shown_by
 from core.run.records import changed_leaves, outcomes_of
 
@@ -110,8 +110,7 @@ def tampered(run: Run) -> Iterator[str]:
 
 def cut_prompts(run: Run) -> Iterator[str]:
     """Prompts that a server cut to its context window, by its own count of their tokens: their front was lost."""
-    calls = run.path / "calls.jsonl"
-    rows = [row for row in read_lines(calls) if not row.get("error")] if calls.is_file() else []
+    rows = [row for row in lines_of(run.path, CALLS) if not row.get("error")]
     made = Counter((row["requested"], row["role"]) for row in rows)
     cut = defaultdict(list)
     for row in rows:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from analysis.funnel_steps import source_tasks
-from analysis.load import Run, read_banks
+from analysis.load import MADE_ANEW, Run, read_banks
 from core.build import option, options, part
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
@@ -117,7 +117,11 @@ def has_ended(run: Run) -> bool:
     record missing from one of them is no error.
     """
     counts = run.summary.get("n", 0) + run.summary.get("n_infra_error", 0), run.summary.get("n_retried", 0)
-    return counts == (run.n_tasks, sum("retries" in row for row in run.rows)) and run.complete
+    return (
+        MADE_ANEW not in run.summary
+        and counts == (run.n_tasks, sum("retries" in row for row in run.rows))
+        and run.complete
+    )
 
 
 def env_class(run: Run) -> Any:

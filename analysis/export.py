@@ -11,9 +11,9 @@ from analysis.load import explaining, find_runs, load_runs, read_run
 from core.build import make, option
 from core.errors import UserError
 from core.escaping import spreadsheet
-from core.jsonl import read_lines
 from core.memory.moment import since
 from core.run.arms import named
+from core.run.files import TIMINGS, lines_of
 from core.run.metrics import summarise
 from core.run.tracking import Tally, episode_table, tracked_run
 from core.types import content_id
@@ -44,8 +44,7 @@ def to_csv(paths: list[str], output: Path, begin: str | None = None) -> None:
         run = read_run(path)
         with explaining(path):
             found = run.summary or summarise(run.rows, run.n_tasks)
-            times = read_lines(path / "timings.jsonl") if (path / "timings.jsonl").exists() else ()
-            ended = max((line["ended"] for line in times), default=0.0)
+            ended = max((line["ended"] for line in lines_of(path, TIMINGS)), default=0.0)
         at, name = datetime.fromtimestamp(ended, UTC), named(run.arm or "run", run.overridden)
         if start is None or at >= start:
             about = {

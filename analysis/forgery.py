@@ -18,9 +18,9 @@ from analysis.load import Run, read_banks
 from core.build import part
 from core.conversation import conversation
 from core.errors import UserError
-from core.jsonl import read_lines
 from core.memory.records import is_altered, ticked, was_told
 from core.redact import HIDDEN
+from core.run.files import CALLS, PROMPTS, lines_of
 from core.run.records import every_try, records_of
 from core.run.unfinished import trajectory_of
 from core.types import MemoryRecord, Trajectory, content_id, trajectory_id
@@ -43,8 +43,7 @@ def content_ids(run: Run) -> Iterator[str]:
 def changed_prompts(run: Run) -> Iterator[str]:
     """Prompts of judge, selector or extractor (prompts.jsonl) that are not those that were sent."""
     require_unscrubbed(run)
-    prompts = run.path / "prompts.jsonl"
-    for row in read_lines(prompts) if prompts.is_file() else ():
+    for row in lines_of(run.path, PROMPTS):
         if not hidden(row) and content_id(row["messages"]) != row["id"]:
             yield f"prompts.jsonl: {row['id']} is not what its id was made from"
 
@@ -153,7 +152,7 @@ def learned(run: Run, row: dict, calls: dict[tuple[str, str], list[dict]]) -> It
 def answered(run: Run) -> dict[tuple[str, str], list[dict]]:
     """{(role, task): lines of calls.jsonl that hold a reply}."""
     calls: dict[tuple[str, str], list[dict]] = defaultdict(list)
-    for call in read_lines(run.path / "calls.jsonl"):
+    for call in lines_of(run.path, CALLS):
         if not call.get("error") and call.get("text") is not None:
             calls[call["role"], call["task"]].append(call)
     return calls

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.load import Run
-from core.jsonl import read_lines
 from core.models.reply_text import storable
+from core.run.files import TIMINGS, lines_of
 from core.run.launch import env_label
 from core.run.metrics import VALID
 from core.run.records import evaluated
@@ -65,8 +65,7 @@ def write_eval(run: Run, path: Path) -> None:
 
 def clock(run: Run) -> dict[int, tuple[float, float]]:
     """{index of an episode: (begin, end) in seconds since 1970}."""
-    path = run.path / "timings.jsonl"
-    rows = read_lines(path) if path.is_file() else ()
+    rows = lines_of(run.path, TIMINGS)
     return {row["index"]: (row["ended"] - row["wall_s"], row["ended"]) for row in rows}
 
 

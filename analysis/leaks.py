@@ -27,7 +27,7 @@ from analysis.evidence import (
 from analysis.load import Run
 from core.build import ROLES
 from core.control_tokens import escape
-from core.jsonl import read_lines
+from core.run.files import CALLS, PROMPTS, lines_of
 from core.run.manifest import prompt_texts, shown_by
 from core.run.records import answer_of
 from core.types import MEMORY, Lesson
@@ -270,12 +270,11 @@ def learning_calls(run: Run) -> dict[str, list[dict]] | None:
 
     None where the run has kept no prompts.
     """
-    prompts, calls = run.path / "prompts.jsonl", run.path / "calls.jsonl"
-    if not (prompts.is_file() and calls.is_file()):
+    if not all((run.path / name).is_file() for name in (PROMPTS, CALLS)):
         return None
-    texts = {row["id"]: "\n\n".join(m["content"] for m in row["messages"]) for row in read_lines(prompts)}
+    texts = {row["id"]: "\n\n".join(m["content"] for m in row["messages"]) for row in lines_of(run.path, PROMPTS)}
     by_task: dict[str, dict] = defaultdict(dict)
-    for call in read_lines(calls):
+    for call in lines_of(run.path, CALLS):
         if call["role"] in LEARNERS and call["messages"] in texts:
             key = (call["role"], call["messages"], call.get("text"))
             by_task[call["task"]][key] = call | {"prompt": texts[call["messages"]]}

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,20 +16,23 @@ from analysis.funnel_steps import kinds_of, lesson_step
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
+from core.checksum import has_checksum, say_once, say_unchecked
 from core.errors import UserError
-from core.jsonl import read_lines
 from core.memory.by_type import BANKS
-from core.memory.open import read_records
+from core.memory.open import read_fact, read_records
+from core.memory.records import id_in_bank
+from core.models.meter import Meter
 from core.models.reply_text import storable
 from core.run.arms import overridden
+from core.run.files import CALLS, EPISODES, MANIFEST, SUMMARY, TIMINGS, lines_of, read_episodes, read_file, read_hydra
 from core.run.keys import ARM_KEYS, COLUMNS, RUN_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.launch import env_label
 from core.run.manifest import flat, identity, label_source
-from core.run.metrics import VALID, n_tampered, steps, tokens
-from core.run.records import answer_of, current, evaluated, outcomes_of, place_of, read_episodes
+from core.run.metrics import VALID, n_tampered, steps, summarise, tokens
+from core.run.records import answer_of, current, evaluated, outcomes_of, place_of
 from core.run.upgrade import upgraded_manifest
 from core.setting import labels_of
-from core.types import MemoryRecord, content_id
+from core.types import MemoryRecord, Usage, content_id
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
 STREAM = {  # {column: the usual value}
     column: RUN_KEYS[key].usual for column, key in COLUMNS.items() if key.startswith("stream.")
 }
+
+
+MADE_ANEW = "made_anew"  # key of a summary that the reader made, because the run's own is damaged or missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,19 +150,21 @@ def read_run(path: str | Path, *, episodes: bool = True) -> Run:
     episodes   read them; else `rows` is empty
     """
     path = Path(path)
-    file, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
-    if "config" not in manifest:
+    if not (manifest := read_file(path, MANIFEST)):
         raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
     with explaining(path):
-        rows = read_episodes(file) if episodes and file.is_file() else []
-        return Run(
+        run = Run(
             path=path,
             manifest=upgraded_manifest(manifest),
-            summary=_read(path / "summary.json"),
-            hydra=_read(path / ".hydra" / "hydra.yaml"),
-            composed=_read(path / ".hydra" / "config.yaml") or manifest["config"],
-            rows=current([row for row in rows if row["status"] != "stopped"]),
+            summary={},
+            hydra=read_hydra(path, "hydra.yaml"),
+            composed=read_hydra(path, "config.yaml") or manifest["config"],
+            rows=_rows(path, manifest) if episodes else [],
         )
+        run = replace(run, summary=_summary(run))
+        if not has_checksum(path / MANIFEST):
+            say_unchecked()
+        return run
 
 
 def _words(attempt: dict[str, Any]) -> list[Any]:
@@ -169,7 +177,7 @@ def explaining(path: Path) -> Iterator[None]:
     """Context manager for reading a run's records: raises UserError for a field that is missing or of a wrong type."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"holds a field that cannot be read ({error})"
         raise UserError(f"{path} is no whole run: its manifest.json or an episode {what}.") from error
 
@@ -292,11 +300,11 @@ def answered_by_fallbacks(run: Run) -> tuple[int | None, dict[str, int]]:
     """(answers of models, {fallback: how many of them it gave}); (None, {}) of a run whose models have no fallback."""
     if not any((run.config.get(key) or {}).get("fallbacks") for key in LLMS):
         return None, {}
-    if not (log := run.path / "calls.jsonl").is_file():
+    if not (run.path / CALLS).is_file():
         totals = run.summary.get("calls", {})
         n = sum(totals[role]["calls"] + totals[role]["from_cache"] for role in ROLES if role in totals)
         return n, run.summary.get("fallbacks", {})
-    calls = [row for row in read_lines(log) if row["role"] in ROLES and not row["error"]]
+    calls = [row for row in lines_of(run.path, CALLS) if row["role"] in ROLES and not row["error"]]
     return len(calls), dict(sorted(Counter(row["fallback"] for row in calls if row.get("fallback")).items()))
 
 
@@ -352,13 +360,39 @@ def _seedless(config: Any, composed: Any) -> Any:
     }
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """A JSON or YAML file; {} where there is none."""
-    import yaml
-
+def _summary(run: Run) -> dict[str, Any]:
+    """The run's summary, of a damaged or lost one what its records say; {} while the run has not ended once."""
     try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else "{}"
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        return json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=loader) or {}
-    except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
+        if (found := read_file(run.path, SUMMARY)) is not None:
+            return found
+        if not run.rows or not run.complete or any(row["status"] not in VALID for row in run.rows):
+            return {}
+        fault = f"{run.path / SUMMARY} is missing"
+    except UserError as error:
+        fault = str(error).removesuffix(".")
+    say_once(f"note: {fault}: it is made anew from the run's records.")
+    rows = run.rows or _rows(run.path, run.manifest)
+    meter = Meter.over(lines_of(run.path, CALLS))
+    wall_s = sum(row.get("wall_s", 0.0) for row in lines_of(run.path, TIMINGS))
+    made: dict[str, Any] = {MADE_ANEW: True} | summarise(rows, run.n_tasks, wall_s, _rounds(run))
+    made |= {"calls": meter.totals(), "drift": meter.drift(), "fallbacks": meter.fallbacks()} | meter.odd()
+    return made | {"label_source": label_source(run.manifest, rows)}
+
+
+def _rows(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    every = read_episodes(path / EPISODES, manifest.get("task_ids"))
+    return current([row for row in every if row["status"] != "stopped"])
+
+
+def _rounds(run: Run) -> Usage | None:
+    """What the run's bank has used of models, as the bank notes it; None if it asks none."""
+    memory = run.memory
+    if not memory.get("consolidate") and not (memory.get("hygiene") or {}).get("opinion"):
+        return None
+    given, namespace = memory.get("path"), memory.get("namespace", "default")
+    key = f"consolidate:{id_in_bank(str(run.path.resolve())) if given else ''}:{namespace}"
+    noted = [read_fact(path, namespace, key) for path in ([given] if given else own_banks(run))]
+    opinions = (record.provenance.get("opinion") or {} for record in read_banks(run, must=False))
+    used = [json.loads(text)["usage"] for text in noted if text]
+    used += [each["usage"] for each in opinions if each.get("run") == run.manifest["run"] and each.get("usage")]
+    return sum((Usage(**each) for each in used), Usage())

@@ -21,8 +21,9 @@ from analysis.matrix import print_table_of
 from analysis.stats import paired
 from analysis.tables import whole_name
 from analysis.text_table import TextTable
+from core.errors import UserError
 from core.memory.open import read_records
-from core.run.manifest import recorded_manifest
+from core.run.files import MANIFEST, read_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +155,12 @@ def differences_of(run_dir: str | Path) -> Iterator[str]:
         yield f"its lessons were written by {', '.join(others)}, here {here} would write them"
     if None in made:
         yield "the model that wrote its lessons is not noted in it" if len(made) == 1 else "of some it is not noted"
-    maker = next(filter(None, map(recorded_manifest, (Path(bank).parent, Path(bank).with_suffix(".run")))), None)
+    folders = (Path(bank).parent, Path(bank).with_suffix(".run"))
+    try:
+        maker = next(filter(None, (read_file(folder, MANIFEST) for folder in folders)), None)
+    except UserError as error:
+        yield f"what it was made with cannot be read ({error})"
+        return
     if maker is None or not any(record.provenance.get("run") == maker["run"] for record in records):
         return
     theirs, ours = maker["fingerprint"]["prompts"], run.manifest["fingerprint"]["prompts"]

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +35,7 @@ from analysis.inspect_log import clock
 from analysis.load import explaining, read_run
 from benchmarks.lines import Lines, lines_parser
 from core.errors import UserError
+from core.jsonl import JsonLines
 from core.models.base import Reply, Request
 from core.models.offline import FreePlayer, ScriptedModel
 from core.seeding import derive_seed
@@ -92,8 +94,9 @@ def write_order(folder: Path, ids: list[str], order: list[tuple[int, int]]) -> N
     """What stream.order_from reads."""
     folder.mkdir(parents=True)
     rows = [{"index": n, "place": p, "seen": s, "task_id": ids[p]} for n, (p, s) in enumerate(order)]
-    lines = [json.dumps(row | {"status": "success", "trajectories": []}) + "\n" for row in rows]
-    (folder / "episodes.jsonl").write_text("".join(lines), encoding="utf-8")
+    with closing(JsonLines(folder / "episodes.jsonl", chained=True)) as lines:
+        for row in rows:
+            lines.append(row | {"status": "success", "trajectories": []})
 
 
 @dataclass(kw_only=True)

@@ -8,7 +8,6 @@ memory, says how each episode ended. Prints one line; --keep leaves the runs the
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import subprocess
@@ -16,10 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
+from core.checksum import read_whole, whole_json
+from core.jsonl import JsonLines, read_lines
 from scripts.command_line import REPO, command_of, parser
-from single_turn_bench.files import read_objects
 
 ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
 ENDS = ("success", "failure", "infra_error")
@@ -39,7 +40,7 @@ def make_runs(folder: Path, arms: Sequence[str], n_episodes: int, n_steps: int) 
     runs = {}
     for run in (folder / f"arm={arm},env=toy,llm=scripted,seed=0" for arm in arms):
         rng = random.Random(run.name)
-        runs[run] = rows = [row for _, row in read_objects(run / "episodes.jsonl")]
+        runs[run] = rows = list(read_lines(run / "episodes.jsonl"))
         for attempt in (attempt for row in rows for attempt in row["trajectories"]):
             first = attempt["steps"][0]
             attempt["steps"] = [first | {"observation": babble(rng)} for _ in range(n_steps - 1)] + attempt["steps"]
@@ -52,8 +53,11 @@ def babble(rng: random.Random) -> str:
 
 
 def write_episodes(run: Path, rows: list[dict]) -> None:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (run / "episodes.jsonl").write_text(text, encoding="utf-8")
+    """As a run writes them, with checksums."""
+    (run / "episodes.jsonl").unlink(missing_ok=True)
+    with closing(JsonLines(run / "episodes.jsonl", chained=True)) as lines:
+        for row in rows:
+            lines.append(row)
 
 
 def size_mb(runs: Iterable[Path]) -> float:
@@ -66,9 +70,9 @@ def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) ->
     rng, chance = random.Random(f"{arm} {seed}"), 0.4 + 0.05 * ARMS.index(arm)
     path = folder / f"{arm}-seed{seed}"
     shutil.copytree(run / ".hydra", path / ".hydra")
-    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_whole(run / "manifest.json") or {}
     manifest |= {"made_up": True, "config": manifest["config"] | {"seed": seed}}
-    (path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (path / "manifest.json").write_text(whole_json(manifest), encoding="utf-8")
     ends = rng.choices(ENDS, (chance, 0.99 - chance, 0.01), k=len(rows))
     write_episodes(path, [row | {"status": end} for row, end in zip(rows, ends)])
     return path

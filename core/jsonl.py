@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from core.checksum import KEY, checked, damaged, is_sealed, loaded, noted_in, parsed, say_unchecked, sealed
 from core.errors import StopRun, UserError
 
+Check = Callable[[dict[str, Any]], None]
+Note = Callable[[int], None]
 _BYTES = getattr(os, "O_BINARY", 0)  # without it Windows writes "\r\n" for each newline
 
 
@@ -19,10 +22,26 @@ class JsonLines:
 
     durable   fsync each line
     redact    removes secrets from a text; applied to every text in a row before it becomes JSON
+    chained   each line gets a checksum of all lines so far (core/checksum.py), so only one process may write. A file
+              that an earlier version began goes on without
+    check     of the lines that are read (`read_lines`)
+    note      told the number of lines after each that is written, and before some are removed (core/line_counts.py)
     """
 
-    def __init__(self, path: Path, *, durable: bool = False, redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = False,
+        redact: Callable[[str], str] = str,
+        chained: bool = False,
+        check: Check | None = None,
+        note: Note | None = None,
+    ) -> None:
         self.path, self._durable, self._redact = path, durable, redact
+        self._chained, self._check, self._note = chained, check, note
+        self._so_far: int | None = None  # the CRC-32 of all lines; None: as the file says
+        self._n_lines: int | None = None  # likewise
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _BYTES, 0o644)
         except OSError as error:
@@ -31,7 +50,9 @@ class JsonLines:
 
     def append(self, row: dict[str, Any], hint: str = "", *, durable: bool = False) -> None:
         """Write one line. hint: added to the error message if the write fails; durable: fsync this line."""
-        data = self._line(row)
+        data, so_far = self._line(row), self._crc32() if self._chained else None
+        if so_far is not None:
+            data, so_far = sealed(data, so_far)
         before = os.fstat(self._file).st_size
         try:
             while data:
@@ -41,17 +62,30 @@ class JsonLines:
         except OSError as error:
             os.ftruncate(self._file, before)
             raise refused(self.path, error, hint) from error
+        self._so_far = so_far
+        if self._note is not None:
+            self._n_lines = self.n_lines() if self._n_lines is None else self._n_lines + 1
+            self._note(self._n_lines)
+
+    def n_lines(self) -> int:
+        """The number of lines."""
+        if self._n_lines is None:
+            with self.path.open("rb") as file:
+                self._n_lines = sum(1 for _ in file)
+        return self._n_lines
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Read every complete line."""
-        return read_lines(self.path)
+        return read_lines(self.path, self._check)
 
     def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
         """Replace all lines atomically."""
+        rows = list(rows)
+        self._shrinks_to(len(rows))
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
             with temporary.open("wb") as file:
-                file.writelines(map(self._line, rows))
+                file.writelines(self._lines(rows))
                 file.flush()
                 os.fsync(file.fileno())
             self.close()  # Windows does not replace an open file
@@ -82,12 +116,39 @@ class JsonLines:
 
     def drop_last(self) -> None:
         """Remove the last line."""
+        self._shrinks_to(self.n_lines() - 1)
         self._cut_to_line(-1)
+
+    def clear(self) -> None:
+        """Remove all lines."""
+        self._shrinks_to(0)
+        os.ftruncate(self._file, 0)
 
     def close(self) -> None:
         """Close the file. A thread that still writes gets an error: the descriptor is invalidated first."""
         file, self._file = self._file, -1
         os.close(file)
+
+    def _shrinks_to(self, n: int) -> None:
+        if self._note is not None:
+            self._note(n)
+        self._so_far = self._n_lines = None
+
+    def _crc32(self) -> int | None:
+        """The CRC-32 of all lines so far; None in a file whose lines have no checksums."""
+        if self._so_far is None:
+            last = self.last()
+            return 0 if not last else noted_in(last) if is_sealed(last) else None
+        return self._so_far
+
+    def _lines(self, rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+        """Rows as the lines of a new file."""
+        so_far = 0
+        for row in rows:
+            line = self._line(row)
+            if self._chained:
+                line, so_far = sealed(line, so_far)
+            yield line
 
     def _line(self, row: dict[str, Any]) -> bytes:
         if self._redact is not str:
@@ -113,16 +174,41 @@ class JsonLines:
             os.ftruncate(self._file, end)
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every complete line of a file; an incomplete last one is skipped. Raises UserError for a damaged line."""
+def read_lines(path: Path, check: Check | None = None) -> Iterator[dict[str, Any]]:
+    """Every complete line of a file, without its checksum; an incomplete last one is skipped.
+
+    check   of a run's file: called with each row of an earlier version, which has no checksums; a ValueError is its
+            fault. That there were such rows is said
+
+    Raises UserError, with the number of the line, for one that is damaged or not where it was written.
+    """
+    so_far, n_sealed, n_others = 0, 0, 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
-                return
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{path} line {number} is damaged: {error}.") from error
+                break
+            if is_sealed(line):
+                n_sealed += 1
+                right, so_far = checked(line, so_far)
+                if not right or n_others:
+                    raise damaged(path, "its checksum is wrong, or lines before it are missing", number)
+                row = loaded(path, line, number)
+                del row[KEY]
+            else:
+                n_others += 1
+                if n_sealed:
+                    raise damaged(path, "it has no checksum, unlike the lines before it", number)
+                if check is None:
+                    row = loaded(path, line, number)
+                else:
+                    row = parsed(path, line, number)
+                    try:
+                        check(row)
+                    except ValueError as fault:
+                        raise UserError(f"{path.parent} is no whole run: {path.name} line {number} {fault}.") from None
+            yield row
+    if check is not None and n_others:
+        say_unchecked()
 
 
 def in_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:

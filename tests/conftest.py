@@ -23,12 +23,15 @@ WITH_KITS = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
 
 
-def read_rows(run_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (run_dir / "episodes.jsonl").read_text().splitlines()]
+def read_rows(run_dir: Path, name: str = "episodes.jsonl") -> list[dict]:
+    """The lines of a run's file, without their checksums: written again, they are those of an earlier version."""
+    rows = [json.loads(line) for line in (run_dir / name).read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "crc32"} for row in rows]
 
 
 def read_json(path: Path) -> dict:
-    return json.loads(path.read_text())
+    """A file of JSON, likewise."""
+    return {key: value for key, value in json.loads(path.read_text()).items() if key != "crc32"}
 
 
 def wait_for(holds, seconds: float = 60.0) -> None:

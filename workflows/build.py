@@ -29,6 +29,7 @@ from core.build import (
     select_tasks,
     takes,
 )
+from core.checksum import say_once
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.memory.by_type import BANKS, BankByType
@@ -38,11 +39,12 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.redact import Redactor
 from core.reply_marks import answer_of
+from core.run.files import EPISODES
 from core.run.growth import rewind
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
 from core.run.records import RunRecords, as_told
-from core.run.resume import restore
+from core.run.resume import renew, restore
 from core.run.session import Session
 from core.setting import TOLD
 from core.starting import stage
@@ -117,20 +119,26 @@ def assemble(
     ids = [task.id for task in tasks]
     records = RunRecords(run_dir, identity, interrupts, redact, config["scrub_episodes"], ids, waits=in_sweep())
     stack.callback(records.close)
-    meter = build_meter(cfg, records.lines("calls"), records.wall_s(), records.lines("prompts"))
+    calls = records.lines("calls")
+    meter = build_meter(cfg, calls, records.wall_s(), records.lines("prompts"))
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
     own_bank = None if given_bank else run_dir / ("bank.sqlite" if bank_paths is None else BANKS)
     consolidated = stream.n_consolidated(len(records.rows), len(tasks))  # episodes the bank has learned from
     if learn and records.n_before is not None:  # `limit` was raised since the last start
         before = stream.n_consolidated(len(records.rows), records.n_before)
-        rewind(run_dir, records.rows[consolidated:before], own_bank, records.read_json("summary.json"))
+        rewind(run_dir, records.rows[consolidated:before], own_bank, records.summary())
+    if own_bank is not None and learn:
+        banks = [own_bank] if bank_paths is None else map(Path, bank_paths.values())
+        renew(banks, len(records.rows), calls.read)
     bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, bank_paths, stored)
     bank_labels = labels_given(cfg, config, bank, stored)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored)
     if learn:
         rows = [*records.rows[:consolidated], *records.ahead.in_order()]
-        restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
+        n_lost = restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
+        if n_lost > sum(len(row["records"]) for row in rows[-stream.batch :]):  # more than a kill leaves
+            say_once(f"note: the bank lacked {n_lost} records of {run_dir / EPISODES}: they are added again.")
     workers, notes = tasks_at_once(cfg, workflow.learns, stream), list(stored.notes()) if stored else []
     if cfg.max_concurrency is None and workers > 1 and not in_sweep():
         notes.append(f"max_concurrency={workers}: no task depends on another, so {workers} run at once.")

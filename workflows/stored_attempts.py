@@ -17,7 +17,8 @@ from core.errors import InfraError, UserError
 from core.memory.by_type import BANKS
 from core.memory.open import read_records
 from core.memory.records import record_from
-from core.run.records import current, read_episodes
+from core.run.files import EPISODES, MANIFEST, read_episodes, read_file
+from core.run.records import current
 from core.run.unfinished import trajectory_of
 from core.run.upgrade import upgraded_manifest
 from core.setting import ANSWERS, ORACLE, labels_of
@@ -53,14 +54,14 @@ class StoredRun:
     def read(cls, path: str | Path) -> StoredRun:
         """Read a run. Raises UserError if it is not finished, or its attempts were not stored whole."""
         path = Path(path)
+        if lacking := [name for name in (MANIFEST, EPISODES) if not (path / name).is_file()]:
+            raise UserError(f"{path} holds no run: there is no {lacking[0]} in it.")
         try:
-            manifest = upgraded_manifest(json.loads((path / "manifest.json").read_text(encoding="utf-8")))
-            every = current([row for row in read_episodes(path / "episodes.jsonl") if row["status"] != "stopped"])
-            n_tasks = len(manifest["task_ids"])
-        except FileNotFoundError as error:
-            raise UserError(f"{path} holds no run: there is no {Path(error.filename).name} in it.") from error
-        except (ValueError, KeyError, TypeError) as error:
+            manifest = upgraded_manifest(read_file(path, MANIFEST) or {})
+            rows = read_episodes(path / EPISODES, manifest["task_ids"])
+        except (KeyError, TypeError) as error:
             raise UserError(f"{path} is no whole run: {error}.") from error
+        every, n_tasks = current([row for row in rows if row["status"] != "stopped"]), len(manifest["task_ids"])
         if len(every) < n_tasks:
             raise UserError(f"{path} is not finished: {len(every)} of its {n_tasks} tasks have run.")
         visits = _visits(every)

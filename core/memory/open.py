@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
 from core.memory.records import id_in_bank
+from core.memory.sqlite.damage import check_integrity
 from core.memory.sqlite.store import SqliteStore
 from core.memory.store.contract import BankStore
 from core.memory.store.schema import to_record
@@ -76,12 +77,32 @@ def first_tick(path: str | Path, namespace: str, run_dir: str) -> int | None:
 
     run_dir   the run's directory, resolved
     """
+    found = read_fact(path, namespace, f"began:{id_in_bank(run_dir)}")
+    return None if found is None else int(found)
+
+
+def read_fact(path: str | Path, namespace: str, key: str) -> str | None:
+    """A fact of a bank opened read-only; None if there is no such fact, or no file."""
     if (file := file_of(path)) is not None and not file.is_file():
         return None
-    query, key = "SELECT value FROM facts WHERE namespace = $1 AND key = $2", f"began:{id_in_bank(run_dir)}"
     with closing(open_store(path, read_only=True)) as store:
-        found = store.of(namespace).rows(query, (namespace, key))
-    return int(found[0][0]) if found else None
+        found = store.of(namespace).rows("SELECT value FROM facts WHERE namespace = $1 AND key = $2", (namespace, key))
+    return found[0][0] if found else None
+
+
+def damage_of(path: Path) -> str | None:
+    """Why a bank's file is not what was written: damage, or a repair from what was left; None if it is, or is new."""
+    try:
+        if reason := check_integrity(path):
+            return reason
+    except UserError as error:  # it is no bank at all any more
+        return str(error)
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    with suppress(UserError), closing(open_store(path, read_only=True)) as store:  # opening it to write says the same
+        found = store.of(None).rows("SELECT reason FROM journal WHERE reason LIKE 'rebuilt: %' LIMIT 1", ())
+        return found[0][0] if found else None
+    return None
 
 
 def read_records(path: str | Path, namespace: str, *, vectors: bool = False) -> list[MemoryRecord]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -108,6 +108,14 @@ class Meter:
         for row in self.log.read() if self.log else ():
             self._count(row)
         self._kept = {row["id"] for row in self.prompts.read()} if self.prompts else set()
+
+    @classmethod
+    def over(cls, rows: Iterable[dict[str, Any]]) -> Meter:
+        """A meter that has counted the rows of a calls.jsonl."""
+        meter = cls()
+        for row in rows:
+            meter._count(row)
+        return meter
 
     def begin(self, task: str, spent: Usage | None = None, role: str | None = None) -> None:
         """Start counting an episode.

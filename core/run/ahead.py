@@ -5,13 +5,13 @@ An episode is stored here durably before its stream's bank learns from it, and s
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from core.jsonl import JsonLines
+from core.jsonl import JsonLines, Note
+from core.run.row_check import check_episode
 
 
 class Ahead:
@@ -20,20 +20,20 @@ class Ahead:
     Raises the errors of JsonLines.
     """
 
-    def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
-        self._path, self._redact = path, redact
+    def __init__(self, path: Path, *, redact: Callable[[str], str] = str, note: Note | None = None) -> None:
+        self._path, self._redact, self._note = path, redact, note
         self._lines: JsonLines | None = None
         self._lock = threading.Lock()
         self.rows: dict[int, dict[str, Any]] = {}
         if path.exists():
-            self._lines = JsonLines(path, durable=True, redact=redact)
+            self._lines = self._opened()
             self.rows = {row["index"]: row for row in self._lines.read()}
 
     def add(self, row: dict[str, Any]) -> None:
         """Store a finished episode, durably."""
         with self._lock:
             if self._lines is None:
-                self._lines = JsonLines(self._path, durable=True, redact=self._redact)
+                self._lines = self._opened()
             self._lines.append(row)
             self.rows[row["index"]] = row
 
@@ -42,11 +42,15 @@ class Ahead:
         with self._lock:
             self.rows = {other: row for other, row in self.rows.items() if other > index}
             if self._lines is not None and not self.rows:
-                os.truncate(self._path, 0)
+                self._lines.clear()
 
     def in_order(self) -> list[dict[str, Any]]:
         """The rows, sorted by index."""
         return [self.rows[index] for index in sorted(self.rows)]
+
+    def _opened(self) -> JsonLines:
+        how: dict[str, Any] = {"redact": self._redact, "note": self._note, "check": check_episode}
+        return JsonLines(self._path, durable=True, chained=True, **how)
 
     def close(self) -> None:
         with self._lock:

@@ -26,7 +26,7 @@ from core.errors import UserError
 from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
 from core.run.keys import without
 from core.run.launch import swept
-from core.run.manifest import identity, recorded_config
+from core.run.manifest import identity, recorded_config, recorded_manifest
 from core.run.records import differences
 from core.run.settle import kept_from
 from core.run.upgrade import upgraded_identity
@@ -119,7 +119,6 @@ def _config(root: DictConfig) -> dict[str, Any] | None:
 def _made_with(folder: Path) -> dict[str, Any] | None:
     """The `identity` of the configuration that a folder was made with; None if it has no readable manifest."""
     try:
-        made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        return upgraded_identity(made["fingerprint"]["config"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return upgraded_identity((recorded_manifest(folder) or {})["fingerprint"]["config"])
+    except (KeyError, TypeError, AttributeError):
         return None

@@ -59,7 +59,7 @@ def rewind(path: Path, taken_back: list[dict], bank: Path | None, summary: dict[
     last = f"run_dir={path} cannot grow: its last batch was incomplete, and what its {len(taken_back)} tasks taught"
     if bank is None:
         raise UserError(f"{last} is in memory.path, which is not this run's alone; give its limit, or another run_dir.")
-    if summary is None or (summary["consolidation"] or {}).get("tokens"):
+    if summary is None or (summary.get("consolidation") or {}).get("tokens"):
         raise UserError(f"{last} went into rounds that asked a model, which would be paid again; give another run_dir.")
     for file in bank.parent.glob(f"{bank.name}*"):
         file.unlink()

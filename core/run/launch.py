@@ -14,6 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from core.build import plain
+from core.checksum import whole_yaml
 from core.run.arms import Name, key_of, name_of
 
 if TYPE_CHECKING:
@@ -165,4 +166,4 @@ def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
     for name, node in parts.items():
         safe = records.safe(OmegaConf.to_container(node, enum_to_str=True))
-        OmegaConf.save(OmegaConf.create(safe), folder / f"{name}.yaml")
+        records.write_text(f".hydra/{name}.yaml", whole_yaml(OmegaConf.to_yaml(OmegaConf.create(safe))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import subprocess
 from functools import cache
@@ -11,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from core.checksum import read_whole
+from core.errors import UserError
 from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, lasting, without
 from core.run.parts import foreign_parts, is_source, own_source
 from core.run.upgrade import by_class
@@ -166,12 +167,11 @@ def recorded_config(run_dir: Path) -> dict[str, Any]:
 
 
 def recorded_manifest(run_dir: Path) -> dict[str, Any] | None:
-    """The manifest of a run directory; None if there is none, or it cannot be read."""
+    """The manifest of a run directory; None if there is none, or it is damaged."""
     try:
-        found = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_whole(run_dir / "manifest.json")
+    except (OSError, UserError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def git_state(folder: Path) -> dict[str, Any]:

@@ -14,18 +14,36 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
+from core.checksum import damaged, has_checksum, say_once, say_unchecked, whole_json
 from core.errors import UserError
 from core.file_lock import FileLock
 from core.interrupt import Interrupts
-from core.jsonl import JsonLines, in_strings, read_lines, refused
+from core.jsonl import JsonLines, in_strings, refused
+from core.line_counts import LineCounts
 from core.memory.hygiene.scrub import scrub
 from core.memory.records import record_from
 from core.redact import Redactor
 from core.run.ahead import Ahead
+from core.run.files import (
+    AHEAD,
+    CHECKS,
+    COUNTS,
+    EPISODES,
+    LINES,
+    MANIFEST,
+    ROLLOUTS,
+    SUMMARY,
+    TIMINGS,
+    check_tasks,
+    place_of,
+    read_episodes,
+    read_file,
+    say_lost_ends,
+)
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
 from core.run.unfinished import RolloutLog
-from core.run.upgrade import placed, upgraded_manifest, upgraded_row
+from core.run.upgrade import placed, upgraded_manifest
 from core.setting import OUTCOME, kept_from
 from core.textfile import write_whole
 from core.types import Episode, MemoryRecord, Usage
@@ -79,14 +97,22 @@ class RunRecords:
 
     def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
         smaller, redact = self._check_fingerprint(fingerprint), self._redact
-        self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
-        self._timings = JsonLines(self.path / "timings.jsonl")
-        self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
-        self.ahead = Ahead(self.path / "ahead.jsonl", redact=redact.values)
+        say_lost_ends(self.path)
+        self._counts = LineCounts(self.path / COUNTS, LINES)
+        self._episodes = self._opened(EPISODES, durable=True, redact=redact.values)
+        self._timings = self._opened(TIMINGS)
+        self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values, note=self._counts.of(ROLLOUTS))
+        self.ahead = Ahead(self.path / AHEAD, redact=redact.values, note=self._counts.of(AHEAD))
         self.rows: list[dict] = self._read_episodes()
         self.rollouts.drop(map(begun_as, self.rows))  # left by a crash after the episode was written
         self.ahead.forget(len(self.rows) - 1)
+        if self.summary() is None and (self.path / SUMMARY).exists():
+            say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
         self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
+        if (manifest := self.read_json(MANIFEST)) is not None:
+            check_tasks(self._episodes.path, self.rows, manifest.get("task_ids", ()))
+            if not has_checksum(self.path / MANIFEST):
+                say_unchecked()
 
     @contextmanager
     def timing_retrieval(self, index: int) -> Iterator[None]:
@@ -122,7 +148,7 @@ class RunRecords:
     def lines(self, name: str) -> JsonLines:
         """Open a further file, NAME.jsonl, redacted and scrubbed like the episodes."""
         clean = (lambda text: scrub(self._redact.certain(text))[0]) if self._scrub_episodes else self._redact.certain
-        return JsonLines(self.path / f"{name}.jsonl", redact=clean)
+        return self._opened(f"{name}.jsonl", redact=clean)
 
     def wall_s(self) -> float:
         """Wall-clock seconds spent on the finished episodes, over all starts."""
@@ -133,8 +159,8 @@ class RunRecords:
         return self._interrupts.shielded()
 
     def write_json(self, name: str, value: dict) -> None:
-        """`write_text` of redacted JSON data."""
-        self.write_text(name, json.dumps(self.safe(value), indent=2, ensure_ascii=False) + "\n")
+        """`write_text` of redacted JSON data, with a checksum."""
+        self.write_text(name, whole_json(self.safe(value)))
 
     def write_text(self, name: str, text: str) -> None:
         """Write a whole file or none of it."""
@@ -144,9 +170,15 @@ class RunRecords:
             raise refused(self.path / name, error, f"{len(self.rows)} finished episodes are safe") from error
 
     def read_json(self, name: str) -> dict | None:
-        """The content of a file written by write_json; None if there is none."""
-        path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        """The content of a file written by write_json; None if there is none. Raises UserError if it is damaged."""
+        return read_file(self.path, name)
+
+    def summary(self) -> dict | None:
+        """The summary of the last start; None if there is none, or if it is damaged."""
+        try:
+            return self.read_json(SUMMARY)
+        except UserError:
+            return None
 
     def answers(self) -> dict[str, str | None]:
         """{task id: its answer, redacted}; of a retried or repeated task the last one."""
@@ -158,6 +190,7 @@ class RunRecords:
         self._timings.close()
         self.rollouts.close()
         self.ahead.close()
+        self._counts.close()
         self._lock.close()
 
     def safe(self, value: Any) -> Any:
@@ -181,15 +214,15 @@ class RunRecords:
         Raises UserError for another configuration and for a damaged manifest.
         """
         try:
-            if (manifest := self.read_json("manifest.json")) is None:
-                episodes = self.path / "episodes.jsonl"
+            if (manifest := self.read_json(MANIFEST)) is None:
+                episodes = self.path / EPISODES
                 if episodes.exists() and episodes.stat().st_size > 0:
                     raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
                 return None
             before = upgraded_manifest(manifest)
             self.run = before["run"]
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{self.path / 'manifest.json'} is damaged: {error}.") from error
+            raise damaged(self.path / MANIFEST, str(error)) from error
         then, now = before["fingerprint"], self.safe(fingerprint)
         if "parts" not in then:  # an earlier version did not hash them
             now = {key: value for key, value in now.items() if key != "parts"}
@@ -207,6 +240,9 @@ class RunRecords:
             + "\n".join(f"  {change}" for change in changes)
         )
 
+    def _opened(self, name: str, **how: Any) -> JsonLines:
+        return JsonLines(self.path / name, chained=True, check=CHECKS[name], note=self._counts.of(name), **how)
+
     def _read_episodes(self) -> list[dict]:
         """The finished episodes, without a stopped last one, which stays in the file until its task has run again."""
         rows = read_episodes(self._episodes.path)
@@ -214,30 +250,9 @@ class RunRecords:
         return rows[:-1] if self._stopped_before else rows
 
 
-def read_episodes(path: Path) -> list[dict]:
-    """The complete lines of an episodes.jsonl in the current schema. UserError for damaged or misplaced ones."""
-    rows = [upgraded_row(row) for row in read_lines(path)]
-    for place, row in enumerate(rows):
-        if row.get("index") != place:
-            raise UserError(f"{path} line {place + 1} holds index {row.get('index')}.")
-        first = row.get("retries")
-        if first is not None and (first not in range(place) or rows[first]["task_id"] != row["task_id"]):
-            raise UserError(f"{path} line {place + 1} retries index {first}, which is another task's.")
-    placed_at = [row["place"] for row in rows if "place" in row and "retries" not in row]
-    if len({*placed_at}) < len(placed_at):
-        raise UserError(f"{path} holds two episodes of one place in the stream.")
-    return rows
-
-
 def every_try(run_dir: Path) -> list[dict]:
     """Every line of a run's episodes, those of tasks that were tried again included, without a stopped one."""
-    file = run_dir / "episodes.jsonl"
-    return [row for row in read_episodes(file) if row["status"] != "stopped"] if file.is_file() else []
-
-
-def place_of(row: dict) -> int:
-    """The stream position of an episode's task. (`index` is the episode's own position; a retry has a later one.)"""
-    return row.get("place", row.get("retries", row["index"]))
+    return [row for row in read_episodes(run_dir / EPISODES) if row["status"] != "stopped"]
 
 
 def begun_as(row: dict) -> int:

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from core.checksum import say_once
 from core.errors import UserError
+from core.memory.open import damage_of
 from core.memory.protocol import Memory
 from core.memory.records import is_altered
-from core.run.records import did_in, read_episodes, records_of, shown_in
+from core.run.files import EPISODES, read_episodes
+from core.run.records import did_in, records_of, shown_in
 
 # (place, seen) of each episode except retries, in order of completion. place: the task's position in the stream; seen:
 # how many episodes the bank had learned from when the task retrieved. With the models' replies it determines the run.
 Order = list[tuple[int, int]]
+
+
+def renew(banks: Iterable[Path], n_episodes: int, calls: Callable[[], Iterable[dict[str, Any]]]) -> None:
+    """Set aside each bank of this run alone that is damaged: `restore` then makes it again from all episodes.
+
+    A repair would leave a bank between two moments, and the run would go on to other results. Only a bank whose rounds
+    asked a model is left to the repair, because they would be paid again.
+
+    calls   reads the rows of the run's calls.jsonl
+    """
+    for bank in banks:
+        if (reason := damage_of(bank)) is None:
+            continue
+        if any(row["role"] == "extractor" and not row["task"] for row in calls()):
+            say_once(f"note: the bank {bank} is damaged ({reason}): it is repaired, and may differ from what it was.")
+            continue
+        aside = f"{bank.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+        for file in [file for file in bank.parent.glob(f"{bank.name}*") if ".corrupt-" not in file.name]:
+            file.rename(file.with_name(aside + file.name.removeprefix(bank.name)))
+        say_once(
+            f"note: the bank {bank} is damaged ({reason}): it is set aside as {aside} and made again from "
+            f"{n_episodes} episodes."
+        )
 
 
 def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
@@ -50,7 +77,7 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
 
 def recorded_order(path: str | Path, task_ids: Sequence[str], window: int) -> Order:
     """The order of a finished async run of these tasks. Raises UserError if `path` is no such run, or is damaged."""
-    file = Path(path) / "episodes.jsonl"
+    file = Path(path) / EPISODES
     if not file.is_file():
         raise UserError(f"stream.order_from={path} holds no run: there is no episodes.jsonl in it.")
     rows = [row for row in read_episodes(file) if "retries" not in row and row["status"] != "stopped"]

@@ -20,6 +20,7 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import Name
 from core.run.display import RunProgress, print_summary
+from core.run.files import SUMMARY
 from core.run.keys import METHOD_KEYS
 from core.run.launch import (
     again,
@@ -84,9 +85,9 @@ class Session:
         whole = sum(row["status"] in VALID for row in current(self.records.rows))
         tracker = self.make_tracker() if whole < len(self.tasks) else NoTracker()
         self._log_start(whole)
+        save_hydra(self.composed, self.records)
         if whole < len(self.tasks):  # restarting a finished run does not change its manifest
             self._write_manifest()
-        save_hydra(self.composed, self.records)
         self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
         self._tracker.start(self._tracked())
         label = self._title() if in_sweep() else f"{self._name.arm} on {self._env}"
@@ -125,7 +126,7 @@ class Session:
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, rows)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
-        self.records.write_json("summary.json", self.summary | about)
+        self.records.write_json(SUMMARY, self.summary | about)
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])

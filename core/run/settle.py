@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from core.build import part
+from core.checksum import loaded
 from core.run.launch import choice, in_sweep
 from core.run.manifest import recorded_config
 from core.types import content_id
@@ -36,7 +37,7 @@ def settle(cfg: DictConfig, run_dir: Path | None = None) -> str:
     elif in_sweep():
         path = Path(HydraConfig.get().sweep.dir) / FOLDER / f"{choice('env')}-{content_id(cfg.env.get('data'))}.json"
         first = run_dir is not None and not cfg.dry_run and _is_first(path, found)
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else found
+        found = loaded(path, path.read_bytes()) if path.exists() else found
     cfg.env.update(found)
     return env.notice(cfg.env) if first else ""
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
+from core.checksum import read_whole
 from core.console import Console
 from core.errors import UserError
 from core.run.display import percent
@@ -121,7 +123,8 @@ class Cell:
             ):  # the last line: stopped, or still being written; it will be replaced
                 return
             self._read += len(line)
-            self._count(json.loads(line))
+            with suppress(KeyError, TypeError, AttributeError):  # damaged: its run says so
+                self._count(json.loads(line))
 
     def _count(self, row: dict[str, Any]) -> None:
         self._lines += 1
@@ -143,17 +146,17 @@ def read_cells(marks: Path, cells: dict[int, Cell]) -> None:
 
 
 def _status(line: bytes) -> str | None:
-    """The status of an episode's line; None for a line that is being written."""
+    """The status of an episode's line; None for a line that is being written, or is damaged."""
     try:
         return json.loads(line).get("status")
-    except ValueError:
+    except (ValueError, AttributeError, RecursionError):
         return None
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not there yet
+        return read_whole(path) or {}
+    except (OSError, UserError):  # damaged: its run says so
         return {}
 
 

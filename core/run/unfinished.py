@@ -6,15 +6,15 @@ others. None of it is part of a run's result: an entry is dropped once its episo
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from core.jsonl import JsonLines
+from core.jsonl import JsonLines, Note
 from core.memory.records import record_from
+from core.run.row_check import check_rollout
 from core.run.upgrade import placed, unplaced
 from core.types import Scored, Step, Trajectory, Usage
 
@@ -33,9 +33,9 @@ class RolloutLog:
     Thread-safe. Raises the errors of JsonLines.
     """
 
-    def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
+    def __init__(self, path: Path, *, redact: Callable[[str], str] = str, note: Note | None = None) -> None:
         # Attempts are not fsynced: a machine crash may lose one, but no result.
-        self._lines = JsonLines(path, redact=redact)
+        self._lines = JsonLines(path, redact=redact, chained=True, check=check_rollout, note=note)
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Trajectory]] = {}
         self._begun: dict[int, Begun] = {}
@@ -91,7 +91,7 @@ class RolloutLog:
     def _clear(self, empty: bool) -> None:
         self._stale = 0
         if empty:
-            os.truncate(self._lines.path, 0)
+            self._lines.clear()
         else:
             self._lines.rewrite(self._rows())
 

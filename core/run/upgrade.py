@@ -76,7 +76,7 @@ STEPS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = ()
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of episodes.jsonl in the current schema, its attempts `placed`.
+    """A row of episodes.jsonl in the current schema, its attempts `placed`. The row itself may be changed.
 
     Raises UserError for a schema older than OLDEST.
     """
@@ -86,20 +86,21 @@ def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
         )
     for step in STEPS[schema - OLDEST :]:
         row = step(row)
-    return row | {"trajectories": [placed(trajectory) for trajectory in row["trajectories"]]}
+    for trajectory in row["trajectories"]:
+        placed(trajectory)
+    return row
 
 
 def placed(trajectory: dict[str, Any]) -> dict[str, Any]:
-    """An attempt whose steps have `step_num`, from 1, and `status`: ongoing | success | failure.
+    """Give the steps of an attempt `step_num`, from 1, and `status`: ongoing | success | failure. Returns the attempt.
 
     Both are derived. Only the last step of an attempt without an infra error is not `ongoing`.
     """
-    last = len(trajectory["steps"]) if trajectory["ended_by"] != "infra_error" else 0
-    end = "success" if trajectory["success"] else "failure"
-    steps = enumerate(trajectory["steps"], 1)
-    return trajectory | {
-        "steps": [step | {"step_num": n, "status": end if n == last else "ongoing"} for n, step in steps]
-    }
+    for number, step in enumerate(trajectory["steps"], 1):
+        step["step_num"], step["status"] = number, "ongoing"
+    if trajectory["steps"] and trajectory["ended_by"] != "infra_error":
+        trajectory["steps"][-1]["status"] = "success" if trajectory["success"] else "failure"
+    return trajectory
 
 
 def unplaced(trajectory: dict[str, Any]) -> dict[str, Any]:

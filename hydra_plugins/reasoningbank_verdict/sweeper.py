@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 if TYPE_CHECKING:
     from analysis.answer import Question
+    from analysis.load import Run
     from analysis.sequential import Interim
 
 LIMITS = ("calls", "tokens", "usd", "wall_s")  # of budget.run
@@ -229,10 +230,13 @@ class VerdictSweeper(Sweeper):
 
     def summaries(self) -> dict[tuple[str, int], dict[str, Any]]:
         """{(arm, seed): summary} of the study's runs; {} for one that has not ended once."""
+        return {(run.arm, run.config["seed"]): run.summary for run in self.runs()}
+
+    def runs(self) -> list[Run]:
+        """The study's runs, without their episodes."""
         from analysis.load import read_run
 
-        found = (read_run(file.parent, episodes=False) for file in sorted(self.folder.glob("*/manifest.json")))
-        return {(run.arm, run.config["seed"]): run.summary for run in found}
+        return [read_run(file.parent, episodes=False) for file in sorted(self.folder.glob("*/manifest.json"))]
 
     def _say_plan(self) -> None:
         """Print what the study will do, what it could find and what a seed costs at most. Pays nothing."""
@@ -277,8 +281,7 @@ class VerdictSweeper(Sweeper):
         from core.errors import UserError
 
         design, found = self.question.design, self.summaries()
-        manifests = [json.loads(file.read_text(encoding="utf-8")) for file in self.folder.glob("*/manifest.json")]
-        n_pilot = max(len(manifest["task_ids"]) for manifest in manifests)
+        n_pilot = max(run.n_tasks for run in self.runs())
         n_tasks = self.n_tasks or n_pilot
         a_seed = {key: spent(found.values(), key) * n_tasks / n_pilot for key in LIMITS}
         ends = " to ".join(

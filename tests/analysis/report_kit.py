@@ -62,6 +62,10 @@ def rewritten(run: Path, to: Path, change) -> Path:
     shutil.copytree(run, to)
     rows = [row for row in read_rows(run) if change(row) is not False]
     (to / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    manifest = read_json(run / "manifest.json")
+    for row in rows:
+        manifest["task_ids"][row["index"]] = row["task_id"]
+    (to / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return to
 
 

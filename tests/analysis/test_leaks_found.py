@@ -111,7 +111,7 @@ def forged(play, tmp_path):
     def run(change, *words, rows=ROWS):
         folder = play(rows, *words, run_dir=tmp_path / "run")
         made = read_rows(folder)
-        prompts = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()]
+        prompts = read_rows(folder, "prompts.jsonl")
         change(made, prompts)
         for name, lines in (("episodes", made), ("prompts", prompts)):
             (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -316,7 +316,7 @@ def test_runs_together_tell_lost_pairs_and_identical_replicates(toy, tmp_path, c
     (twin / "manifest.json").write_text(
         json.dumps(read_json(twin / "manifest.json") | {"config": memory.config | {"seed": 1}})
     )
-    rows = (twin / "episodes.jsonl").read_text()
+    rows = "".join(json.dumps(row) + "\n" for row in read_rows(twin))
     (twin / "episodes.jsonl").write_text(re.sub(r'"id": "', r'"id": "f', rows))  # other ids do not hide it
     found = together([memory, read_run(twin)])["identical_replicates"]
     assert len(found) == 1 and "(seed 1) repeats" in found[0]

@@ -110,8 +110,8 @@ def test_what_was_tried_again_at_the_end_cannot_be_put_off(here, tmp_path):
     run_dir, _ = here(*TOY, "limit=4")
     rows = read_rows(run_dir)
     again = {**rows[1], "index": 4, "retries": 1}
-    with (run_dir / "episodes.jsonl").open("a") as file:
-        file.write(json.dumps({**again, "records": []}) + "\n")
+    rows.append({**again, "records": []})
+    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "because tasks that broke were tried again at its end" in refused(here, run_dir, "limit=6")
 
 
