@@ -11,17 +11,31 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from analysis import answer_key, forgery, invariants, leaks, twins
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
-from analysis.load import VALID, Run, explaining
+from analysis.load import VALID, Run, explaining, read_run
 from analysis.made_of import differ, made_of, other_parts
+from core.checksum import noting_wrong_checksums
 from core.models.reply_text import storable
 from core.run.files import CALLS, lines_of
 from core.run.manifest import code_of, prompt_digests, shown_by
 from core.run.records import changed_leaves, outcomes_of
+
+
+def audit_folder(path: Path) -> tuple[Run, dict[str, Any]]:
+    """A run and its audit, which goes on where a checksum is wrong: all that was changed is told."""
+    with noting_wrong_checksums() as damage:
+        run = read_run(path)
+        report = audit(run)
+    if found := list(dict.fromkeys(damage)):
+        report["broken"] = {"checksums": found} | report["broken"]
+    else:
+        report["ok"].append("checksums")
+    return run, report
 
 
 def audit(run: Run) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,9 +78,9 @@ def read_whole(path: Path, *, must: bool = False) -> dict[str, Any] | None:
         return None
     if found := _OF_FILE.search(data, max(0, len(data) - _MOST)):
         if (found[1] or found[2]) != b"%08x" % crc32(data[: found.start()]):
-            raise damaged(path, "its checksum is wrong")
+            wrong_checksum(path, "its checksum is wrong")
     elif must:
-        raise damaged(path, "its checksum is missing")
+        wrong_checksum(path, "its checksum is missing")
     content = loaded(path, data, read=json.loads if path.suffix == ".json" else _yaml)
     content.pop(KEY, None)
     return content
@@ -107,6 +109,27 @@ def parsed(path: Path, data: bytes, line: int | None = None, read: Read = json.l
         return read(data)
     except (ValueError, RecursionError) as error:
         raise damaged(path, str(error), line) from None
+
+
+_noted: ContextVar[list[str] | None] = ContextVar("checksums that are wrong", default=None)
+
+
+@contextmanager
+def noting_wrong_checksums() -> Iterator[list[str]]:
+    """Within it, what has a wrong checksum is read all the same, and the list has a sentence on each: for an audit."""
+    before = _noted.set(found := [])
+    try:
+        yield found
+    finally:
+        _noted.reset(before)
+
+
+def wrong_checksum(path: Path, why: str, line: int | None = None) -> None:
+    """Raise UserError for what does not fit its checksum; within `noting_wrong_checksums` note it."""
+    error = damaged(path, why, line)
+    if (found := _noted.get()) is None:
+        raise error
+    found.append(str(error))
 
 
 def damaged(path: Path, why: str, line: int | None = None) -> UserError:

@@ -6,10 +6,11 @@ import json
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from core.checksum import KEY, checked, damaged, is_sealed, loaded, noted_in, parsed, say_unchecked, sealed
+from core.checksum import KEY, checked, is_sealed, loaded, noted_in, parsed, say_unchecked, sealed, wrong_checksum
 from core.errors import StopRun, UserError
 
 Check = Callable[[dict[str, Any]], None]
@@ -187,25 +188,26 @@ def read_lines(path: Path, check: Check | None = None) -> Iterator[dict[str, Any
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 break
+            right = False
             if is_sealed(line):
                 n_sealed += 1
                 right, so_far = checked(line, so_far)
                 if not right or n_others:
-                    raise damaged(path, "its checksum is wrong, or lines before it are missing", number)
-                row = loaded(path, line, number)
-                del row[KEY]
+                    wrong_checksum(path, "its checksum is wrong, or lines before it are missing", number)
+                    with suppress(ValueError):  # if it can be read, those after it fit the one that it notes
+                        so_far = noted_in(line)
             else:
                 n_others += 1
                 if n_sealed:
-                    raise damaged(path, "it has no checksum, unlike the lines before it", number)
-                if check is None:
-                    row = loaded(path, line, number)
-                else:
-                    row = parsed(path, line, number)
-                    try:
-                        check(row)
-                    except ValueError as fault:
-                        raise UserError(f"{path.parent} is no whole run: {path.name} line {number} {fault}.") from None
+                    wrong_checksum(path, "it has no checksum, unlike the lines before it", number)
+            row = loaded(path, line, number) if right or check is None else parsed(path, line, number)
+            if isinstance(row, dict):
+                row.pop(KEY, None)
+            if not right and check is not None:
+                try:
+                    check(row)
+                except ValueError as fault:
+                    raise UserError(f"{path.parent} is no whole run: {path.name} line {number} {fault}.") from None
             yield row
     if check is not None and n_others:
         say_unchecked()

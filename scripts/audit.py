@@ -15,8 +15,8 @@ from typing import Any
 
 from rich.text import Text
 
-from analysis.audit import BROKEN, WORTH_A_LOOK, audit, together
-from analysis.load import Run, find_runs, read_run
+from analysis.audit import BROKEN, WORTH_A_LOOK, audit_folder, together
+from analysis.load import Run, find_runs
 from core.console import Console
 from scripts.command_line import parser, plain_errors
 
@@ -25,7 +25,8 @@ def show(console: Console, report: dict[str, Any], run: Run, most: int, verbose:
     """One run for a person. verbose: name each check that is ok, and print the grades."""
     state = f"{len(run.rows)} of {run.n_tasks} episodes" + ("" if run.complete else ", not finished")
     console.print(Text.assemble("\n", (report["run"], "bold"), f"  {state}"))
-    purpose = {check.__name__: (check.__doc__ or "").strip() for check in (*BROKEN, *WORTH_A_LOOK)}
+    purpose = {"checksums": "Every line and file fits its checksum."}
+    purpose |= {check.__name__: (check.__doc__ or "").strip() for check in (*BROKEN, *WORTH_A_LOOK)}
     for name in report["ok"] if verbose else [f"{len(report['ok'])} checks"]:
         console.print(Text.assemble("  ", ("ok", "green"), f"      {name}"))
     for name, why in report["unchecked"].items():
@@ -71,10 +72,11 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--json", action="store_true", help="everything, for machines")
     options.add_argument("-v", "--verbose", action="store_true", help="also what is ok, and the grades")
     given = options.parse_args(arguments)
-    console, reports = Console(soft_wrap=True), []
-    runs = [read_run(path) for path in find_runs(given.runs)]
-    for run in runs:
-        reports.append(report := audit(run))
+    console, runs, reports = Console(soft_wrap=True), [], []
+    for path in find_runs(given.runs):
+        run, report = audit_folder(path)
+        runs.append(run)
+        reports.append(report)
         if given.json:
             print(json.dumps(report, ensure_ascii=False))
         else:

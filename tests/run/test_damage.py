@@ -6,10 +6,11 @@ import json
 import random
 import shutil
 import subprocess
+import sys
 from importlib import import_module
 
 import pytest
-from conftest import TOY, command, read_json, read_rows
+from conftest import REPO, TOY, command, read_json, read_rows
 
 from analysis.load import frame_of, read_run
 from core import checksum
@@ -269,3 +270,18 @@ def test_every_command_names_a_damaged_line(monkeypatch, run_dir, tmp_path, caps
         capsys.readouterr().err
         == f"error: {file} line 1 is damaged: its checksum is wrong, or lines before it are missing.\n"
     )
+
+
+def test_an_audit_goes_on_where_a_checksum_is_wrong_and_names_all_that_was_changed(run_dir):
+    file = run_dir / "episodes.jsonl"
+    lines = file.read_text().splitlines()
+    for number, change in ((1, {"status": "success", "reward": 1.0}), (3, {"query": "another question"})):
+        lines[number] = json.dumps(json.loads(lines[number]) | change)
+    file.write_text("\n".join(lines) + "\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.audit", run_dir], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = next(part for part in done.stdout.split("BROKEN  ") if part.startswith("checksums: 2"))
+    assert "line 2 is damaged" in found and "line 4 is damaged" in found and "line 3" not in found
+    assert done.stdout.count("BROKEN  ") > 1  # what the changes broke is named as well
