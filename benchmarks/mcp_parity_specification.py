@@ -37,7 +37,7 @@ async def specification(table: ParityTable, folder: Path) -> None:
     table.row("items: title, description, content", lesson == {"title", "description", "content"}, lesson)
     fields = {"id", "original_query", "query_embedding", "items", "source_trajectory_id", "score"}
     table.row("a memory's fields", fields <= MemoryRecord.__dataclass_fields__.keys())
-    page = (REPO / "docs/specification.md").read_text()
+    page = (REPO / "docs/coming_from.md").read_text()
     table.row(
         "a page maps it, in Chinese and English",
         all(word in page for word in (*INTENTS, "K=5", "相关过往经验", "setting=train")),

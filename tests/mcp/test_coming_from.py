@@ -27,29 +27,28 @@ from mcp_server.run import run_around
 from mcp_server.server import PROFILES
 from prompts import registry
 
-PAGES = ("coming_from.md", "specification.md")
+PAGE = "coming_from.md"
 # Words of ours that are of none of the kinds below.
-OTHER = {"trustScore", "$XDG_DATA_HOME", "BANK.corrupt-TIMESTAMP", "make lint", "make setup", "{memory}", "{prompt}"}
+OTHER = {"trustScore", "BANK.corrupt-TIMESTAMP", "make lint", "make setup", "{memory}", "{prompt}"}
 STEP = {"step_num", "observation", "thought", "action", "status"}  # held by tests/workflows/test_founding_spec.py
-SHOWN = ("memory: [1]", "memory: learned:", "[INFO] server running")  # lines that are printed; held by other tests
+SHOWN = ("memory: [1]", "memory: learned:")  # lines that are printed; held by other tests
 FILES = {"episodes.jsonl", "calls.jsonl", "timings.jsonl"}  # that a run writes
 ALSO = {"weight", "created_at", "evidence"}  # columns and keys of what is named in the same row
 
 
-def rows(page):
-    """[(there, here, line number)] of a page's tables, without their heads."""
+def rows():
+    """[(there, here, line number)] of the page's tables, without their heads."""
     found = []
-    for number, line in enumerate((REPO / "docs" / page).read_text().splitlines(), 1):
+    for number, line in enumerate((REPO / "docs" / PAGE).read_text().splitlines(), 1):
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")] if line.startswith("| ") else []
-        if len(cells) > 1 and cells[0] not in ("there", "specification · 规格"):
+        if len(cells) > 1 and cells[0] not in ("there", "document"):
             found.append((cells[0], cells[1].removesuffix(" |"), number))
     return found
 
 
 WORDS = [
-    pytest.param(word, id=f"{page}:{number}:{word[:50]}")
-    for page in PAGES
-    for _, here, number in rows(page)
+    pytest.param(word, id=f"{PAGE}:{number}:{word[:50]}")
+    for _, here, number in rows()
     for word in re.findall(r"`([^`]+)`", here)
 ]
 
@@ -172,7 +171,7 @@ def test_what_is_named_is_there(word, names, monkeypatch):
 
 
 def test_every_key_that_is_read_from_other_layouts_stands_in_its_map():
-    text = (REPO / "docs" / "coming_from.md").read_text()
+    text = (REPO / "docs" / PAGE).read_text()
     for key in (*foreign_outline.TEMPLATE, *foreign_outline.USER, *foreign_config._known()):
         section, _, last = key.rpartition(".")
         assert last in text, f"{key} stands in no map"
@@ -180,9 +179,10 @@ def test_every_key_that_is_read_from_other_layouts_stands_in_its_map():
 
 
 def test_every_prompt_of_the_specification_is_a_template():
-    for there, here, _ in rows("specification.md"):
-        if there.strip("`").endswith("_PROMPT"):
-            assert f"prompts/{getattr(registry, there.strip('`'))}.jinja" in here
+    prompts = {there.strip("`"): here for there, here, _ in rows() if there.strip("`").endswith("_PROMPT")}
+    assert len(prompts) == 5
+    for name, here in prompts.items():
+        assert f"prompts/{getattr(registry, name)}.jinja" in here
 
 
 def test_the_yaml_template_of_the_outline_is_in_the_map_key_by_key():
