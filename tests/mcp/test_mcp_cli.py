@@ -23,6 +23,7 @@ from mcp_kit import client as server_on
 from mcp_server import checks
 from mcp_server.__main__ import main, parser
 from mcp_server.cli import tool_parser
+from mcp_server.client_settings import CLIENTS
 from mcp_server.config import load_config
 from mcp_server.server import CORE, MORE, list_tools
 from mcp_server.tools import MemoryTools
@@ -247,6 +248,8 @@ def test_the_configurations_in_the_documentation_hold():
     for words in (line[1:] for line in lines if "--help" not in line):
         if words[0] == "hook":
             assert words[1] in ("retrieve", "extract") and "--url" in words
+        elif words[0] == "client":
+            assert words[1] in CLIENTS
         elif words[0] == "token":
             assert words[1::2] == ["--tokens", "--agent-id"]
         elif words[0] in tools_known:
