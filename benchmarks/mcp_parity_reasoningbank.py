@@ -267,7 +267,8 @@ def _their_papers(table: ParityTable) -> None:
     ):
         table.row(f"{what} ({file})", (REPO / file).is_file())
     table.differs(
-        "saves 50 to 80 % of the space", "measured, not promised: `python -m benchmarks.bank_space`, docs/memory.md"
+        "saves 50 to 80 % of the space",
+        "measured, not promised: `python -m benchmarks.bank_space`, docs/reference/consolidation.md",
     )
     table.differs(
         "data lies in memories.json, archived_memories.json, embeddings.json",

@@ -179,7 +179,7 @@ class MemoryBank(Contents, Memory):
                 f"the embedder {self.embedder.name} reads English alone: texts in other languages are retrieved by "
                 "words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
                 "embedder=openai, or embedder=huggingface with a multilingual embedder.inner.model, e.g. "
-                "intfloat/multilingual-e5-small (docs/memory.md)."
+                "intfloat/multilingual-e5-small (docs/reference/retrieval.md)."
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:

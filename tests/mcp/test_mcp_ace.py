@@ -499,5 +499,5 @@ def test_by_hand_and_in_the_documentation(tmp_path, capsys):
             main([name, "--tools", "ace", "--help"])
         assert left.value.code == 0
     assert parser().parse_intermixed_args(["--tools", "ace", "--bank", "x"]).tools == "ace"
-    text = (REPO / "docs" / "mcp.md").read_text()
+    text = (REPO / "docs/reference/mcp_migration.md").read_text()
     assert all(f"`{name}(" in text.partition("## From the insight memory server")[2] for name in ACE)

@@ -23,6 +23,7 @@ from mcp_kit import client as server_on
 from mcp_server import checks
 from mcp_server.__main__ import main, parser
 from mcp_server.cli import tool_parser
+from mcp_server.client_settings import CLIENTS
 from mcp_server.config import load_config
 from mcp_server.server import CORE, MORE, list_tools
 from mcp_server.tools import MemoryTools
@@ -230,7 +231,8 @@ def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_p
 
 def test_the_configurations_in_the_documentation_hold():
     """Each JSON block can be read, and each command line in it and in the shell examples is one that is taken."""
-    text = "".join((REPO / "docs" / name).read_text() for name in ("mcp.md", "paper_faithful.md"))
+    pages = [REPO / "docs/mcp.md", REPO / "docs/paper_faithful.md", *(REPO / "docs/reference").glob("mcp*.md")]
+    text = "".join(page.read_text() for page in pages)
     text = text.replace("\\\n", " ")  # a command over two lines
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
     servers = [server for block in blocks for key in block if key != "hooks" for server in block[key].values()]
@@ -246,6 +248,8 @@ def test_the_configurations_in_the_documentation_hold():
     for words in (line[1:] for line in lines if "--help" not in line):
         if words[0] == "hook":
             assert words[1] in ("retrieve", "extract") and "--url" in words
+        elif words[0] == "client":
+            assert words[1] in CLIENTS
         elif words[0] == "token":
             assert words[1::2] == ["--tokens", "--agent-id"]
         elif words[0] in tools_known:

@@ -4,7 +4,7 @@ A lesson says how to solve a kind of task. It has no need to void other instruct
 shell line, to fetch an address, to send data away, to tie an answer to a catchword, to redirect one named thing to
 another, to switch off a safeguard, or to spread itself: the moves of prompt injection (Greshake et al. 2023,
 arXiv:2302.12173), AgentPoison (arXiv:2407.12784), MINJA (arXiv:2503.03704) and MemoryGraft (arXiv:2512.16962).
-Patterns see words, not meaning: `Likeness` finds some attacks that they miss; docs/memory.md has the measured rates.
+Patterns see words, not meaning: `Likeness` finds some attacks that they miss; docs/security.md has the measured rates.
 """
 
 from __future__ import annotations
