@@ -37,7 +37,7 @@ from core.build import build_redactor
 from core.errors import InfraError, StopRun, UserError
 from core.interrupt import Interrupts
 from core.mistakes import plain, run_with_plain_hydra_errors
-from core.redact import RedactingFilter, Redactor
+from core.redact import RedactingFilter, Redactor, use
 from core.run.cells import cell_folder
 from core.run.compositions import keep_compositions
 from core.run.finalize import finalize
@@ -84,6 +84,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     stage(f"reading the tasks of {choice('env')}")
     tell(settle(cfg, run_dir), dropped_settings_note)
     redact = build_redactor(cfg)
+    use(redact)
     quiet_logs(redact)
     if cfg.dry_run:
         from workflows.plan import dry_run, print_plan
