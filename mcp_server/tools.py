@@ -108,8 +108,8 @@ class MemoryTools:
 
     def task_status(self, task_id: str, agent_id: str = "") -> CallToolResult:
         """How an extraction is going: processing, completed, or failed and why."""
-        bank, job = self._service.bank_for(agent_id), self._service.jobs.get(task_id)
-        if job is None or job.namespace != bank.namespace:
+        bank = self._service.bank_for(agent_id)
+        if (job := self._service.jobs.get(task_id, bank.namespace)) is None:
             raise UserError(f"there is no extraction {task_id[:60]}: extract_memory gives its task_id.")
         return result({"status": _STATES[job.state], "task_id": job.id, "since": job.created_at, **job.result})
 
@@ -284,7 +284,7 @@ class MemoryTools:
             done = {"status": "success", "message": "Memory extraction successful", "task_id": id, "async_mode": False}
             return result({**done, "agent_id": bank.namespace, **learned})
         most, whose = service.settings.max_pending_jobs, bank.namespace if service.bound else None
-        if service.jobs.get(id) is None and service.jobs.counts(whose).get("pending", 0) >= most:
+        if service.jobs.get(id, bank.namespace) is None and service.jobs.counts(whose).get("pending", 0) >= most:
             raise UserError(f"{most} extractions wait already: try again when some are done.")
         job = service.jobs.put(id, bank.namespace, payload)
         self._worker.wake()
