@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from core.run import help as help_text
-from core.starting import begin, need_packages, stage, started
+from core.starting import begin, need_packages, refuse_little_memory, stage, started
 from core.streams import go_on_without_readers, open_standard_streams, unfiltered
 
 if __name__ == "__main__":  # before the imports below, which take seconds
@@ -18,6 +18,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds
         sys.exit(help_text.show_help(sys.argv[1:]))
     need_packages()
     begin("loading the configuration")
+    refuse_little_memory()
 
 import logging
 import os
@@ -68,6 +69,8 @@ def main(cfg: DictConfig) -> float | None:
         give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir, resumable=not bad_input)
     except (InterpolationResolutionError, MissingMandatoryValue) as error:  # of the user's own YAML or words
         give_up(plain(error, sys.argv[1:]), run_dir, resumable=False)
+    except MemoryError:
+        give_up("error: there is not enough memory for this run: free some, or raise its limit (ulimit -v).", run_dir)
     except KeyboardInterrupt:
         stopped(run_dir)
     except Exception:  # noqa: BLE001 - anything else: its traceback may quote a secret, so it is redacted

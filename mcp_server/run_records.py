@@ -22,7 +22,6 @@ from core.escaping import spreadsheet
 from core.memory.hygiene.scrub import scrub
 from core.memory.moment import now, since
 from core.models.reply_text import storable
-from core.redact import current
 from core.types import digest
 from mcp_server.config import bank_file, bank_options
 
@@ -86,7 +85,7 @@ def keep(bank: Path, command: list[str], row: Row, attempt: tuple[str, str, str]
         marks = ", ".join("?" * len(row))
         added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
         if most:
-            texts = [scrub(current().values(storable(text)))[0] for text in attempt]
+            texts = [scrub(storable(text))[0] for text in attempt]
             db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
             query = "DELETE FROM attempts WHERE run NOT IN (SELECT run FROM attempts ORDER BY run DESC LIMIT ?)"
             db.execute(query, (most,))
