@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from core.run import help as help_text
-from core.starting import begin, need_packages, stage, started
+from core.starting import begin, need_packages, refuse_little_memory, stage, started
 from core.streams import go_on_without_readers, open_standard_streams, unfiltered
 
 if __name__ == "__main__":  # before the imports below, which take seconds
@@ -18,6 +18,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds
         sys.exit(help_text.show_help(sys.argv[1:]))
     need_packages()
     begin("loading the configuration")
+    refuse_little_memory()
 
 import logging
 import os
@@ -37,7 +38,7 @@ from core.build import build_redactor
 from core.errors import InfraError, StopRun, UserError
 from core.interrupt import Interrupts
 from core.mistakes import plain, run_with_plain_hydra_errors
-from core.redact import RedactingFilter, Redactor
+from core.redact import RedactingFilter, Redactor, use
 from core.run.cells import cell_folder
 from core.run.compositions import keep_compositions
 from core.run.finalize import finalize
@@ -68,6 +69,8 @@ def main(cfg: DictConfig) -> float | None:
         give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir, resumable=not bad_input)
     except (InterpolationResolutionError, MissingMandatoryValue) as error:  # of the user's own YAML or words
         give_up(plain(error, sys.argv[1:]), run_dir, resumable=False)
+    except MemoryError:
+        give_up("error: there is not enough memory for this run: free some, or raise its limit (ulimit -v).", run_dir)
     except KeyboardInterrupt:
         stopped(run_dir)
     except Exception:  # noqa: BLE001 - anything else: its traceback may quote a secret, so it is redacted
@@ -84,6 +87,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     stage(f"reading the tasks of {choice('env')}")
     tell(settle(cfg, run_dir), dropped_settings_note)
     redact = build_redactor(cfg)
+    use(redact)
     quiet_logs(redact)
     if cfg.dry_run:
         from workflows.plan import dry_run, print_plan

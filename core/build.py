@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from inspect import signature
@@ -153,11 +154,25 @@ def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
 
 
 def build_redactor(cfg: Any) -> Redactor:
-    """A Redactor for the values of all environment variables that the configuration names in `api_key_env`."""
+    """A Redactor that knows what is secret in the environment, on the command line and in the configuration.
+
+    With them the values of all variables that the configuration names in `api_key_env`.
+    """
     nodes = [node for key in LLMS if (node := cfg.get(key))]
     nodes += [each for node in nodes for each in node.get("fallbacks") or () if hasattr(each, "get")]
     nodes.append((cfg.get("embedder") or {}).get("inner") or {})
-    return Redactor(os.environ, {name for node in nodes if (name := node.get("api_key_env"))})
+    names = {name for node in nodes if (name := node.get("api_key_env"))}
+    return Redactor(os.environ, names, [_readable(cfg), sys.argv[1:]])
+
+
+def _readable(cfg: Any) -> dict[str, Any]:
+    """The configuration as plain data; if an interpolation cannot be resolved, with all of them as written."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return plain(cfg, resolve=True)
+    except OmegaConfBaseException:  # it is refused, and its error is told through this redactor
+        return plain(cfg)
 
 
 def build_meter(cfg: Any, log: JsonLines | None = None, wall_s: float = 0.0, prompts: JsonLines | None = None) -> Meter:

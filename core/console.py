@@ -8,12 +8,12 @@ from typing import IO, Any
 import rich.console
 from rich.segment import Segment
 
-from core.escaping import printable
+from core.redact import shown
 from core.streams import unfiltered
 
 
 class Console(rich.console.Console):
-    """rich's, for text of whatever origin: every text is printable (core/escaping.py), none is read as markup.
+    """rich's, for text of whatever origin: every text is `shown` (core/redact.py), none is read as markup.
 
     Colours are given as styles, and the sequences of rich itself reach the terminal.
     """
@@ -34,4 +34,4 @@ class Console(rich.console.Console):
             if segment.control:
                 yield segment
             else:
-                yield Segment(printable(segment.text), segment.style)
+                yield Segment(shown(segment.text), segment.style)

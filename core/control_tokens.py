@@ -18,31 +18,36 @@ from functools import cache
 
 BLOCK = "memory_items"
 
-# Signs and letters that look like ours, beside those that NFKC knows (full-width, bold, italic).
+# Signs and letters that look like ours, beside those that NFKD knows (full-width, bold, italic, with an accent).
 _LOOKS = str.maketrans(
-    "‹〈〈⟨˂ᐸ❬›〉〉⟩˃ᐳ❭∣│❘ǀ⁄∕【〔】〕аеіјорсухѕԁһԛԝмтнкαορτνАВЕІЅНКМОРСТХ",
-    "<<<<<<<>>>>>>>||||//[[]]aeijopcyxsdhqwmthkaoptvABEISHKMOPCTX",
+    "‹〈〈⟨˂ᐸ❬›〉〉⟩˃ᐳ❭∣│❘ǀ⁄∕【〔】〕аеіјорсухѕԁһԛԝмтнкαορτνАВЕІЅНКМОРСТХ≺≻¦",
+    "<<<<<<<>>>>>>>||||//[[]]aeijopcyxsdhqwmthkaoptvABEISHKMOPCTX<>|",
 )
 _INVISIBLE = re.compile(
-    "[\x01-\x08\x0e-\x1f\x7f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+    "[\x01-\x08\x0e-\x1f\x7f\xad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u2060-\u206f\u20d0-\u20ff\u3164\ufe00-\ufe0f\ufe20-\ufe2f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 
 # The control tokens of tokenizers, by the families that have them. Those in <|...|> need no names: every "<|" is one.
 _IN_ANGLES = (
     r"s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eo[apthm]|bo[pthm]"  # Llama 1 and 2, Gemma, BERT, GLM, InternLM
-    r"|(?:start|begin|end)_?of_?\w+|\w{1,30}\|"  # Gemma: <start_of_turn>, <turn|>; GPT-2: <endoftext>
+    r"|(?:start|begin|beginning|end)_?of_?\w+|\w{1,30}\|"  # Gemma: <start_of_turn>, <turn|>; GPT-2: <endoftext>
     r"|(?:im|turn)_(?:start|end)|(?:start|end)_header_id|eot_id|eom_id"  # without their bars
     r"|think(?:ing)?|thought|tools|tool_(?:calls?|response|results?)|function_(?:calls?|results?)"  # Qwen, Claude
-    r"|role|system|user|assistant|human|model"  # Ling: <role>; marks of roles in words
+    r"|role|system|user|assistant|human|model|ai|bot"  # Ling: <role>; marks of roles in words
     r"|seed:[\w:]{1,30}|antml:\w{1,30}"
+    r"|(?:start|end)_function_\w+|escape|ctrl_?\d+|image(?:_soft_token)?|audio_soft_token|img_context"  # Gemma, LLaVA
+    r"|fim_\w+|file_sep|repo_?name|filename|gh_stars|issue_\w+|jupyter_\w+|empty_output|commit_\w+"  # StarCoder
     r"|unused_?\d+|reserved_?\w*\d+|special_\d+|extra_id_\d+|tokens_unused_\d+"  # Gemma, Apertus, T5, InternLM
 )
 _IN_BRACKETS = (
-    r"(?i:INST)|BOS|EOS|PAD|SEP|CLS|MASK|UNK|EOT|[gs]?MASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|MODEL_SETTINGS"
+    r"(?i:INST)|SYSTEM|USER|ASSISTANT|BOS|EOS|PAD|SEP|CLS|MASK|UNK|EOT|[gs]?MASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|MODEL_SETTINGS"
     r"|TOOL_(?:CALLS?|RESULTS?|CONTENT)|ARGS|CALL_ID|THINK|PREFIX|SUFFIX|MIDDLE|IMG(?:_BREAK|_END)?"
 )
-_ROLES = "|".join(f"{role}|{role.upper()}" for role in ("Human", "User", "Assistant", "System"))  # "user: x" is YAML
+_FALCON = "TITLE|ABSTRACT|INTRODUCTION|SUMMARY|COMMENT|ANSWER|QUESTION|DOMAIN|PREFIX|SUFFIX|MIDDLE"
+_ROLES = "|".join(
+    f"{role}|{role.upper()}" for role in ("Human", "User", "Assistant", "System", "AI")
+)  # "user: x" is YAML
 
 
 @cache
@@ -50,15 +55,18 @@ def _marks(block: str) -> re.Pattern[str]:
     return re.compile(
         rf"(?P<tag><)(?=[\s/\\]*{_spaced(block)})"
         rf"|(?P<token><(?=\||(?i:/?(?:{_IN_ANGLES}))>|<?/?(?i:SYS)>)|\[(?=\||/?(?:{_IN_BRACKETS})\]|e~\[)"
-        r"|\](?=~!?[a-z]~?[\[\]]|<\]))"
+        r"|\](?=~!?[a-z]~?[\[\]]|<\])"
+        rf"|>(?=>(?:{_FALCON})<<)|<(?=(?:PRE|SUF|MID)>))"
         rf"|(?P<role>(?:\A|(?<=[\n\r\v\f\x85\u2028\u2029]))(?=[ \t*_]*(?:{_ROLES})[ \t*_]*:"
         rf"|[ \t]*\#{{2,6}}[ \t]*(?:{_ROLES}|Instruction|Response|Input)[ \t]*:))"
     )
 
 
 def _spaced(name: str) -> str:
-    """The pattern of a tag's name: in any case, in singular too, "_" also as a blank or a hyphen."""
-    return "(?i:" + name.removesuffix("s").replace("_", r"[\s_-]*") + "s?(?![a-z]))"
+    """The pattern of a tag's name: in any case, in singular too, "_" as any sign, digits that look like letters."""
+    likes = {"_": r"[^A-Za-z0-9<>]{0,9}", "o": "[o0]", "i": "[i1l|]", "e": "[e3]", "s": "[s5$]", "a": "[a4@]"}
+    spelled = "".join(likes.get(letter, letter) for letter in name.removesuffix("s"))
+    return f"(?i:{spelled}{likes['s']}?(?![a-z]))"
 
 
 def escape(text: str, block: str = BLOCK) -> str:
@@ -92,5 +100,6 @@ def _as_seen(text: str) -> tuple[str, list[int]]:
 @cache
 def _as_ours(letter: str) -> str:
     """A character of ASCII in the place of one that looks like it; any other as it is."""
-    ours = unicodedata.normalize("NFKC", letter).translate(_LOOKS)
+    bare = "".join(each for each in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(each))
+    ours = bare.translate(_LOOKS)
     return ours if len(ours) == 1 and ours.isascii() else letter

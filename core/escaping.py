@@ -13,8 +13,8 @@ from typing import Any
 # C1), bidirectional marks, invisible letters, separators of lines, tags and variation selectors that carry hidden text,
 # halves of surrogate pairs. The joiners of emoji, Persian and Indian scripts (U+200C, U+200D) are ordinary letters.
 _UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U000e0000-\U000e0fff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
 )
 
 
@@ -48,7 +48,9 @@ def markdown(text: str) -> str:
 
 
 # Where a cell begins: at its beginning, and behind what some spreadsheets take for its end.
-_FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20|%]|[\t\r])")
+_FORMULA = re.compile(
+    r"(?:^|(?<=[;\t\r\n]))(?=[\s\x00-\x1f\ufeff\u200b-\u200f\u2060]*[=+\-@\ufe62\ufe63\ufe66\uff1d\uff0b\uff0d\uff20|%]|[\t\r])"
+)
 _NUMBER = re.compile(r"\s*[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*%?\s*|-*")
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote
 
 from core.escaping import printable
+from core.secret_values import SHORTEST, of_environment, of_settings, telling
 
 # Credentials that are recognisable by their form: one line per kind, from the providers' published formats.
 #
@@ -65,7 +69,7 @@ FORMS: dict[str, re.Pattern[str]] = {
     "azure_storage": re.compile(r"AccountKey=[A-Za-z0-9+/]{80,100}={0,2}"),
     "jwt": _token(r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{0,1000}"),
     "basic_auth": re.compile(r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"),
-    "bearer": re.compile(r"(?i)\b(?:bearer|authorization:\s*basic)\s+[a-z0-9._~+/-]{16,2000}=*"),
+    "bearer": re.compile(r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*"),
 }
 # What a text must hold for a form to be looked for in it: most texts hold none of these, and are long.
 HINTS: dict[str, tuple[str, ...]] = {
@@ -98,6 +102,9 @@ HINTS: dict[str, tuple[str, ...]] = {
 LOOSER: dict[str, re.Pattern[str]] = {
     "key": _token(r"[prs]k-[A-Za-z0-9_-]{16,}"),
     "header": re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/-]{8,}"),
+    "in_url": re.compile(
+        r"(?i)(?<=[?&])(?:[a-z0-9]{1,20}[_.-])?(?:api_?key|token|secret|password|passwd|pwd)=(?=[^\s&#]*\d)[^\s&#\"'<>)\]]{6,}"
+    ),
 }
 
 
@@ -109,28 +116,33 @@ def forms_in(text: str) -> Iterator[tuple[str, re.Pattern[str]]]:
 
 
 HIDDEN = "[REDACTED]"
-_NAMES = re.compile(r"(API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL)", re.IGNORECASE)
-_SHORTEST = 8  # a shorter value would occur in harmless text by chance
+_SHORTEST_FORM = 15  # characters; of those without "://", see FORMS
 _SHORT = 100  # characters of a text that is often the same
-_LONGEST_WORD = 20  # a value of only letters or only digits up to this length is a word, a number or a placeholder
 
 
 class Redactor:
     """A callable that removes secrets from a text.
 
-    environment   variables whose names look like keys (API_KEY, TOKEN, ...) hold secrets
+    environment   what of it is secret: core/secret_values.py
     key_names     further variables that hold secrets
+    settings      nested data, such as a configuration, that may hold secrets as well
     """
 
-    def __init__(self, environment: Mapping[str, str], key_names: AbstractSet[str] = frozenset()) -> None:
-        values = {v for name, v in environment.items() if _NAMES.search(name) and not v.startswith("/")}
-        values |= {environment.get(name, "") for name in key_names}
-        forms = {form for v in values if _telling(v.strip()) for form in _forms(v.strip())}
-        self._values = sorted(forms, key=lambda v: (-len(v), v))
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        key_names: AbstractSet[str] = frozenset(),
+        settings: Any = None,
+    ) -> None:
+        values = of_environment(environment) | of_settings(settings)
+        values |= {value for name in key_names if telling(value := environment.get(name, "").strip())}
+        self._values = sorted({form for v in values for form in _forms(v)}, key=lambda v: (-len(v), v))
         self._certain_of_short = lru_cache(maxsize=4096)(self._certain)  # records repeat most of these
 
     def values(self, text: str) -> str:
         """Remove the known values only: for what a run continues from, which must stay as it was."""
+        if len(text) < SHORTEST:
+            return text
         for value in self._values:
             if value in text:
                 text = text.replace(value, HIDDEN)
@@ -142,6 +154,8 @@ class Redactor:
 
     def _certain(self, text: str) -> str:
         text = self.values(text)
+        if len(text) < _SHORTEST_FORM and "://" not in text:
+            return text
         for _, form in forms_in(text):
             text = form.sub(HIDDEN, text)
         return text
@@ -154,16 +168,35 @@ class Redactor:
         return self.certain(text)
 
 
-def _telling(value: str) -> bool:
-    """Whether a value is long and mixed enough to be a secret, not a placeholder like "none" or "12345678"."""
-    plain = value.isalpha() or value.isdecimal()
-    return len(value) >= (_LONGEST_WORD + 1 if plain else _SHORTEST)
-
-
 def _forms(value: str) -> tuple[str, ...]:
-    """The spellings of a value in a text: unchanged, escaped for JSON (models and servers quote it), and in a URL."""
+    """The spellings of a value in a text: unchanged, escaped for JSON (models and servers quote it), URLs and HTML."""
+    import html  # slow, and needed only where there is a secret
+
     in_url = quote(value, safe="", errors="surrogateescape")  # a variable may hold bytes that are not valid text
-    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], in_url
+    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], in_url, html.escape(value)
+
+
+_used: list[Redactor] = []
+
+
+def use(redact: Redactor) -> None:
+    """Let `current` be this redactor, which knows more than this process's environment and command line."""
+    _used[:] = [redact]
+
+
+def current() -> Redactor:
+    """The redactor of this process: for what it prints, and for what a provider's replies repeat."""
+    return _used[0] if _used else _of_process(frozenset(os.environ.items()), tuple(sys.argv[1:]))
+
+
+@lru_cache(maxsize=1)
+def _of_process(environment: AbstractSet[tuple[str, str]], words: tuple[str, ...]) -> Redactor:
+    return Redactor(dict(environment), settings=words)
+
+
+def shown(text: str) -> str:
+    """The text as it may be printed: without secrets, and with nothing that a terminal obeys."""
+    return printable(current().certain(text))
 
 
 class RedactingFilter(logging.Filter):

@@ -20,6 +20,7 @@ from core.streams import unfiltered
 _ROOT = Path(__file__).resolve().parents[1]
 
 _SHOWS = ("-h", "--h", "-c", "--cf", "-i", "--i", "-s", "--s", "--v")  # flags of Hydra that print something and end
+_LEAST_MEMORY = 600 << 20  # bytes of address space; the smallest run needs 520 MiB on two cores
 _BACK = "\r\x1b[2K"  # to the line's beginning, and all of it blank
 
 
@@ -45,6 +46,20 @@ def begin(doing: str) -> None:
         stage(doing)
     elif not any(word.startswith(_SHOWS) for word in sys.argv[1:]):
         print(f"{doing} ...", file=sys.stderr, flush=True)
+
+
+def refuse_little_memory() -> None:
+    """End the program if `ulimit -v` leaves too little for a run: libraries would end it by a segmentation fault."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY:
+        sys.exit(
+            f"error: this process may use {limit >> 20} MiB of memory (ulimit -v), and a run needs "
+            f"{_LEAST_MEMORY >> 20} MiB or more: raise the limit."
+        )
 
 
 def stop_quietly() -> None:

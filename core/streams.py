@@ -1,6 +1,7 @@
 """The standard streams of a program as its surroundings leave them: closed, broken, or not in UTF-8.
 
-What is printed to them is printable (core/escaping.py), whoever wrote it: `open_standard_streams` sees to that.
+What is printed to them is printable (core/escaping.py) and holds no secret (core/redact.py), whoever wrote it:
+`open_standard_streams` sees to that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from core.escaping import printable
+from core.redact import shown
 
 _NAMES = ("stdin", "stdout", "stderr")
 
@@ -50,7 +51,7 @@ class Printable:
 
     def write(self, text: str) -> int:
         lead = "\r" if text.startswith("\r") else ""
-        self.rich_proxied_file.write(lead + printable(text.removeprefix("\r")))
+        self.rich_proxied_file.write(lead + shown(text.removeprefix("\r")))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

@@ -229,13 +229,13 @@ class QueueWorker:
         try:
             bank = self.service.bank_of(job.namespace)
             result = learn_attempt(self.service, bank, job.id, job.payload)
-            self.service.jobs.end(job.id, "completed", result)
+            self.service.jobs.end(job.id, "completed", result, namespace=job.namespace)
         except (UserError, InfraError) as error:
             why = self.service.said(error)
             # A key, the provider, a bank that others write to or the budget of all: no attempt could succeed now.
             if isinstance(error, StopRun | Busy) or (isinstance(error, OverBudget) and error.whole_run):
                 log.warning(f"extraction {job.id} and those after it wait: {why}")
-                self.service.jobs.requeue(job.id, why)
+                self.service.jobs.requeue(job.id, why, namespace=job.namespace)
                 return False
             if isinstance(error, TransientError) and job.tries + 1 < TRIES:
                 log.warning(f"extraction {job.id} is tried again: {why}")
@@ -245,5 +245,5 @@ class QueueWorker:
             why = f"{type(error).__name__} in the server, see its log"
         else:
             return True
-        self.service.jobs.end(job.id, "failed", {"error": why[:2000]})
+        self.service.jobs.end(job.id, "failed", {"error": why[:2000]}, namespace=job.namespace)
         return True

@@ -9,7 +9,9 @@ from statistics import fmean
 from typing import Any
 
 from core.errors import UserError
+from core.jsonl import in_strings
 from core.memory.bank import MemoryBank
+from core.redact import current
 from core.types import Scored
 from mcp_server import run_records
 from mcp_server.run_command import CommandResult
@@ -66,6 +68,7 @@ def report(where: str | None, result: dict[str, Any]) -> None:
         print(f"memory: learned: {new['title']} (from a {new['verdict']}{sure})", file=sys.stderr)
     label, took = verdict.get("label") or "not judged", f"{result['duration_s']:.1f} s{compared(result)}"
     print(f"memory: {label}, {result['memories_learned']} learned, {took}", file=sys.stderr)
+    result = in_strings(result, current().certain)
     if where == "-":
         print(json.dumps(result, ensure_ascii=False))
     elif where:

@@ -24,6 +24,7 @@ from core.memory.open import embedder_of, file_of
 from core.memory.records import EpisodeFeedback
 from core.memory.sqlite.repair import set_aside_unreadable
 from core.models.embedding import MINILM, NamedEmbedder
+from core.redact import use
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
 from mcp_server.config import ServerSettings, bank_path, has_bank, load_config, unless_typed
@@ -54,6 +55,7 @@ class Service:
         self.settings = ServerSettings.of(cfg)
         self.cfg, self.require_agent = cfg, require_agent
         self.redact = build_redactor(cfg)  # for errors of providers, which may quote a key
+        use(self.redact)
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)

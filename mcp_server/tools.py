@@ -11,6 +11,7 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
 from core.errors import UserError
+from core.jsonl import in_strings
 from core.memory.bank import MemoryBank
 from core.memory.by_hand import mark_record
 from core.memory.filter import Filter
@@ -19,6 +20,7 @@ from core.memory.formats.markdown import dated, shown
 from core.memory.moment import last_use
 from core.memory.open import file_of
 from core.memory.policies.trust import Trust, feedback, warning_of
+from core.redact import current
 from core.types import MemoryRecord, Scored, content_id
 from core.version import package_version
 from mcp_server import checks, run_warnings
@@ -108,8 +110,8 @@ class MemoryTools:
 
     def task_status(self, task_id: str, agent_id: str = "") -> CallToolResult:
         """How an extraction is going: processing, completed, or failed and why."""
-        bank, job = self._service.bank_for(agent_id), self._service.jobs.get(task_id)
-        if job is None or job.namespace != bank.namespace:
+        bank = self._service.bank_for(agent_id)
+        if (job := self._service.jobs.get(task_id, bank.namespace)) is None:
             raise UserError(f"there is no extraction {task_id[:60]}: extract_memory gives its task_id.")
         return result({"status": _STATES[job.state], "task_id": job.id, "since": job.created_at, **job.result})
 
@@ -284,9 +286,9 @@ class MemoryTools:
             done = {"status": "success", "message": "Memory extraction successful", "task_id": id, "async_mode": False}
             return result({**done, "agent_id": bank.namespace, **learned})
         most, whose = service.settings.max_pending_jobs, bank.namespace if service.bound else None
-        if service.jobs.get(id) is None and service.jobs.counts(whose).get("pending", 0) >= most:
+        if service.jobs.get(id, bank.namespace) is None and service.jobs.counts(whose).get("pending", 0) >= most:
             raise UserError(f"{most} extractions wait already: try again when some are done.")
-        job = service.jobs.put(id, bank.namespace, payload)
+        job = service.jobs.put(id, bank.namespace, in_strings(payload, current().values))
         self._worker.wake()
         status = _STATES[job.state]
         queued = {"status": status, "message": _MESSAGES[status], "task_id": id, "async_mode": True}

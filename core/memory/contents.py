@@ -15,6 +15,7 @@ from core.setting import named_labels
 from core.types import MemoryRecord
 
 ERASED = "erased"  # key of the namespace value that holds the ids of records deleted by `History.erase`
+FORGOTTEN = "forgotten"  # likewise: {id: digest} of those deleted by `History.forget`
 
 
 class Contents:

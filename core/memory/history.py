@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import UserError
-from core.memory.contents import ERASED, Contents
+from core.memory.contents import ERASED, FORGOTTEN, Contents
 from core.memory.ports import OpenChange
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore
@@ -107,9 +107,9 @@ class History:
         """Delete the records of an id, a task or a run (provenance["run"]) for good; returns the ids deleted.
 
         Also deletes the records merged from them, and the journal's copies of both. Other originals of such a merge,
-        and duplicates of a deleted record, become active again. The journal keeps ids and digests. Deleted rows are
-        overwritten in the bank's files. Other files (episodes.jsonl of a run, exports, backups of damaged banks) are
-        not touched.
+        and duplicates of a deleted record, become active again. The namespace keeps ids and digests
+        (`forgotten`). Deleted rows are overwritten in the bank's files. Other files (episodes.jsonl of a run, exports,
+        backups of damaged banks) are not touched.
         """
         if id is task is run is None:
             raise UserError("say what to forget: an id, a task or a run.")
@@ -130,10 +130,15 @@ class History:
             if gone:
                 self.store.drop_indexes()
                 change.erase(gone)
-                change.reason += "".join(f"; {one} sha256:{_digest(r)}" for one, r in here.items() if one in gone)
+                gone_here = {one: f"sha256:{_digest(record)}" for one, record in here.items() if one in gone}
+                change.fact(FORGOTTEN, json.dumps(self.forgotten() | gone_here))
             for one in to_reactivate:
                 change.update(one, status="active")
         return [one for one in known if one in gone]
+
+    def forgotten(self) -> dict[str, str]:
+        """{id: digest} of the records that were forgotten; the namespace's own, while all read the journal."""
+        return json.loads(self.contents.fact(FORGOTTEN) or "{}")
 
     def erase(self, change: OpenChange, ids: tuple[str, ...]) -> None:
         """Delete records for good inside a change, and keep their ids (`Contents.erased`)."""

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun, UserError
+from core.jsonl import in_strings
 from core.models.base import ChatModel, Reply, Request
 from core.models.embedding import Embedder, MeasuredEmbedder
 from core.models.meter import Meter
+from core.redact import current
 from core.types import Usage, digest
 
 MODES = ("off", "read_write", "replay")
@@ -76,6 +78,7 @@ class CachedModel(ChatModel):
                 self._file.put(f"{key} paid", self.name, request.role, json.dumps(vars(error.usage)))
             raise
         kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
+        kept = in_strings(kept, current().values)
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: can store any text
         self._file.put(key, self.name, request.role, text)
         return reply

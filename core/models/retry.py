@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from core.errors import AttemptOver, InfraError, StopRun, TransientError
 from core.models import faults
 from core.models.waits import waiting
-from core.redact import Redactor
+from core.redact import Redactor, current
 
 Out = TypeVar("Out")
 
@@ -261,7 +261,8 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
 def _brief(said: str, key_env: str | None) -> str:
     """The beginning of a provider's error text, in one line. Redacted before it is cut, while secrets are whole."""
     redact = Redactor(os.environ, {key_env} if key_env else set())
-    return " ".join(redact(said[:READ_CHARS]).split())[:QUOTED_CHARS]
+    said = current()(said[:READ_CHARS])
+    return " ".join(redact(said).split())[:QUOTED_CHARS]
 
 
 def _no_credit(status: int, said: str) -> bool:

@@ -15,6 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from core.build import plain
 from core.checksum import whole_yaml
+from core.jsonl import in_strings
+from core.redact import current
 from core.run.arms import Name, key_of, name_of
 
 if TYPE_CHECKING:
@@ -167,3 +169,17 @@ def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     for name, node in parts.items():
         safe = records.safe(OmegaConf.to_container(node, enum_to_str=True))
         records.write_text(f".hydra/{name}.yaml", whole_yaml(OmegaConf.to_yaml(OmegaConf.create(safe))))
+
+
+def save_config(node: Any, path: str | Path) -> None:
+    """Write a part of the configuration, its interpolations as written, without secrets."""
+    plain_data: Any = OmegaConf.to_container(node, enum_to_str=True)
+    OmegaConf.save(OmegaConf.create(in_strings(plain_data, current())), path)
+
+
+class WithoutSecrets(OmegaConf):
+    """What Hydra's sweeper saves multirun.yaml with."""
+
+    @staticmethod
+    def save(config: Any, f: Any, resolve: bool = False) -> None:
+        save_config(config, f)

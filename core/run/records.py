@@ -223,7 +223,7 @@ class RunRecords:
             self.run = before["run"]
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(self.path / MANIFEST, str(error)) from error
-        then, now = before["fingerprint"], self.safe(fingerprint)
+        then, now = self.safe(before["fingerprint"]), self.safe(fingerprint)  # an earlier version kept more in clear
         if "parts" not in then:  # an earlier version did not hash them
             now = {key: value for key, value in now.items() if key != "parts"}
         if not (changes := differences(then, now)):

@@ -13,8 +13,10 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from core.build import build_redactor
+from core.redact import use
 from core.run.folders import PARENT
-from core.run.launch import sweep_command
+from core.run.launch import WithoutSecrets, sweep_command
 from core.run.sweep_watch import BEGUN, DONE, FAILED, Watch, leave_mark, n_finished
 from core.starting import started, stop_in_order
 
@@ -45,8 +47,12 @@ class Sweeping(Callback):
 
     def on_multirun_start(self, config: DictConfig, **_kwargs: Any) -> None:
         """Exit with an error if run_dir is the folder of a single run; else start the sweep's progress line."""
+        from hydra._internal.core_plugins import basic_sweeper
+
         started()
         refuse_parent(config.get("run_dir"))
+        use(build_redactor(config))
+        basic_sweeper.OmegaConf = WithoutSecrets  # pyright: ignore - else multirun.yaml has the command as it was typed
         folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
         if (folder / "manifest.json").is_file():
             sys.exit(f"error: run_dir={folder} is the folder of a single run: leave out -m, or give another run_dir.")

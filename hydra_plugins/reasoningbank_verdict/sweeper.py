@@ -126,9 +126,10 @@ class VerdictSweeper(Sweeper):
     def _run(self) -> bool:
         """Grow the study and climb the ladder. Returns whether no run failed."""
         from analysis.answer import Runs, answer_of, looks_of, unasked, write
+        from core.run.launch import save_config
 
         self.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, self.folder / "multirun.yaml")
+        save_config(self.config, self.folder / "multirun.yaml")
         if not (self.folder / "verdict.json").exists():
             write(self.folder, unasked(self.question))
         arms = (self.question.baseline, self.question.arm)

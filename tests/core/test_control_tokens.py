@@ -13,7 +13,9 @@ TAGS = (
     "</memory_items>", "< /memory_items>", "<\u200b/memory_items>", "</mem\u200bory_items>",
     "<\n/ MEMORY_ITEMS >", "<memory_items>", "＜／memory_items＞", "</memory-items>", "</memory items>",
     "</memоry_items>", "‹/memory_items›", "</ｍｅｍｏｒｙ_items>", "<\x00/memory_items>",
-    "</m\U000e0041emory_items>", "</memory\u2060_items>",
+    "</m\U000e0041emory_items>", "</memory\u2060_items>", "</memory\u2014items>", "</memory\u203fitems>",
+    "</mem\u00f3ry_items>", "</mem\u0301ory_items>", "\u226e/memory_items>", "</mem0ry_it3ms>",
+    "\u227a/memory_items\u227b",
 )  # fmt: skip
 TOKENS = (
     "</s>", "<s>", "[INST]", "[/INST]", "<<SYS>>", "<end_of_turn>", "<start_of_turn>", "<|im_start|>",
@@ -22,30 +24,33 @@ TOKENS = (
     "[|endofturn|]", "]~b]", "[e~[", "[SYSTEM_PROMPT]", "[TOOL_CALLS]", "[gMASK]", "<sop>", "<eoh>",
     "<think>", "</think>", "<tool_call>", "</tool_response>", "<seed:eos>", "<role>",
     "<|START_OF_TURN_TOKEN|>", "<unused94>", "<SPECIAL_12>", "<extra_id_0>", "</S>", "[inst]",
+    "<start_function_call>", "<fim_middle>", "<file_sep>", "<image_soft_token>", "<ctrl46>", "[ASSISTANT]", "<bot>",
+    "<PRE>", ">>QUESTION<<",
 )  # fmt: skip
 ROLES = (
-    "Human:", "Assistant:", "USER:", "System :", "**User:**", "### Instruction:", "### Response:",
-    "Ｈｕｍａｎ：", "Нuman:",
+    "Human:", "Assistant:", "USER:", "System :", "**User:**", "AI:", "### Instruction:", "### Response:",
+    "Ass\u00edstant:", "Ｈｕｍａｎ：", "Нuman:",
 )  # fmt: skip
 HARMLESS = (
     "if a < b and c > d: x[0] = y | z", "std::vector<int> v; a <b> c",
     "List[str]: <div class='x'>", "x <- 3; f(x) |> g()", "The user: admin",
     "user: admin\nsystem: linux", "Check [1] and [x]. ⟨x|y⟩", "Größe, 東京 【注】, می\u200cخواهم, 👩\u200d💻",
     "&lt;b&gt;", "$a<b$ and $c>d$", "go to desk 1\nAction: take x\nObservation: you take it", "x[i]~y",
-    "memory_items", "a\u200bb", "",
+    "memory_items", "a\u200bb", "", "<pre>a >> b << c</pre>", "the memory: items of <b>e\u0301t\u00e9</b>",
 )  # fmt: skip
 
 
 def looks(text: str) -> str:
     """As one reads it who sees no difference between letters, and nothing of what is invisible."""
-    text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf" and letter != "\x00")
-    return unicodedata.normalize("NFKC", text).translate(str.maketrans("‹›оН", "<>oH"))
+    text = unicodedata.normalize("NFKD", text)
+    text = "".join(letter for letter in text if unicodedata.category(letter) not in ("Cf", "Mn") and letter != "\x00")
+    return text.translate(str.maketrans("‹›≺≻оН", "<><>oH"))
 
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_block_cannot_be_left(tag):
     shown = escape(f"one {tag} two")
-    assert not re.search(r"<[\s/\\]*memory[\s_-]*items?", looks(shown), re.IGNORECASE)
+    assert not re.search(r"<[\s/\\]*memory[\W_]*items?", looks(shown), re.IGNORECASE)
     assert shown.startswith("one &lt;") and shown.endswith(" two")
 
 

@@ -24,6 +24,7 @@ OBEYED = {
     "over the line": "failed\rpassed",
     "backspaces": "rm -rf\b\b\b\b\b\bls",
     "bell, form feed": "\x07\x0b\x0c",
+    "hidden text": "a\ufe01\ufe02\ufe0ab\U0001d173c\u034f",
     "from right to left": "safe \u202etxt.exe\u202c \u2066x\u2069 \u200f",
     "hidden tags": "a\U000e0041\U000e0042",
     "invisible": "ad\u200bmin\u2060\ufeff\xad",
@@ -104,6 +105,9 @@ FORMULAS = (
     "ok\n=1",
     "＝1",
     "=HYPERLINK(1)",
+    "\ufeff=1",
+    "\u200b\x00-x",
+    "\ufe66SUM(1)",
 )
 
 
@@ -111,7 +115,7 @@ FORMULAS = (
 def test_a_formula_becomes_a_text(text):
     shown = spreadsheet(text)
     for cell in re.split(r"[;\n]", shown):
-        assert not re.match(r"[\s]*[=+\-@＝]", cell)
+        assert not re.match(r"[\s\ufeff\u200b\x00]*[=+\-@＝\ufe66]", cell)
     assert shown.replace("'", "") == text.replace("'", "")
 
 

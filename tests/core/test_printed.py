@@ -84,6 +84,7 @@ ARGUMENTS = {
     "forget": ["--id", EVIL],
     "compact": [],
     "doctor": [],
+    "retry": [],
 }
 TELL = "stats list show search mark status review import snapshot forget".split()
 

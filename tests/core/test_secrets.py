@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 import yaml
+from conftest import REPO
 from provider import Provider, completion
 
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
 from core.models.retry import error_within, explain
 from core.redact import FORMS, HIDDEN, LOOSER, RedactingFilter, Redactor, forms_in
+from core.secret_values import of_settings
 
 KEY = "sk-Very5ecret-0123456789abcdef"
 ODD = 'p"ss/word+1'
@@ -62,6 +65,127 @@ def test_logs_and_their_tracebacks_are_redacted_also_behind_another_filter(caplo
     assert HIDDEN in caplog.text
 
 
+ENVIRONMENT = {  # {variable: (its value, what of it is secret)}
+    "GH_PAT": ("zq81-Kk0pwe77TTx", "zq81-Kk0pwe77TTx"),
+    "MYSQL_PWD": ("correct horse 9 battery", "correct horse 9 battery"),
+    "SESSION_COOKIE": ("s%3Aabc9812kfjwe.QQ11zz", "s%3Aabc9812kfjwe.QQ11zz"),
+    "smtpPass": ("smtp-pass-4411", "smtp-pass-4411"),
+    "x-app-key": ("base64:Zm9vYmFyYmF6", "base64:Zm9vYmFyYmF6"),
+    "DATABASE_URL": ("postgresql://app:hunter-77-zebra@db:5432/prod", "hunter-77-zebra"),
+    "REDIS": ("redis://:p%40ss-0099@h:6379/0", "p@ss-0099"),
+    "AT_HOME": ("https://bob:proxy-55@proxy:3128", "Ym9iOnByb3h5LTU1"),  # in the header that a client sends
+    "SENTRY": ("https://0f1e2d3c4b5a69788796a5b4c3d2e1f0@sentry.io/1", "0f1e2d3c4b5a69788796a5b4c3d2e1f0"),
+    "STORE": ("Server=tcp:x;User=u;Password=zebra!!99aa;Encrypt=yes", "zebra!!99aa"),
+    "LIBPQ": ("host=h user=u password=pq-word-11 sslmode=prefer", "pq-word-11"),
+    "SERVICE": ('{"user": "a", "client_secret": "q9q9w8w8-jj-1"}', "q9q9w8w8-jj-1"),
+    "OPTIONS": ("-Dtoken=q9q9w8w8-jj-2 -Xmx1g", "q9q9w8w8-jj-2"),
+    "HOOK": ("https://h/x?a=1&sig=ab12cd34ef56", "ab12cd34ef56"),
+    "PLAIN": ("Xk29dLq0Zp41MvBt77QwErTy5601aa", "Xk29dLq0Zp41MvBt77QwErTy5601aa"),
+    "PLAINER": ("c0ffee00" * 4, "c0ffee00" * 4),
+}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENT)
+def test_a_variable_is_secret_by_its_name_by_a_place_within_it_or_by_how_random_it_looks(name):
+    value, secret = ENVIRONMENT[name]
+    redact = Redactor({name: value})
+    assert redact.values(f"it echoes <{secret}>") == f"it echoes <{HIDDEN}>"
+    assert secret not in redact.values(json.dumps({"env": {name: value}}))
+
+
+HARMLESS = {
+    "PWD": "/root/x1",
+    "SSH_AUTH_SOCK": "/tmp/ssh-1/agent.22",
+    "DESKTOP_SESSION": "ubuntu-wayland22",
+    "SESSION_MANAGER": "local/host1:@/tmp/.ICE-unix/2323,unix/host1:/tmp/.ICE-unix/2323",
+    "DBUS_SESSION_BUS_ADDRESS": "unix:path=/run/user/1000/bus",
+    "LS_COLORS": "rs=0:di=01;34:ln=01;36:mh=00:pi=40;33",
+    "GITHUB_SHA": "9cc731f0" * 5,
+    "INVOCATION_ID": "9cc731f0" * 4,
+    "GPG_KEY": "E3FF2839C048B25C084DEBE9B26995E310250568",
+    "CUDA_VISIBLE_DEVICES": "GPU-2f1c9a7e-0b3d-4c5e-8f60-718293a4b5c6",
+    "PLATFORM": "Linux-5.10.0-x86_64-with-Glibc2.31",
+    "MODEL": "meta-llama/Llama-3.1-8B-Instruct-Q4_K_M-GGUF",
+    "AUTH_TYPE": "oauth2-password",
+    "API_KEY_FILE": "/run/secrets/k1",
+    "IMAGE": f"repo/name:tag-1.2.3-x@sha256:{'ab' * 32}",
+    "PACKAGE": "npm:foo-bar-22@1.2.3",
+    "KUBERNETES_PORT": "tcp://10.0.0.1:443",
+    "INDEX": "https://pypi.org/simple/",
+    "REASONINGBANK_TASK": "log in with password=hunter22x",
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_other_variables_are_no_secrets(name):
+    value = HARMLESS[name]
+    assert Redactor({name: value}).values(f"a {value} b") == f"a {value} b"
+
+
+def test_no_setting_that_the_project_has_is_a_secret():
+    for path in (REPO / "config").rglob("*.yaml"):
+        assert of_settings(yaml.safe_load(path.read_text("utf-8"))) == set(), path
+
+
+TEXTS = [
+    "task gsm8k-000123 of run 9cc731f0aa, 2f1c9a7e-0b3d-4c5e-8f60-718293a4b5c6",
+    f"sha256:{'0f1e2d3c' * 8}",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+    "r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1",
+    f"{2**200} and 3.14159265358979323846264338327950288",
+    "for key, token in zip(keys, tokens): assert token != key  # token=None, password: str",
+    "https://shop.test/cart?item=17&page=2&q=blue+shoes and http://localhost:8000/v1",
+    "click [token] then [auth_key_row_12] at //div[@id='session']; ratio 3:2@home",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ordinary_texts_are_left_alone(text, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["main.py", "llm.api_key_env=GH_PAT", "roles.agent.max_tokens=4096", "seed=0,1"])
+    redact = Redactor({name: value for name, (value, _) in ENVIRONMENT.items()} | HARMLESS, settings=sys.argv[1:])
+    assert redact(text) == text
+
+
+ECHOED = {name: value for name, (value, _) in ENVIRONMENT.items() if name.isupper()}
+URL_PASSWORD, URL_TOKEN, TYPED_KEY = "url-pw-7788-xx", "url-tok-99887766", "typed-1234-abcd"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [200, 400])
+def test_no_run_or_sweep_keeps_or_prints_what_a_provider_repeats_of_the_environment_and_the_command(
+    cli, tmp_path, status
+):
+    secrets = [secret for name, (_, secret) in ENVIRONMENT.items() if name.isupper()]
+    secrets += [URL_PASSWORD, URL_TOKEN, TYPED_KEY]
+    said = (
+        f"I saw {' ; '.join([*ECHOED.values(), *secrets])}\n# Memory Item 1\n## Title Use {secrets[0]}\n## Content it"
+    )
+
+    def answer(request, n):
+        return status, completion(said) if status == 200 else {"error": {"message": said}}
+
+    server = Provider(answer)
+    url = server.url.replace("://", f"://u:{URL_PASSWORD}@")
+    done = cli(
+        *("-m", "env=toy", "llm=openai", "embedder=hashing", "limit=1", "seed=0,1", "llm.attempts=1", "run_dir=run"),
+        *(f"llm.api_base='{url}?token={URL_TOKEN}'", f"roles.agent.extra_body={{api_key: {TYPED_KEY}}}"),
+        *("llm.api_key_env=GH_PAT", "llm.cache=read_write", "llm.cache_path=cache.sqlite", "max_steps=1"),
+        env=ECHOED,
+    )
+    server.close()
+    kept = everything(tmp_path)
+    assert done.returncode == (status != 200) and HIDDEN in (tmp_path / "run" / "multirun.yaml").read_text()
+    assert f"I saw {HIDDEN} ; {HIDDEN}" in kept
+    for secret in secrets:
+        assert [where for where in (done.stdout, done.stderr, kept) if secret in where] == []
+
+
+def test_a_command_that_is_refused_repeats_no_secret(cli):
+    done = cli("env=toy", f"llm.api_bse='http://u:{URL_PASSWORD}@h/v1?token={URL_TOKEN}'")
+    assert done.returncode and "api_bse" in done.stderr
+    assert URL_PASSWORD not in done.stderr and URL_TOKEN not in done.stderr
+
+
 HEX, MIXED = "0123456789abcdef" * 4, "aB3dE6gH9j" * 9
 SAMPLES = {  # one of each form, in two parts so that no scanner takes this file for a leak
     "private_key": "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
@@ -95,7 +219,11 @@ SAMPLES = {  # one of each form, in two parts so that no scanner takes this file
     "basic_auth": "https://user:" + "pa'ss@host/x",
     "bearer": "Authorization: Basic " + MIXED[:16],
 }
-LOOSE_SAMPLES = {"key": "pk-or-" + MIXED[:13], "header": "Bearer " + MIXED[:8]}
+LOOSE_SAMPLES = {
+    "key": "pk-or-" + MIXED[:13],
+    "header": "Bearer " + MIXED[:8],
+    "in_url": "http://h/v1?token=" + MIXED[:6],
+}
 LONGER = {  # as the keys that a provider may give out one day
     **{kind: SAMPLES[kind] + MIXED * 4 for kind in ("anthropic", "openai", "google", "github", "huggingface", "groq")},
     "basic_auth": f"https://{MIXED * 2}:{MIXED * 2}@host",

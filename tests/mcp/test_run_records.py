@@ -13,6 +13,7 @@ import pytest
 
 from core.errors import UserError
 from core.memory.moment import since
+from core.redact import HIDDEN
 from mcp_server import run_records
 from mcp_server.__main__ import main
 from mcp_server.best_effort import BestEffort
@@ -84,6 +85,19 @@ def test_attempts_are_kept_only_when_asked_for_up_to_the_limit_and_without_perso
     assert attempts(tmp_path) == kept
     _, said = run("run.attempts=-1")
     assert "run.attempts" in said
+
+
+def test_what_a_command_prints_of_the_environments_secrets_is_in_no_result_lesson_or_record(run, tmp_path, monkeypatch):
+    key, form = "zq81-Kk0pwe77TTx", "sk-ant-" + "aB3dE6gH9j" * 3
+    monkeypatch.setenv("GH_PAT", key)
+    monkeypatch.setenv("DATABASE_URL", "postgresql://app:hunter-77-zebra@db/x")
+    said = f"print('push with {key}, hunter-77-zebra and {form}')"
+    result, _ = run("run.attempts=2", command=(sys.executable, "-c", said))
+    assert result["output"] == f"push with {HIDDEN}, {HIDDEN} and {HIDDEN}\n" and result["learned"]
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+    assert b"push with" in stored
+    for secret in (key, "hunter-77-zebra", form):
+        assert secret.encode() not in stored
 
 
 def test_runs_are_listed_since_a_time_as_text_json_and_csv(run, tmp_path, capfd):

@@ -139,6 +139,58 @@ def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_ba
     postgres.admin(database, "DROP OWNED BY bob_only", "DROP ROLE bob_only")
 
 
+def test_a_role_that_may_act_as_the_owner_is_not_bound_and_one_that_was_is_warned_of(open_bank, postgres, url, caplog):
+    import psycopg
+
+    open_bank()
+    database, made = urlsplit(url).path[1:], ("bank_app", "bank_member", "bank_super")
+    postgres.admin(
+        database,
+        *(f"DROP ROLE IF EXISTS {role}" for role in made[1:]),
+        "CREATE ROLE bank_member LOGIN NOINHERIT",
+        "GRANT bank_app TO bank_member",
+        "CREATE ROLE bank_super LOGIN BYPASSRLS",
+    )
+    for role in made:
+        with raw(url) as db, pytest.raises(psycopg.errors.RaiseException, match="would protect nothing"):
+            db.execute(f"SELECT bind_role('{role}', 'bob')")
+    with raw(url) as db:
+        assert db.execute("SELECT count(*) FROM members").fetchone() == (0,)
+        db.execute("INSERT INTO members VALUES ('bank_app', 'bob')")  # as an earlier version let it be
+    open_bank(namespace="bob")
+    assert "bound to a tenant, which protects nothing" in caplog.text
+    postgres.admin(database, *(f"DROP ROLE {role}" for role in made[1:]))
+
+
+def test_a_bound_role_learns_by_no_id_what_another_tenant_has_sent_or_forgotten(open_bank, postgres, url):
+    ann, database = open_bank(namespace="ann"), urlsplit(url).path[1:]
+    ann.jobs().put("the id", "ann", {"what": "hers"})
+    ann.add(record("gone", item(10)))
+    assert ann.history.forget(id="gone") == ["gone"]
+    with raw(url) as db:
+        db.execute("SELECT bind_role('bob_only', 'bob')")
+    postgres.admin(
+        database,
+        "DROP ROLE IF EXISTS bob_only",
+        "CREATE ROLE bob_only LOGIN",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {', '.join((*TENANTS, 'meta', 'journal'))} TO bob_only",
+        "GRANT SELECT ON members TO bob_only",
+    )
+    with raw(url.replace("bank_app", "bob_only"), "bob") as db:
+        row = "('the id', 'bob', 'failed', '{\"what\": \"his\"}', '{}', 0, '', '')"
+        assert db.execute(f"INSERT INTO jobs VALUES {row}").rowcount == 1
+        seen = [str(row) for table in (*TENANTS, "meta", "journal") for row in db.execute(f"SELECT * FROM {table}")]
+    assert not any("gone" in row or "sha256" in row for row in seen)
+    assert [ann.jobs().get("the id", name).payload["what"] for name in ("ann", "bob")] == ["hers", "his"]
+    jobs = ann.jobs()
+    assert jobs.lead()
+    jobs.end(jobs.next().id, "completed", {"n": 1}, namespace="ann")
+    jobs.leave()
+    assert [jobs.get("the id", name).state for name in ("ann", "bob")] == ["completed", "failed"]
+    assert list(ann.history.forgotten()) == ["gone"]
+    postgres.admin(database, "DROP OWNED BY bob_only", "DROP ROLE bob_only")
+
+
 def test_the_same_id_in_two_tenants(open_bank):
     ann, bob = open_bank(namespace="ann"), open_bank(namespace="bob")
     assert ann.add(record("same", item(10), query="@10 of ann")) and bob.add(

@@ -79,6 +79,22 @@ def test_the_first_line_comes_before_the_imports(tmp_path):
     assert took < whole / 2, (took, whole, out)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is not enforced elsewhere")
+def test_too_little_memory_is_one_sentence_and_no_crash():
+    import resource
+
+    limit = (300 << 20, 300 << 20)
+    done = subprocess.run(
+        command(*TOY),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "may use 300 MiB of memory (ulimit -v)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_in_a_terminal_the_line_is_replaced_and_gone_before_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, shown = in_terminal(command(*TOY, "limit=1"), b"never", None)

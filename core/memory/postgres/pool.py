@@ -92,6 +92,16 @@ class Connections:
                 "tenants apart: use another (docs/shared_bank.md)."
             )
 
+    def warn_of_bound_owner(self, db: Connection) -> None:
+        """Log a warning if the role is bound and may act as the tables' owner, as in a bank of before schema 5."""
+        query = "SELECT role FROM members WHERE role = session_user AND pg_has_role(role, "
+        query += "(SELECT relowner FROM pg_class WHERE oid = 'members'::regclass), 'MEMBER') LIMIT 1"
+        for (name,) in db.execute(query).fetchall():
+            logging.getLogger(__name__).warning(
+                f"the bank {self.url}: the role {name} is bound to a tenant, which protects nothing, as it may act as "
+                "the owner of the bank's tables (docs/shared_bank.md)."
+            )
+
     def close(self) -> None:
         if os.getpid() != self._process:  # it would end the session of the process that opened it
             return

@@ -11,7 +11,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.store.schema import TRACKED, column_of_tags
 
-SCHEMA, OLDER = "4", ("2", "3")
+SCHEMA, OLDER = "5", ("2", "3", "4")
 LOCK = "hashtext('reasoningbank:' || current_schema())"
 GRAPHS = {"vectors": "vectors_graph", "item_vectors": "item_vectors_graph"}  # table: its index
 TENANTS = (  # tables whose rows belong to a namespace
@@ -64,15 +64,23 @@ def create(db: Any) -> None:
     for table, (columns, n_key) in _TRACKED.items():
         run(_undo(table, columns[n_key:]) + _keep_undo(table, columns, n_key))
     run(_file("keys.sql"))
+    run(_file("tenants.sql"))
     for table in TENANTS:
         run(_held_apart(table))
     db.execute("INSERT INTO meta VALUES ('schema', $1)", (SCHEMA,))
 
 
 def _upgrade(db: Any, found: str) -> None:
-    """Upgrade from schema 2 or 3: folded_tags (tags normalised for comparison) came with 3, keys.sql with 4."""
+    """Upgrade: folded_tags (tags normalised for comparison) came with schema 3, keys.sql with 4, tenants.sql with 5."""
     if found == "2":
         _add_folded_tags(db)
+    if found in ("2", "3"):
+        _upgrade_keys(db)
+    db.script("ALTER TABLE jobs DROP CONSTRAINT jobs_pkey;" + _file("tenants.sql"))
+    db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
+
+
+def _upgrade_keys(db: Any) -> None:
     db.script(
         "ALTER TABLE records DROP CONSTRAINT records_namespace_id_key,"
         "DROP CONSTRAINT records_rowid_id_namespace_key; ALTER TABLE lineage DROP CONSTRAINT lineage_pkey;"
@@ -80,7 +88,6 @@ def _upgrade(db: Any, found: str) -> None:
         "DROP INDEX records_by_task, links_by_target, undo_records_by_key, undo_links_by_key, undo_facts_by_key;"
     )
     db.script(_file("keys.sql"))
-    db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
 
 
 def _add_folded_tags(db: Any) -> None:

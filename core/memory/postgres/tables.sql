@@ -74,10 +74,10 @@ CREATE TABLE facts (
 CREATE TABLE journal (seq bigint PRIMARY KEY, at text NOT NULL, tick bigint NOT NULL, reason text NOT NULL);
 
 CREATE TABLE jobs (
-    id text COLLATE "C" PRIMARY KEY, namespace text COLLATE "C" NOT NULL, state text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL, namespace text COLLATE "C" NOT NULL, state text COLLATE "C" NOT NULL,
     payload text NOT NULL, result text NOT NULL, tries bigint NOT NULL, created_at text COLLATE "C" NOT NULL,
     changed_at text COLLATE "C" NOT NULL, rowid bigint GENERATED ALWAYS AS IDENTITY
-);
+); -- its key is in tenants.sql
 CREATE INDEX jobs_by_state ON jobs (state, rowid);
 
 -- All words of a record, with repetitions, and their number: the counts for BM25.
@@ -109,18 +109,3 @@ CREATE FUNCTION words_of(query text, items text) RETURNS text[] LANGUAGE sql IMM
         '[^[:alnum:]]+'
     ), '')
 $$;
-
--- Bind a login role to a namespace. The first call creates the policies, because they slow every statement's planning.
-CREATE FUNCTION bind_role(bound name, space text) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE kept regclass;
-BEGIN
-    INSERT INTO members VALUES (bound, space) ON CONFLICT DO NOTHING;
-    FOR kept IN SELECT p.polrelid FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
-        WHERE p.polname = 'said' AND c.relnamespace = current_schema()::regnamespace
-        AND NOT EXISTS (SELECT FROM pg_policy o WHERE o.polrelid = p.polrelid AND o.polname = 'allowed')
-    LOOP
-        EXECUTE format('CREATE POLICY allowed ON %s AS RESTRICTIVE USING ('
-            'NOT EXISTS (SELECT FROM members WHERE role = session_user) '
-            'OR namespace IN (SELECT m.namespace FROM members m WHERE m.role = session_user))', kept);
-    END LOOP;
-END $$;

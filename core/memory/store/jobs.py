@@ -17,6 +17,7 @@ KEPT = 1000  # finished jobs of a namespace that are kept, so that clients can a
 TRIES = 5  # starts of a job, after each of which its process died, before it makes room for the others as failed
 MOST_DEATHS = 20  # up to which it is tried again once no other waits: a process may die for reasons of its own
 KEPT_TEXTS = 100  # failed jobs of a namespace that keep their payload, for another try
+_ONE = "id = $1 AND coalesce($2, namespace) = namespace"  # namespace None: of any
 # A job left running comes first; then round-robin over namespaces, so that one with a long queue does not starve the
 # others: the oldest job of the namespace whose last job ended longest ago.
 _NEXT = """
@@ -59,16 +60,20 @@ class Jobs:
         text, at = json.dumps(payload), now()
         with self._store.unjournaled() as db:
             db.execute(
-                "INSERT INTO jobs VALUES ($1, $2, 'pending', $3, '{}', 0, $4, $4) ON CONFLICT (id) DO UPDATE SET "
-                "state = 'pending', payload = $3, result = '{}', tries = 0, changed_at = $4 "
-                "WHERE jobs.state = 'failed'",
+                "UPDATE jobs SET state = 'pending', payload = $3, result = '{}', tries = 0, changed_at = $4 "
+                f"WHERE {_ONE} AND state = 'failed'",
                 (id, namespace, text, at),
             )
-            return _job(db.execute("SELECT * FROM jobs WHERE id = $1", (id,)).fetchone())
+            known = f"SELECT * FROM jobs WHERE {_ONE}"
+            if (found := db.execute(known, (id, namespace)).fetchone()) is None:
+                new = "INSERT INTO jobs VALUES ($1, $2, 'pending', $3, '{}', 0, $4, $4)"
+                db.execute(new, (id, namespace, text, at))
+                found = db.execute(known, (id, namespace)).fetchone()
+            return _job(found)
 
-    def get(self, id: str) -> Job | None:
-        """The job with this id; None when there is none."""
-        found = self._store.rows("SELECT * FROM jobs WHERE id = $1", (id,))
+    def get(self, id: str, namespace: str | None = None) -> Job | None:
+        """The job with this id, of this namespace or of any; None when there is none."""
+        found = self._store.rows(f"SELECT * FROM jobs WHERE {_ONE}", (id, namespace))
         return _job(found[0]) if found else None
 
     def counts(self, namespace: str | None = None) -> dict[str, int]:
@@ -101,20 +106,20 @@ class Jobs:
         while found := self._store.rows(_NEXT):
             job = _job(found[0])
             if job.tries < TRIES:
-                begin = "UPDATE jobs SET state = 'running', tries = tries + 1, changed_at = $1 WHERE id = $2"
+                begin = f"UPDATE jobs SET state = 'running', tries = tries + 1, changed_at = $3 WHERE {_ONE}"
                 with self._store.unjournaled() as db:
-                    db.execute(begin, (now(), job.id))
+                    db.execute(begin, (job.id, job.namespace, now()))
                 return job
             deaths = job.result.get("deaths", 0) + job.tries
             why = f"the server died {deaths} times while it worked on this"
-            self.end(job.id, "failed", {"error": why, "deaths": deaths})
+            self.end(job.id, "failed", {"error": why, "deaths": deaths}, namespace=job.namespace)
         return None
 
-    def requeue(self, id: str, why: str) -> None:
+    def requeue(self, id: str, why: str, *, namespace: str | None = None) -> None:
         """Return a running job to pending without counting the try. `why` is stored in its result."""
         with self._store.unjournaled() as db:
-            query = "UPDATE jobs SET state = 'pending', tries = tries - 1, result = $1, changed_at = $2 WHERE id = $3"
-            db.execute(query, (json.dumps({"waits_for": why[:2000]}), now(), id))
+            query = f"UPDATE jobs SET state = 'pending', tries = tries - 1, result = $3, changed_at = $4 WHERE {_ONE}"
+            db.execute(query, (id, namespace, json.dumps({"waits_for": why[:2000]}), now()))
 
     def retry_died(self) -> bool:
         """Queue those failed jobs again at which servers died, up to MOST_DEATHS times. Call while no other waits."""
@@ -130,18 +135,19 @@ class Jobs:
         with self._store.unjournaled() as db:
             return db.execute(query, (now(),)).rowcount
 
-    def end(self, id: str, state: str, result: dict[str, Any]) -> None:
+    def end(self, id: str, state: str, result: dict[str, Any], *, namespace: str | None = None) -> None:
         """Mark a job as completed or failed. Of a namespace the newest KEPT stay, with the payloads of the failed."""
         with self._store.unjournaled() as db:
-            query = "UPDATE jobs SET state = $1, result = $2, changed_at = $3 WHERE id = $4"
-            db.execute(query, (state, json.dumps(result), now(), id))
+            query = f"UPDATE jobs SET state = $3, result = $4, changed_at = $5 WHERE {_ONE}"
+            one = (id, namespace)
+            db.execute(query, (*one, state, json.dumps(result), now()))
             ended = "FROM jobs WHERE state IN ('completed', 'failed')"
-            mine = "AND namespace = (SELECT namespace FROM jobs WHERE id = $1)"
+            mine = f"AND namespace = (SELECT namespace FROM jobs WHERE {_ONE} LIMIT 1)"
             newest = "ORDER BY changed_at DESC, rowid DESC LIMIT"
-            db.execute(f"DELETE {ended} {mine} AND rowid NOT IN (SELECT rowid {ended} {mine} {newest} {KEPT})", (id,))
+            db.execute(f"DELETE {ended} {mine} AND rowid NOT IN (SELECT rowid {ended} {mine} {newest} {KEPT})", one)
             kept = f"SELECT rowid FROM jobs WHERE state = 'failed' {mine} {newest} {KEPT_TEXTS}"
             done = f"state IN ('completed', 'failed') AND payload <> '{{}}' AND rowid NOT IN ({kept})"
-            db.execute(f"UPDATE jobs SET payload = '{{}}' WHERE {done} {mine}", (id,))
+            db.execute(f"UPDATE jobs SET payload = '{{}}' WHERE {done} {mine}", one)
 
 
 def _job(row: tuple) -> Job:
