@@ -16,7 +16,12 @@ episodes that its mark names, by what they are (label: the judge's; status; type
     all <!-- median: NAME/GLOB... ; type=TYPE -->13                    tokens of an attempt's replies; or mean, or least
     all <!-- look: NAME/GLOB... ; check=CHECK -->54                places that the audit names as worth a look
 
-A mark stands within a line: one that begins it makes the line a block of HTML. An episode that broke is in no number.
+The answer of an experiment=verdict is made anew from its runs, and held against the block below its mark:
+
+    <!-- verdict: NAME -->
+
+A number's mark stands within a line: one that begins it makes the line a block of HTML. An episode that broke is in no
+number.
 
 Exit 1 where a run breaks an invariant or something differs; --write puts what was made into the page. --pack stores the
 runs in RUNS, with this machine's paths taken out of them.
@@ -32,13 +37,16 @@ import statistics
 import sys
 import tarfile
 import tempfile
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from analysis.answer import checked, page
 from analysis.audit import WORTH_A_LOOK, audit
 from analysis.load import find_runs, read_run
 from analysis.looks import LOOKS
+from core.checksum import resealed
 from core.errors import UserError
 from scripts import tables
 from scripts.command_line import REPO, parser, plain_errors
@@ -54,6 +62,7 @@ FIGURE = re.compile(  # and the number behind it
     rf"(?<=[^\n])(?P<mark><!-- (?P<what>{KINDS}): (?P<words>[^;>]+?)"
     r"(?:;(?P<fields>[^>]+?))? -->)(?P<shown>\d+(?:,\d{3})*(?:\.\d+)?)"
 )
+VERDICT = re.compile(r"(?P<mark><!-- verdict: (?P<name>\w+) -->)\n(?:\n(?:    .*\n|\n(?=    ))+)?")
 FIGURES = re.compile(rf"<!-- (?:{KINDS}):")  # how each mark begins
 NOT_STORED = (".lock", LOOKS)  # of a run, and of a sweep
 MARKED = "<!-- tables:"  # how each mark begins
@@ -85,6 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
         PAGE.write_text(made, encoding="utf-8", newline="\n")
     print("\n".join(broken + differs))
     count = f"{len(MARK.findall(text))} tables and {len(FIGURE.findall(text))} numbers"
+    count = f"{n} verdicts, {count}" if (n := len(VERDICT.findall(text))) else count
     print(f"{count}: {'written' if given.write else 'different' if differs else 'all as in docs/study.md'}")
     return int(bool(broken or (differs and not given.write)))
 
@@ -122,6 +132,7 @@ def remade(text: str, into: Path) -> str:
     if (n := len(FIGURES.findall(text))) != len(FIGURE.findall(text)):
         raise UserError(f"docs/study.md has {n} marks of numbers, of which some cannot be read or begin a line.")
     text = FIGURE.sub(lambda mark: mark["mark"] + figure_of(mark, into), text)
+    text = VERDICT.sub(lambda mark: "\n".join([mark["mark"], "", *verdict_of(into / mark["name"]), ""]), text)
     return MARK.sub(lambda mark: "\n".join([mark["mark"], "", *table_of(mark, into), ""]), text)
 
 
@@ -145,6 +156,15 @@ def table_of(mark: re.Match[str], into: Path) -> list[str]:
     rows, names = found[fitting[0]], named[fitting[0]]
     places = [names.index(name) for name in (columns if mark["columns"] else names)]
     return ["| " + " | ".join(row[place] for place in places) + " |" for row in rows]
+
+
+def verdict_of(folder: Path) -> list[str]:
+    """The lines of the answer that the runs of a study by experiment=verdict give, up to what to try next."""
+    if (found := checked(folder)) is None or not found["as_stored"]:
+        raise UserError(f"docs/study.md: the runs of {folder.name} do not give the answer of its verdict.json.")
+    lines = page(folder, found | {"try": [], "not_tested": []})
+    wrapped = (textwrap.wrap(line, 116, subsequent_indent="  ") or [""] for line in lines)
+    return [f"    {line}".rstrip() for part in wrapped for line in part]
 
 
 def figure_of(mark: re.Match[str], into: Path) -> str:
@@ -221,6 +241,7 @@ def add(file: tarfile.TarFile, path: Path, place: str, machine: dict[bytes, byte
     if path.suffix != ".sqlite":
         for was, shown in machine.items():
             content = content.replace(was, shown)
+        content = resealed(content, lines=path.suffix == ".jsonl")
     entry = tarfile.TarInfo(place)
     entry.size = len(content)
     file.addfile(entry, io.BytesIO(content))

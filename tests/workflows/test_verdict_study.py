@@ -313,3 +313,23 @@ def test_a_placebo_has_the_lessons_form_and_length_and_none_of_its_words(tmp_pat
         ).stdout
         before = told.partition("attempt 0")[0]
         assert "its text replaced" in before and shown[1] in before and "word of the" not in before
+
+
+def test_a_study_that_is_stored_gives_its_answer_again(helped, tmp_path, monkeypatch, capsys):
+    from scripts import study
+
+    page = tmp_path / "docs" / "study.md"
+    page.parent.mkdir()
+    page.write_text("<!-- verdict: helped -->\n", encoding="utf-8")
+    for name, value in (("STORE", tmp_path / "docs" / "study"), ("PAGE", page), ("REPO", tmp_path)):
+        monkeypatch.setattr(study, name, value)
+    assert study.main(["--pack", str(helped[0]), "--name", "helped"]) == 0
+    assert study.main(["--write", "--into", str(tmp_path / "runs")]) == 0
+    assert study.main([]) == 0  # no run breaks an invariant, though paths were taken out of it, and nothing differs
+    assert "1 verdicts, 0 tables and 0 numbers: all as" in capsys.readouterr().out
+    text = page.read_text(encoding="utf-8")
+    assert "    Memory helps here: reasoningbank solves 80.0 points more" in text and "to try next" not in text
+    stored = "".join(file.read_text() for file in (tmp_path / "runs").rglob("*.yaml"))
+    assert str(helped[0]) not in stored
+    page.write_text(text.replace("80.0 points", "81.0 points"), encoding="utf-8")
+    assert study.main([]) == 1
