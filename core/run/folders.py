@@ -32,13 +32,18 @@ def run_folder(given: str | None, name: str) -> str:
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder of a run or a sweep that has not begun; one with a manifest, or with anything else, stays."""
+    """Remove the folder of a run or a sweep that has not begun; one with a manifest, or a file of the user's, stays."""
     with suppress(OSError):
         files = list(folder.iterdir())
-        if all(file.name in _MADE_BEFORE_A_RUN or (file.is_file() and not file.stat().st_size) for file in files):
+        if all(file.name in _MADE_BEFORE_A_RUN or _is_empty_record(file) for file in files):
             for file in files:
                 file.unlink()
             folder.rmdir()
+
+
+def _is_empty_record(file: Path) -> bool:
+    ours = file.suffix == ".jsonl" or file.name.startswith(".bank.")
+    return ours and file.is_file() and not file.stat().st_size
 
 
 def _discard_new(folder: Path) -> None:

@@ -33,6 +33,8 @@ def test_only_a_folder_without_anything_of_a_run_is_removed(tmp_path):
         (tmp_path / name.partition(".")[0]).mkdir()
         (tmp_path / name.partition(".")[0] / name).write_text("{}\n")
         discard(tmp_path / name.partition(".")[0])
+    (tmp_path / "notes" / "notes.txt").write_text("")  # the user's own, though it is empty
+    discard(tmp_path / "notes")
     assert names(tmp_path) == ["episodes", "episodes.jsonl", "manifest", "manifest.json", "notes", "notes.txt"]
 
 
