@@ -42,7 +42,7 @@ def discard(folder: Path) -> None:
 
 
 def _is_empty_record(file: Path) -> bool:
-    ours = file.suffix == ".jsonl" or file.name.startswith(".bank.")
+    ours = file.suffix == ".jsonl" or file.name == ".lines" or file.name.startswith(".bank.")
     return ours and file.is_file() and not file.stat().st_size
 
 
