@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PARENT = Path("outputs")
-_MADE_BEFORE_A_RUN = {"main.log", ".lock", "multirun.yaml"}  # beside empty files of records
+_MADE_BEFORE_A_RUN = {"main.log", ".lock", ".lines", "multirun.yaml"}  # beside empty files of records
 
 
 def run_folder(given: str | None, name: str) -> str:
@@ -42,7 +42,7 @@ def discard(folder: Path) -> None:
 
 
 def _is_empty_record(file: Path) -> bool:
-    ours = file.suffix == ".jsonl" or file.name == ".lines" or file.name.startswith(".bank.")
+    ours = file.suffix == ".jsonl" or file.name.startswith(".bank.")
     return ours and file.is_file() and not file.stat().st_size
 
 
