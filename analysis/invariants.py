@@ -18,6 +18,7 @@ from analysis.evidence import (
     where,
 )
 from analysis.load import VALID, Run, own_banks
+from core.errors import UserError
 from core.memory.open import read_records
 from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
@@ -259,7 +260,11 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     banks, alone = own_banks(run), run.memory.get("path") is None and not run.memory.get("consolidate")
     if all(bank.is_file() for bank in banks) and alone and is_own_kind(run) and has_ended(run):
         namespace = run.memory.get("namespace", "default")
-        found = [record for bank in banks for record in read_records(bank, namespace)]
+        try:
+            found = [record for bank in banks for record in read_records(bank, namespace)]
+        except UserError as error:
+            yield str(error)
+            return
         stored = {record.id for record in found if run.setting != TOLD or not was_told(record)}
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"

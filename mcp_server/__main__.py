@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
 from core.version import VersionAction
-from mcp_server.config import TOKEN_ENV, bank_options
+from mcp_server.config import TOKEN_ENV, bank_options, bank_path, has_bank
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def serve_bank(given: argparse.Namespace) -> int:
     gc.disable()  # collecting while the libraries make their classes is a tenth of the start
     from mcp_server import http, tokens
     from mcp_server.server import build_server, redact_logs
-    from mcp_server.service import configuration, open_service, saying_new
+    from mcp_server.service import configuration, open_service
 
     cfg = configuration(given)
     over_http, token = given.transport != "stdio", None
@@ -114,8 +114,8 @@ def serve_bank(given: argparse.Namespace) -> int:
     verifier, provider = verifiers(given, cfg)
     if verifier is None and over_http:
         token = tokens.read_token(given.host, given.token_env, given.token_file)
-    with saying_new(given):
-        service = open_service(given, cfg)
+    is_new = not has_bank(given)
+    service = open_service(given, cfg)
     stopped = True
     try:
         if verifier is not None:
@@ -136,7 +136,8 @@ def serve_bank(given: argparse.Namespace) -> int:
                 worker.start()
         path = {"stdio": "", "http": "/mcp", "sse": "/sse"}[given.transport]
         where = "stdio" if app is None else f"{given.transport}, http://{given.host}:{given.port}{path}"
-        print(f"[INFO] server running over {where}, {len(service.bank)} memories", file=sys.stderr, flush=True)
+        made = f", new bank made at {bank_path(given)}" if is_new else ""
+        print(f"[INFO] server running over {where}, {len(service.bank)} memories{made}", file=sys.stderr, flush=True)
         try:
             server.run("stdio") if app is None else http.serve_http(app, given.host, given.port, proxies)
         finally:

@@ -31,8 +31,11 @@ def main(argv: list[str] | None = None) -> int:
     open_standard_streams()
     given = parser().parse_args(argv)
     try:
-        with closing(open_bank(given)) as bank:
+        bank, is_new = open_bank(given)
+        with closing(bank):
             status = printed(COMMANDS[given.command](bank, given))
+        if is_new:
+            print(f"new bank made at {given.bank}.", file=sys.stderr)
         sys.stdout.flush()
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -53,8 +56,8 @@ def printed(lines: Iterator[str]) -> int:
             return end.value or 0
 
 
-def open_bank(given: argparse.Namespace) -> Any:
-    """The bank of the command line: for reading only, unless the command changes it."""
+def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
+    """(the bank of the command line, whether it is new): for reading only, unless the command changes it."""
     from core.memory.bank import MemoryBank
     from core.memory.open import embedder_of, file_of
     from core.memory.policies.cosine import Cosine
@@ -76,10 +79,7 @@ def open_bank(given: argparse.Namespace) -> Any:
     clock = getattr(given, "clock", "stream")
     is_new = file is not None and not file.exists()
     how = {"namespace": namespace, "clock": clock, "read_only": read_only}
-    bank = MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), **how)
-    if is_new:
-        print(f"new bank made at {file}.", file=sys.stderr)
-    return bank
+    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), **how), is_new
 
 
 def parser() -> argparse.ArgumentParser:

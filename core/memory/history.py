@@ -131,7 +131,7 @@ class History:
                 self.store.drop_indexes()
                 change.erase(gone)
                 gone_here = {one: f"sha256:{_digest(record)}" for one, record in here.items() if one in gone}
-                change.fact(FORGOTTEN, json.dumps(self.forgotten() | gone_here))
+                change.lasting_fact(FORGOTTEN, json.dumps(self.forgotten() | gone_here))
             for one in to_reactivate:
                 change.update(one, status="active")
         return [one for one in known if one in gone]

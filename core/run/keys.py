@@ -100,7 +100,7 @@ KEYS = {
     "setting.allow_oracle_bank": Key(outcome=False, noted=True, usual=False),  # decides only whether a bank is refused
     "stream": Key(),
     "stream.order": Key(column="order", usual="file"),
-    "stream.first": Key(before=None, least=1, nullable=True, per_env=True),
+    "stream.first": Key(least=1, nullable=True),
     "stream.batch": Key(arm=True, column="batch", noted=True, usual=1),
     "stream.passes": Key(arm=True, column="passes", usual=1),
     "stream.mode": Key(arm=True, column="mode", noted=True, usual="in_order"),
@@ -176,6 +176,7 @@ KEYS = {
     "Prune:delete_after_days": Key(before=None),
     "ReActAgent:unread": Key(before="ask"),
     **{f"{agent}:inject": Key(before="system") for agent in "ActAgent BashAgent CoTAgent ReActAgent WebAgent".split()},
+    "Stream:first": Key(before=None),
     "Stream:mode": Key(before="in_order"),
     "Stream:window": Key(before=None),
     "Stream:split_by": Key(before=None),

@@ -107,7 +107,7 @@ def test_a_second_try_at_what_broke_counts_as_what_broke(timeouts):
         if row["status"] == "infra_error":
             second = json.loads(json.dumps(row)) | {"index": N + place, "retries": place}
             ends(second, "success")
-            second["trajectories"][0]["ended_by"] = "done"
+            second["trajectories"][0]["ended_by"] = "end"
             return second
         return None
 

@@ -129,7 +129,7 @@ def test_a_run_says_how_it_is_started_again(installed, run_dirs):
         (("tables", "one", "two"), "mine"),
         (("report", "one", "two", "-o", "page.html"), "page.html"),
         (("compare", "two", "one"), "reasoningbank"),
-        (("audit", "one"), "gold"),
+        (("audit", "one", "-v"), "gold"),
         (("show", "one"), "toy/"),
         (("power", "--tasks", "140", "--seeds", "5"), "this study"),
         (("doctor", "--quick"), "packages"),

@@ -367,9 +367,12 @@ def test_what_cannot_be_repeated_is_refused_in_one_sentence(here, recorded, tmp_
     other = tmp_path / "other"
     shutil.copytree(recorded, other, ignore=shutil.ignore_patterns("bank.*"))
     rows = read_rows(other)
-    kept = [row | {"place": 1 - row["place"]} if row["place"] < 2 else row for row in rows[:5]]
-    (other / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
-    assert "in another order than stream.order_from" in refused(*ASYNC, "limit=8", "llm.delay_s=0.005", run_dir=other)
+    exchanged = [rows[1] | {"index": 0}, rows[0] | {"index": 1}, *rows[2:]]
+    for folder, kept in ((other, rows[:5]), (shutil.copytree(recorded, tmp_path / "exchanged"), exchanged)):
+        (folder / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    assert "in another order than stream.order_from" in refused(
+        *ASYNC, "limit=8", "llm.delay_s=0.005", run_dir=other, order_from=tmp_path / "exchanged"
+    )
     with pytest.raises(UserError, match="cannot grow, because with stream.mode=async its last tasks had fewer beside"):
         here(*ASYNC, "limit=9", "llm.delay_s=0.005", run_dir=recorded)
 

@@ -207,6 +207,11 @@ class Change:
         """Store a value with the namespace, under `key`; None removes it. Rolled back like a record; `meta` is not."""
         restore_rows(self._db, {"facts": [(value is not None, self._namespace, key, value)]})
 
+    def lasting_fact(self, key: str, value: str) -> None:
+        """Store a value that no rollback takes back. Only beside `erase`, which has the journal's file rewritten."""
+        self.fact(key, value)
+        self._db.execute("DELETE FROM undo_facts WHERE namespace = $1 AND key = $2", (self._namespace, key))
+
     def erase(self, ids: Collection[str]) -> None:
         """Delete the rows of records for good: also their links, undo rows and finished jobs. Cannot be undone."""
         ids = list(ids)
