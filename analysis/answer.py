@@ -16,9 +16,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from analysis.cells import against, measure, paired_outcomes
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
+from analysis.measure import measure
+from analysis.pairing import against, paired_outcomes
 from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS, alike
 from core.errors import UserError
@@ -107,7 +108,7 @@ class Runs:
         return next(n for n in count() if self._question.first_seed + n not in both)
 
     def outcomes(self, n_seeds: int) -> tuple[Any, ...]:
-        """`analysis.cells.paired_outcomes` of the two arms over the first n_seeds seeds."""
+        """`analysis.pairing.paired_outcomes` of the two arms over the first n_seeds seeds."""
         mine, other = (self.of(arm, n_seeds) for arm in (self._question.arm, self._question.baseline))
         return paired_outcomes(mine, other, mine)
 
@@ -226,13 +227,13 @@ def commands(folder: Path, found: dict[str, Any]) -> list[str]:
     A study that its budget ended goes on first, with twice the budget.
     """
     try:
-        given = OmegaConf.load(folder / "multirun.yaml").hydra.overrides
+        config = OmegaConf.load(folder / "multirun.yaml")
+        given, limits = config.hydra.overrides, dict(config.budget.run)
         words = [word for word in (*given.hydra, *given.task) if key_of(word) not in ("hydra.mode", "run_dir")]
     except (OSError, ValueError, AttributeError, YAMLError, OmegaConfBaseException):
         return found["try"]  # its command is not known
-    limits = [word for word in words if key_of(word).startswith("budget.run.")]
-    doubled = [f"{key_of(word)}={2 * float(word.partition('=')[2]):g}" for word in limits]
-    more = [again(folder, _with(words, doubled))] if found["outcome"] == "go on" and limits else []
+    doubled = [f"budget.run.{key}={2 * limit:g}" for key, limit in limits.items() if limit is not None]
+    more = [again(folder, _with(words, doubled))] if found["outcome"] == "go on" and doubled else []
     return more + [
         again(folder.with_name(f"{folder.name}-{n}"), _with(words, [word])) for n, word in enumerate(found["try"], 2)
     ]

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, against, grid, make_cells, rows_of
+from analysis.cells import BLOCK, Cells, make_cells, rows_of
 from analysis.columns import HEADINGS, number
 from analysis.funnel_steps import STEPS, at_steps, steps_above
 from analysis.matrix import usual_baseline
+from analysis.measure import grid
+from analysis.pairing import against
 from analysis.stats import rate_interval
 from analysis.text_table import TextTable
 from analysis.verdict import correct

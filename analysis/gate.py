@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, make_cells, measure, rows_of
+from analysis.cells import BLOCK, Cells, make_cells, rows_of
+from analysis.measure import measure
 from core.errors import UserError
 from core.run.arms import NUMBERS
 

@@ -141,7 +141,7 @@ def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[LadderStep, ...
     return tuple(step for step in STEPS if not {step.arm, step.than} & left_out)
 
 
-# (arm, than, late) -> the comparison of two arms, a row as `analysis.cells.against` makes it, with `alike`.
+# (arm, than, late) -> the comparison of two arms, a row as `analysis.pairing.against` makes it, with `alike`.
 Compare = Callable[[str, str, bool], dict[str, Any] | None]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.cells import grid
+from analysis.measure import grid
 from analysis.stats import cumulative, rate_interval
 from analysis.studies import Study
 from core.run.metrics import wilson

@@ -1,7 +1,8 @@
-"""Checksums in the files of a run: a CRC-32 at the end of each JSON line and of each whole file, written last.
+"""Checksums in files: a CRC-32 at the end of each JSON line and of each whole file of a run, written last.
 
 The lines of a file are chained: the CRC-32 of a line is that of all lines so far, without their checksums. So a line
-that is missing, exchanged or there twice is seen as well as a changed one.
+that is missing, exchanged or there twice is seen as well as a changed one. (Those of a bank's journal are not chained:
+they are numbered, and one that is damaged is left out.)
 """
 
 from __future__ import annotations

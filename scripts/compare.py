@@ -27,10 +27,12 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import notes
-from analysis.cells import against, make_cells, measure
+from analysis.cells import make_cells
 from analysis.columns import HEADINGS
 from analysis.gate import GateResult, gate, lifts
 from analysis.load import Run, frame_of
+from analysis.measure import measure
+from analysis.pairing import against
 from analysis.tables import load_episodes
 from analysis.text_table import TextTable, show
 from analysis.verdict import UNTESTED

@@ -238,7 +238,7 @@ def places(folder: Path, becomes: str) -> dict[bytes, bytes]:
 def add(file: tarfile.TarFile, path: Path, place: str, machine: dict[bytes, bytes]) -> None:
     """One file, in text with this machine's paths replaced."""
     content = path.read_bytes()
-    if path.suffix != ".sqlite":
+    if path.suffix not in (".sqlite", ".journal"):  # a bank holds no paths
         for was, shown in machine.items():
             content = content.replace(was, shown)
         content = resealed(content, lines=path.suffix == ".jsonl")

@@ -71,8 +71,9 @@ class VerdictSweeper(Sweeper):
 
         found = False
         try:
-            self.words = [_same_tasks(word) for word in arguments if not word.startswith("budget.run")]
-            self._check(arguments)
+            self._check_words(arguments)
+            self.words = self._same_tasks([word for word in arguments if not word.startswith("budget.run")])
+            self._check_plan()
             self._say_plan()
             found = self.config.get("dry_run") or self._run()
         except UserError as error:
@@ -83,9 +84,13 @@ class VerdictSweeper(Sweeper):
             self._print_answer()
         sys.exit(0 if found else 1)
 
-    def _check(self, arguments: list[str]) -> None:
-        """Raise UserError for a sweep within the study, and for another study than the folder holds."""
-        from analysis.answer import Question
+    def _same_tasks(self, words: list[str]) -> list[str]:
+        """The words of the command; a `limit`, wherever it is set, takes the same tasks for each seed, in any order."""
+        limit = self.context.config_loader.load_sweep_config(self.config, words).limit
+        return words if limit is None else [*words, f"stream.first={limit}", "limit=null"]
+
+    def _check_words(self, arguments: list[str]) -> None:
+        """Raise UserError for a sweep within the study."""
         from core.errors import UserError
 
         for word in OverridesParser.create().parse_overrides(arguments):
@@ -94,6 +99,14 @@ class VerdictSweeper(Sweeper):
                     f"{word.input_line}: a verdict is one question, and chooses arms and seeds itself: give one value, "
                     "or hydra.sweeper.arm=ARM for another arm than reasoningbank."
                 )
+            if word.get_key_element().endswith(".limit"):
+                raise UserError(f"{word.input_line}: a verdict has one environment: give limit=N.")
+
+    def _check_plan(self) -> None:
+        """Raise UserError for another study than the folder holds."""
+        from analysis.answer import Question
+        from core.errors import UserError
+
         before = Question.read(self.folder)
         if before is not None and before != self.question:
             old, new = asdict(before), asdict(self.question)
@@ -308,12 +321,6 @@ class VerdictSweeper(Sweeper):
 
 def _n_done(summaries: dict[Any, dict[str, Any]]) -> int:
     return sum(summary.get("n", 0) for summary in summaries.values())
-
-
-def _same_tasks(word: str) -> str:
-    """A word of the command; for `limit` the one that gives each seed the same tasks, whatever their order."""
-    key, is_set, value = word.partition("=")
-    return f"stream.first{is_set}{value}" if key == "limit" else word
 
 
 def _limit(key: str, amount: float) -> str:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import random
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.checksum import KEY, checked, is_sealed, sealed
 from core.errors import UserError
 from core.file_lock import FileLock, SharedLock
 from core.jsonl import JsonLines, refused
@@ -30,10 +30,8 @@ from core.memory.store.schema import SqlSession, placeholders
 
 TOGETHER = 500  # max. rows in a line of a rewritten file
 ENTRY = ("seq", "at", "tick", "reason")  # the columns of the table `journal`
-_KEYS = {*ENTRY, "embedder", "undo", "now", "crc32"}
+_KEYS = {*ENTRY, "embedder", "undo", "now", KEY}
 _SEQ = re.compile(rb'\{"seq": (\d+),')
-_CRC = re.compile(rb', "crc32": "([0-9a-f]{8})"\}\n')
-_CRC_SIZE = len(', "crc32": "00000000"}\n')
 CHECKED = 2**20  # bytes: a smaller file is checked line by line at every opening, a larger one by `doctor`
 
 
@@ -140,8 +138,7 @@ class _Lines(JsonLines):
     """The file's lines, each with its checksum."""
 
     def _line(self, row: dict[str, Any]) -> bytes:
-        data = super()._line(row)[: -len("}\n")]
-        return data + b', "crc32": "%08x"}\n' % zlib.crc32(data)
+        return sealed(super()._line(row), 0)[0]
 
 
 @dataclass
@@ -224,7 +221,7 @@ def scan(bank: Path) -> Scan:
         if line is None:
             continue
         found.seq = max(found.seq, line["seq"])
-        found.unchecked += "crc32" not in line
+        found.unchecked += KEY not in line
         if line["undo"] is None:
             found.base = max(found.base, line["seq"])
         else:
@@ -292,8 +289,7 @@ def _checked(lines: Iterable[bytes]) -> list[int] | None:
 
 def _is_intact(data: bytes) -> bool:
     """Whether a line fits its checksum; one that has none must be read for that."""
-    sealed = _CRC.fullmatch(data[-_CRC_SIZE:])
-    return int(sealed[1], 16) == zlib.crc32(data[:-_CRC_SIZE]) if sealed else _parsed(data) is not None
+    return checked(data, 0)[0] if is_sealed(data) else _parsed(data) is not None
 
 
 def _seq_of(data: bytes) -> int | None:
@@ -304,12 +300,12 @@ def _seq_of(data: bytes) -> int | None:
 
 def _parsed(data: bytes) -> dict[str, Any] | None:
     """Parse a line; None if it is incomplete or damaged."""
-    sealed = _CRC.fullmatch(data[-_CRC_SIZE:])
-    if not data.endswith(b"\n") or (sealed and not _is_intact(data)):
+    has_checksum = is_sealed(data)
+    if not data.endswith(b"\n") or (has_checksum and not checked(data, 0)[0]):
         return None
     try:
         line = json.loads(data)
-        if line.keys() - _KEYS or ("crc32" in line) != bool(sealed):
+        if line.keys() - _KEYS or (KEY in line) != has_checksum:
             return None
         dated = line["undo"] is None or [type(line[name]) for name in ENTRY] == [int, str, int, str]
         return line if isinstance(line["seq"], int) and dated else None
