@@ -10,7 +10,7 @@ from analysis.stats import late_minus_early, paired, paired_worst, spread
 if TYPE_CHECKING:
     import pandas as pd
 
-# The difference and its p in the worst case of what broke; how many of the paired tasks broke, here and in the baseline.
+# The difference and its p in the worst case of what broke; the paired tasks that broke, here and in the baseline.
 WORST = ("difference_worst", "p_worst", "n_broke", "n_broke_base")
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline: late in the stream minus early
 OVER_TYPES = ("n_types", "over_types", "over_types_low", "over_types_high")  # the mean of the differences of each type
