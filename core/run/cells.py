@@ -47,7 +47,7 @@ def _existing_folder(root: DictConfig, name: str) -> str | None:
     """
     here = Path(HydraConfig.get().sweep.dir)
     others = sorted(path.parent.name for path in here.glob("*/manifest.json") if path.parent.name != name)
-    found = {other: made for other in (name, *others) if (made := _made_with(here / other)) is not None}
+    found = {other: made for other in (name, *others) if (made := _made_with(here / other, root.seed)) is not None}
     if not found or (config := _config(root)) is None:
         return None
     wanted = {other: _wanted(root, config, here / other) for other in found}
@@ -116,9 +116,10 @@ def _config(root: DictConfig) -> dict[str, Any] | None:
         return None
 
 
-def _made_with(folder: Path) -> dict[str, Any] | None:
-    """The `identity` of the configuration that a folder was made with; None if it has no readable manifest."""
+def _made_with(folder: Path, seed: int) -> dict[str, Any] | None:
+    """The `identity` that a folder was made with; None if it has another seed, or no readable manifest."""
     try:
-        return upgraded_identity((recorded_manifest(folder) or {})["fingerprint"]["config"])
+        config = (recorded_manifest(folder) or {})["fingerprint"]["config"]
+        return upgraded_identity(config) if config.get("seed", seed) == seed else None
     except (KeyError, TypeError, AttributeError):
         return None

@@ -1,7 +1,7 @@
 """Hydra composes one start's configuration several times; here each is composed once, and copied.
 
 A single run is composed to learn `hydra.mode`, and then to run. A sweep's cell is composed to see whether it can be,
-for the estimate, and to run.
+for the estimate, and to run. Each composition parses some twenty YAML files anew; here a file is parsed once.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import pickle
 import warnings
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
+from hydra.core.object_type import ObjectType
 from hydra.errors import HydraException
 from hydra.types import RunMode
 
@@ -43,3 +46,24 @@ def keep_compositions() -> None:
         return pickle.loads(kept[key])
 
     ConfigLoaderImpl.load_configuration = load_configuration
+    ConfigRepository.load_config = _parsed_once(ConfigRepository.load_config)
+
+
+def _parsed_once(original: Any) -> Any:
+    """ConfigRepository.load_config that parses a file again only after it has changed."""
+    kept: dict[Any, bytes] = {}
+
+    @wraps(original)
+    def load_config(self: Any, config_path: str) -> Any:
+        source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
+        if source is None or source.scheme() not in ("file", "pkg"):
+            return original(self, config_path)
+        key = source.provider, source.path, config_path
+        if source.scheme() == "file":  # those of installed packages do not change
+            about = Path(source.path, source._normalize_file_name(config_path)).stat()
+            key += about.st_mtime_ns, about.st_size
+        if key not in kept:
+            kept[key] = pickle.dumps(original(self, config_path))
+        return pickle.loads(kept[key])
+
+    return load_config

@@ -167,8 +167,10 @@ def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
     for name, node in parts.items():
-        safe = records.safe(OmegaConf.to_container(node, enum_to_str=True))
-        records.write_text(f".hydra/{name}.yaml", whole_yaml(OmegaConf.to_yaml(OmegaConf.create(safe))))
+        plain_data = OmegaConf.to_container(node, enum_to_str=True)
+        safe = records.safe(plain_data)
+        shown = node if safe == plain_data else OmegaConf.create(safe)
+        records.write_text(f".hydra/{name}.yaml", whole_yaml(OmegaConf.to_yaml(shown)))
 
 
 def save_config(node: Any, path: str | Path) -> None:
