@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 REPO = Path(__file__).parent.parent
 # Where the kits of the tests lie, for a process of its own; pytest has them from pyproject.toml.
@@ -21,6 +23,9 @@ os.environ["REASONINGBANK_SETTINGS"] = "none"  # no test reads the settings of w
 # The environment of a subprocess that imports the tests' own modules.
 WITH_KITS = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
+# A busy machine draws examples slowly, which is no fault of what is tested.
+hypothesis_settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+hypothesis_settings.load_profile("busy")
 
 
 def read_rows(run_dir: Path, name: str = "episodes.jsonl") -> list[dict]:
