@@ -13,6 +13,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar
 
 from core.errors import OverBudget, UserError, check_numbers, check_positive
@@ -246,8 +247,8 @@ class Consolidator(Consolidates):
 
     def _make(self, bank: Bank, change: OpenChange, proposed: list[ProposedChange]) -> tuple[str, ...]:
         """Make the proposed changes whose records have not changed since; returns the ids of the records added."""
-        made = ()
-        for each in [each for each in proposed if each.still_holds(bank)]:
+        made, get = (), cache(bank.get)  # each record is read once, before the first change
+        for each in [each for each in proposed if each.still_holds(get)]:
             if each.add is not None:
                 change.add(each.add)
                 made = (*made, each.add.id)

@@ -49,11 +49,14 @@ class ProposedChange:
     links: tuple[Link, ...] = ()
     erase: tuple[str, ...] = ()
 
-    def still_holds(self, bank: Bank) -> bool:
-        """Whether the records in `seen` are unchanged and the one to add is not stored yet (it is after an unmerge)."""
-        if self.add is not None and bank.get(self.add.id) is not None:
+    def still_holds(self, get: Callable[[str], MemoryRecord | None]) -> bool:
+        """Whether the records in `seen` are unchanged and the one to add is not stored yet (it is after an unmerge).
+
+        get   the bank's record with an id
+        """
+        if self.add is not None and get(self.add.id) is not None:
             return False
-        return all((now := bank.get(seen.id)) is not None and _unchanged(seen, now) for seen in self.seen)
+        return all((now := get(seen.id)) is not None and _unchanged(seen, now) for seen in self.seen)
 
 
 def _unchanged(seen: MemoryRecord, now: MemoryRecord) -> bool:
