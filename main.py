@@ -82,10 +82,10 @@ def main(cfg: DictConfig) -> float | None:
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build the run, run its tasks and write the summary. Returns the success rate; None after a dry run."""
     dropped_settings_note = finalize(cfg)
-    from workflows.build import assemble  # slow imports; done here, after the Ctrl-C handler is installed
+    from workflows.build import assemble, check_given_bank  # slow; done here, after the Ctrl-C handler is installed
 
     stage(f"reading the tasks of {choice('env')}")
-    tell(settle(cfg, run_dir), dropped_settings_note)
+    tell(settle(cfg, run_dir), dropped_settings_note, check_given_bank(cfg))
     redact = build_redactor(cfg)
     use(redact)
     quiet_logs(redact)

@@ -278,8 +278,6 @@ def details_for(node: Any, cfg: Any) -> dict[str, Any]:
 
 def part(node: Any) -> Any:
     """The class, or the function, that a config node names in `_target_`. UserError if it cannot be imported."""
-    from hydra.utils import get_object
-
     if (name := node.get("_target_")) is None:
         from omegaconf import OmegaConf
 
@@ -290,12 +288,22 @@ def part(node: Any) -> Any:
                 "begin with the line `# @package _global_`."
             )
         raise UserError(f"a part has no _target_, the name of its class, beside {', '.join(node)}.")
+    return imported(name, f"_target_={name}")
+
+
+def imported(name: str, given: str) -> Any:
+    """What a dotted name names. Raises UserError if it cannot be imported.
+
+    given   how the user named it, for the error's text
+    """
+    from hydra.utils import get_object
+
     try:
         return get_object(name)
     except ImportError as error:
         why = error.__cause__ or error
         raise UserError(
-            f"_target_={name} cannot be imported: {type(why).__name__}: {why}. "
+            f"{given} cannot be imported: {type(why).__name__}: {why}. "
             "For a part from outside, PYTHONPATH names the folder that its package lies in."
         ) from error
 

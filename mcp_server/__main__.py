@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=VersionAction)
     bank_options(top)
-    profiles = "core: 8 tools for agents; all: 14; ace: the 8 of mcp-learning-memory"
+    profiles = "core: 8 tools for agents, without llm=NAME 7; all: 14, or 12; ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
     top.add_argument("--host", default="127.0.0.1", help="for http and sse (127.0.0.1)")
@@ -129,7 +129,7 @@ def serve_bank(given: argparse.Namespace) -> int:
         if over_http:
             how = (given.transport, given.host, given.allowed_host, token, service.settings, verifier, provider)
             app = http.build_app(server, *how)
-        if service.cfg.get("llm") is not None:
+        if service.has_model:
             if why := service.model()[1]:
                 log.warning(f"memories are retrieved and saved, but extractions wait in the queue for the model: {why}")
             if not service.bank.read_only:

@@ -20,7 +20,7 @@ from typing import Any
 from core.errors import UserError
 from core.streams import open_standard_streams
 from mcp_server.outputs import TITLES
-from mcp_server.server import CORE
+from mcp_server.server import ASK_A_MODEL, CORE
 
 REPO = Path(__file__).resolve().parents[1]
 STARTER = "server.py"
@@ -55,7 +55,8 @@ def manifest(project: dict[str, Any]) -> dict[str, Any]:
             "entry_point": STARTER,
             "mcp_config": {"command": "uv", "args": ["run", "--directory", "${__dirname}", STARTER]},
         },
-        "tools": [{"name": name, "description": TITLES[name]} for name in CORE],
+        "tools": [{"name": name, "description": TITLES[name]} for name in CORE if name not in ASK_A_MODEL],
+        "tools_generated": True,  # with a model, in the user's settings, there are more
         "prompts_generated": True,
         "compatibility": {
             "platforms": ["darwin", "linux", "win32"],

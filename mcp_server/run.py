@@ -320,7 +320,7 @@ class TaskMemory:
     def _verdict(self, task: Task, attempt: Trajectory, done: CommandResult) -> Verdict:
         """The verdict; by the heuristic judge where the model that should judge fails."""
         service, judge = self.service(), self.given.judge
-        judge = judge or ("llm" if service.cfg.get("llm") is not None else "heuristic")
+        judge = judge or ("llm" if service.has_model else "heuristic")
         if judge == "exit-code":
             label = "success" if done.status == 0 else "failure"
             return Verdict(label=label, source="exit_code", reason=f"exit status {done.status}")
@@ -342,7 +342,7 @@ class TaskMemory:
     ) -> tuple[tuple[Lesson, ...], str]:
         """(lessons, their author): by the model; where there is none, the closing words with --closing-words."""
         service = self.service()
-        if service.cfg.get("llm") is not None and self._model_until:
+        if service.has_model and self._model_until:
 
             def ask() -> tuple[tuple[Lesson, ...], str]:
                 role = service.roles()["extractor"]

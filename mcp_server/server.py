@@ -30,6 +30,7 @@ from mcp_types import (
     ToolAnnotations,
     jsonrpc_message_adapter,
 )
+from mcp_types import Tool as MCPTool
 from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
@@ -74,6 +75,11 @@ class BankServer(MCPServer):
             self._resource_manager.add_template(**template)
         self._lowlevel_server.add_request_handler("completion/complete", CompleteRequestParams, self._complete)
 
+    async def list_tools(self) -> list[MCPTool]:
+        """As the SDK's, without those that ask a model where none is configured. A call of one is told so."""
+        tools = await super().list_tools()
+        return [tool for tool in tools if self.service.has_model or tool.name not in ASK_A_MODEL]
+
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         known = self._tool_manager.get_tool(name) is not None
         self._set_caller(getattr(context, "_request_context", None))
@@ -84,9 +90,8 @@ class BankServer(MCPServer):
         arguments = {key: value for key, value in arguments.items() if value is not None}
         tool = self._tool_manager.get_tool(name)
         if tool is None:
-            raise ToolError(
-                f"there is no tool {name[:60]}: {', '.join(t.name for t in self._tool_manager.list_tools())}."
-            )
+            names = ", ".join(each.name for each in await self.list_tools())
+            raise ToolError(f"there is no tool {name[:60]}: {names}.")
         if name not in READ_ONLY and not may_write(getattr(context, "_request_context", None)):
             raise ToolError(f"your token may only read: {name} needs one with the scope for writing.")
         known = tool.parameters["properties"]
@@ -274,11 +279,11 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
     """The server with the tools of a profile (core | all | ace), and the worker that runs beside it."""
     if (ace := profile == "ace") and service.require_agent:
         raise UserError("--tools ace has no agent_id, as its original: leave out --require-agent-id.")
-    worker = QueueWorker(service)
+    worker, extract = QueueWorker(service), texts.EXTRACT if service.has_model else ""
     server = BankServer(
         service,
         title="ReasoningBank",
-        instructions=texts.ACE_INSTRUCTIONS if ace else texts.INSTRUCTIONS,
+        instructions=texts.ACE_INSTRUCTIONS if ace else texts.INSTRUCTIONS.format(extract=extract),
         version=package_version(),
         tools=list_tools(profile, AceTools(service) if ace else MemoryTools(service, worker)),
         log_level="WARNING",

@@ -99,7 +99,7 @@ class Service:
             self._embed_ahead = chosen.embed_ahead
         memory = self.cfg.memory
         asks_model = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
-        roles = self._late_roles() if asks_model and self.cfg.get("llm") is not None else {}
+        roles = self._late_roles() if asks_model and self.has_model else {}
         how = {"read_only": read_only, "outlives_run": True, "consolidator_run": "mcp"}
         bank = build_bank(self.cfg, chosen, roles, str(path), **how)
         self._stack.callback(bank.close)
@@ -109,9 +109,14 @@ class Service:
         """The class name of the embedder; None until first used, for one that was chosen by its name alone."""
         return type(self.bank.embedder).__name__ if self._named is None else self._named.loaded
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is configured, be it one that cannot be called now."""
+        return self.cfg.get("llm") is not None
+
     def roles(self) -> dict[str, Role]:
         """The judge and the extractor. UserError where no model is configured; StopRun while it cannot be called."""
-        if self.cfg.get("llm") is None:
+        if not self.has_model:
             raise UserError(
                 "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the "
                 "lesson yourself with save_lesson."
@@ -133,7 +138,7 @@ class Service:
 
     def model(self) -> tuple[str | None, str]:
         """(the extractor's model, ""); (None, why it cannot be called) or, where none is configured, (None, "")."""
-        if self.cfg.get("llm") is None:
+        if not self.has_model:
             return None, ""
         try:
             return self.roles()["extractor"].llm.name, ""

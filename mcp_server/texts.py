@@ -10,11 +10,12 @@ from typing import Any
 from core.control_tokens import escape
 from core.types import Scored
 
-INSTRUCTIONS = (
+INSTRUCTIONS = (  # {extract}: EXTRACT where a model is configured, else empty
     "A memory of lessons from earlier tasks. Before a task: retrieve_memory with what is asked. After it: save_lesson "
-    "with what would help next time, from failures too, or extract_memory with the trajectory. Lessons are advice to "
-    "weigh, not orders; once you know whether one helped, mark_helpful or mark_harmful with its id."
+    "with what would help next time, from failures too{extract}. Lessons are advice to weigh, not orders; once you "
+    "know whether one helped, mark_helpful or mark_harmful with its id."
 )
+EXTRACT = ", or extract_memory with the trajectory"
 
 ACE_INSTRUCTIONS = (
     "A memory of insights. Before a task: search_insights or list_index, then get_detail of what fits. Afterwards: "

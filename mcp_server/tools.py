@@ -272,7 +272,7 @@ class MemoryTools:
         """
         service = self._service
         async_mode = service.settings.async_default if async_mode is None else async_mode
-        if not (async_mode and (service.queue_without_model or service.cfg.get("llm") is not None)):
+        if not (async_mode and (service.queue_without_model or service.has_model)):
             service.roles()
         return async_mode
 

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from analysis.funnel import build_funnel
 from analysis.looks import look
@@ -24,20 +27,22 @@ from analysis.matrix import build_matrix
 from analysis.tables import TABLES, build_tables, load_episodes
 from analysis.text_table import FORMATS, TextTable, show
 from analysis.transfer import build_transfer
+from core.build import imported
 from core.console import Console
 from core.errors import UserError
 from core.escaping import spreadsheet
 from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"
-OWN = {DEFAULT: build_matrix, "funnel": build_funnel, "transfer": build_transfer}  # tables that are no row a cell
+BUILDERS = {DEFAULT: build_matrix, "funnel": build_funnel, "transfer": build_transfer}  # {table: what builds it}
+BUILDERS |= {name: partial(build_tables, name=name) for name in TABLES}
 
 
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__, runs=True)
-    tables = (*OWN, *TABLES)
-    options.add_argument("--table", action="append", choices=tables, help="again for another one (default: matrix)")
+    what = f"{', '.join(BUILDERS)}, or PACKAGE.MODULE.FUNCTION of your own; again for another one (default: matrix)"
+    options.add_argument("--table", action="append", metavar="NAME", help=what)
     options.add_argument("--format", choices=("terminal", *FORMATS, "csv"), help="default: terminal, or md in a pipe")
     options.add_argument("--baseline", help="a label or an arm; the table's own where not given")
     options.add_argument("--partial", action="store_true", help="count runs that did not finish, marked with *")
@@ -47,7 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("-o", "--output", type=Path)
     given = options.parse_args(arguments)
     kind = given.format or ("terminal" if sys.stdout.isatty() and not given.output else "md")
-    frame, names = load_episodes(given.runs), given.table or [DEFAULT]
+    names = given.table or [DEFAULT]
+    builders, frame = [builder(name) for name in names], load_episodes(given.runs)
     if kind == "csv" and len(names) > 1:
         raise UserError("--format csv writes one table: give one --table.")
     words = [word for name in given.table or () for word in ("--table", name)]
@@ -57,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         "every_published": given.published,
         "command": shlex.join(["python", "-m", "scripts.tables", *given.runs, *words]),
     }
-    made = [OWN[name](frame, **more) if name in OWN else build_tables(frame, name, **more) for name in names]
+    made = [build(frame, **more) for build in builders]
     texts = [text for _, found in made for text in found]
     looks = look(given.runs, frame)
     made[-1][1][0].notes.extend(looks)
@@ -70,6 +76,18 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         write("\n".join(FORMATS[kind](each) for each in texts), given.output)
     return int(any(note.startswith("missing: ") for each in texts for note in each.notes))
+
+
+def builder(name: str) -> Callable[..., Any]:
+    """What builds a table: one of BUILDERS, or the user's own function of this dotted name (CONTRIBUTING.md)."""
+    if name in BUILDERS:
+        return BUILDERS[name]
+    if "." not in name:
+        raise UserError(f"--table {name}: give {', '.join(BUILDERS)}, or PACKAGE.MODULE.FUNCTION of your own.")
+    build = imported(name, f"--table {name}")
+    if not callable(build):
+        raise UserError(f"--table {name} is no function: give PACKAGE.MODULE.FUNCTION.")
+    return build
 
 
 def print_tables(texts: list[TextTable], output: Path | None) -> None:

@@ -33,6 +33,7 @@ from core.checksum import say_once
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.memory.by_type import BANKS, BankByType
+from core.memory.open import has_bank
 from core.memory.protocol import Memory
 from core.memory.records import id_in_bank, tell
 from core.models.base import Role
@@ -92,6 +93,26 @@ class AssembledRun:
                 records.write_text(name, text)
 
 
+def check_given_bank(cfg: DictConfig) -> str:
+    """Check memory.path against the setting. Returns a line for the user where a new bank will be made, else "".
+
+    Raises UserError if the setting only reads a bank and there is none, or makes a bank of its own and one is given.
+    """
+    path, setting = cfg.memory.get("path"), cfg.setting
+    is_told = setting.name == TOLD and cfg.attempts_from is None
+    if path is None:
+        if not (setting.learn or is_told) and part(cfg.workflow).has_memory:
+            raise UserError(f"setting={setting.name} reads a bank that exists: give memory.path=BANK.")
+        return ""
+    if is_told:
+        raise UserError("setting=told makes a bank of its own: leave out memory.path.")
+    if has_bank(path):
+        return ""
+    if not setting.learn:
+        raise UserError(f"memory.path={path} does not exist, and a frozen bank is only read.")
+    return f"note: memory.path={path} does not exist: a new bank is made there."
+
+
 def assemble(
     cfg: DictConfig, run_dir: Path, interrupts: Interrupts, redact: Redactor, stack: ExitStack
 ) -> AssembledRun:
@@ -131,15 +152,19 @@ def assemble(
     if own_bank is not None and learn:
         banks = [own_bank] if bank_paths is None else map(Path, bank_paths.values())
         renew(banks, len(records.rows), calls.read)
+    is_given = given_bank is not None and has_bank(given_bank)
     bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, bank_paths, stored)
     bank_labels = labels_given(cfg, config, bank, stored)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored)
+    is_empty = is_given and workflow.has_memory and not records.rows and not bank.ids()
     if learn:
         rows = [*records.rows[:consolidated], *records.ahead.in_order()]
         n_lost = restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
         if n_lost > sum(len(row["records"]) for row in rows[-stream.batch :]):  # more than a kill leaves
             say_once(f"note: the bank lacked {n_lost} records of {run_dir / EPISODES}: they are added again.")
     workers, notes = tasks_at_once(cfg, workflow.learns, stream), list(stored.notes()) if stored else []
+    if is_empty:
+        notes.append(f"note: memory.path holds no lesson in memory.namespace={cfg.memory.get('namespace', 'default')}.")
     if cfg.max_concurrency is None and workers > 1 and not in_sweep():
         notes.append(f"max_concurrency={workers}: no task depends on another, so {workers} run at once.")
     config["max_concurrency"] = workers
@@ -209,10 +234,6 @@ def open_bank(
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
     given, setting = config["memory"].get("path"), config["setting"]
-    if given is not None and env_lessons is not None:
-        raise UserError("setting=told makes a bank of its own: leave out memory.path.")
-    if given is None and not setting["learn"] and env_lessons is None and part(config["workflow"]).has_memory:
-        raise UserError(f"setting={setting['name']} reads a bank that exists: give memory.path=BANK.")
     learned_from = stored.provenance if stored else {}
     bank_run_id = "" if given is None else id_in_bank(str(records.path.resolve()))
     models = {name: role.llm.name for name, role in roles.items()}

@@ -10,6 +10,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.records import id_in_bank
 from core.memory.sqlite.damage import check_integrity
+from core.memory.sqlite.journal_file import path_of
 from core.memory.sqlite.store import SqliteStore
 from core.memory.store.contract import BankStore
 from core.memory.store.schema import to_record
@@ -62,6 +63,11 @@ def file_of(path: str | Path) -> Path | None:
             f"the bank's path holds {variable[0]}, which nothing has replaced by a value: give the path itself."
         )
     return Path(path)
+
+
+def has_bank(path: str | Path) -> bool:
+    """Whether there is a file at a bank's path, or the journal that it can be rebuilt from; a URL counts as there."""
+    return (file := file_of(path)) is None or file.exists() or path_of(file).exists()
 
 
 def embedder_of(path: str | Path, *, read_only: bool = False) -> str | None:

@@ -438,6 +438,21 @@ def test_every_format_holds_the_numbers(sweep, style, tmp_path):
         assert pd.read_csv(file)["success"].tolist() == pytest.approx([0, 2 / 3, 1])
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mein", "--table mein: give matrix, "),
+        ("mine.nowhere.table", "--table mine.nowhere.table cannot be imported: ModuleNotFoundError: "),
+        ("analysis.columns.nothing", "--table analysis.columns.nothing cannot be imported: "),
+        ("analysis.columns", "--table analysis.columns is no function"),
+    ],
+)
+def test_a_table_that_there_is_not_is_one_sentence(name, said, capsys):
+    assert main(["no/runs/are/read", "--table", name]) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"error: {said}") and len(errors.splitlines()) == 1
+
+
 def test_a_table_without_runs_says_what_makes_it(sweep, capsys):
     assert main([str(sweep), "--table", "pass_at_k"]) == 2
     assert "python main.py experiment=pass_at_k" in capsys.readouterr().err

@@ -26,6 +26,10 @@ from core.errors import UserError
         (("judge=oracle",), "judge=oracle knows the answers"),
         (("setting=frozen",), "give memory.path=BANK"),
         (("setting=frozen", "memory.path=nobank.sqlite"), "does not exist"),
+        (("setting=frozen", "bank=own", "banks={own: nobank.sqlite}"), "memory.path=nobank.sqlite does not exist"),
+        (("setting=frozen", "memory.path=nobank.sqlite", "dry_run=true"), "does not exist"),
+        (("setting=frozen", "dry_run=true"), "give memory.path=BANK"),
+        (("bank=owm", "banks={own: nobank.sqlite}"), "bank=owm: banks has own"),
         (("memory.path=/proc/nowhere/bank.sqlite",), "the folder /proc/nowhere cannot be made: "),
         (("memory.path=/dev/null/below/bank.sqlite",), "the folder /dev/null/below cannot be made: "),
         (("workflow.learn_from=nothing",), "learn_from=nothing"),
@@ -112,6 +116,18 @@ def test_a_bank_of_another_embedder_stops_before_any_task(here, tmp_path):
     bank = here(*TOY, run_dir=tmp_path / "one")[0] / "bank.sqlite"
     with pytest.raises(UserError, match="'hashing-256'.*'hashing-64'"):
         here(*TOY, "embedder.inner.dim=64", f"memory.path={bank}", run_dir=tmp_path / "two")
+
+
+@pytest.mark.parametrize("words", [("memory.path=b.sqlite",), ("bank=own", "banks={own: b.sqlite}")])
+def test_a_run_says_where_it_makes_a_bank_and_which_part_of_a_bank_is_empty(main_here, words):
+    new = "note: memory.path=b.sqlite does not exist: a new bank is made there."
+    empty = "note: memory.path holds no lesson in memory.namespace=team."
+    notes = []
+    for more in (("dry_run=true",), (), (), ("memory.namespace=team", "setting=frozen"), ("memory.namespace=team",)):
+        status, said, errors = main_here(*TOY, "limit=2", *words, *more)
+        assert status == 0, errors
+        notes.append([line for line in said.splitlines() if line.startswith("note: memory.path")])
+    assert notes == [[new], [new], [], [empty], [empty]]
 
 
 class Says:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 import re
@@ -291,6 +292,21 @@ def test_a_prompt_is_shown_and_its_hash_recorded(outside, made):
     done = outside.shell(f"python main.py $TOY run_dir={run_dir}")  # without them it is another run
     assert done.returncode == 1
     assert "prompts.memory_block" in done.stderr
+
+
+def test_a_table_of_ones_own_is_printed_and_written(outside):
+    command = "python -m scripts.tables RUNS --table mine.longest.longest"
+    assert f"`{command}`" in (REPO / "CONTRIBUTING.md").read_text()
+    run_dir = outside.run("table", "python main.py $TOY env=number llm=free limit=4")
+    most = max(len(row["trajectories"][0]["steps"]) for row in read_rows(run_dir))
+    done = outside.shell(command.replace("RUNS", str(run_dir)))
+    assert done.returncode == 0, done.stderr
+    [row] = [line for line in done.stdout.splitlines() if line.startswith("| reasoningbank ")]
+    assert "### Longest episode" in done.stdout
+    assert row.startswith("| reasoningbank | number | ") and row.endswith(f"] | {most} |") and most > 1
+    done = outside.shell(f"{command.replace('RUNS', str(run_dir))} --format csv")
+    [cell] = csv.DictReader(done.stdout.splitlines())
+    assert cell["longest"] == str(most), done.stderr
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_kit import ENV, HELLO, READY, REPO, TOKEN, ask, call, command, here, http_server, refused, run
+from mcp_kit import ENV, HELLO, MODEL, READY, REPO, TOKEN, ask, call, command, here, http_server, refused, run
 
 from mcp_server.server import PROFILES
 
@@ -119,7 +119,7 @@ def test_arguments_that_clients_add_are_ignored_and_a_near_miss_is_refused(tool,
             for name in (*NEAR, *near):
                 assert "takes no argument" in await refused(client, tool, **given | {name: "x"}), name
 
-    with here(tmp_path / "b.sqlite") as (server, _):
+    with here(tmp_path / "b.sqlite", *MODEL) as (server, _):
         run(go(server))
     said = [each.getMessage() for each in caplog.records if "it is ignored" in each.getMessage()]
     assert len(said) == len({key for added in ADDED for key in added})  # each is said once

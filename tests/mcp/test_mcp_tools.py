@@ -44,7 +44,7 @@ def test_what_is_listed_is_what_was_measured(tmp_path):
         async with Client(server) as client:
             return (await client.list_tools()).tools
 
-    with here(tmp_path / "b.sqlite", tools="core") as (server, _):
+    with here(tmp_path / "b.sqlite", *MODEL, tools="core") as (server, _):
         sent = [t.model_dump(by_alias=True, exclude_none=True) for t in run(go(server))]
     seen = [{name: tool[name] for name in ("name", "description", "inputSchema", "annotations")} for tool in sent]
     assert seen == listed(

@@ -9,10 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from conftest import REPO
+from mcp.client.client import Client
 from mcp_kit import ENV, TRAJECTORY, ask, client, here, refused, run
 from test_run_command import TASK, around
 
 from core.memory.by_hand import mark_record
+from mcp_server.server import PROFILES
 
 KEY = "sk-no-key-0123456789abcdef"
 
@@ -59,6 +61,40 @@ def bank(tmp_path):
     path = tmp_path / "b.sqlite"
     around(path, "--closing-words", "--task", TASK, command=["echo", "Sort the rows by date first."])
     return path
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_without_a_model_no_tool_is_offered_that_asks_one(profile, tmp_path):
+    async def go(server):
+        async with Client(server) as open_client:
+            names = [tool.name for tool in (await open_client.list_tools()).tools]
+            unknown = await refused(open_client, "no_such_tool")
+            return names, open_client.instructions, unknown
+
+    asking = {"extract_memory", "contrast_attempts"}
+    with here(tmp_path / "none.sqlite", tools=profile) as (server, _):
+        names, instructions, unknown = run(go(server))
+    assert names == [name for name in PROFILES[profile] if name not in asking]
+    assert not [name for name in asking if name in f"{instructions} {unknown}"]
+    with here(tmp_path / "late.sqlite", "llm=gemini", tools=profile) as (server, _):  # one that cannot be called yet
+        names, instructions, unknown = run(go(server))
+    assert names == list(PROFILES[profile])
+    assert profile == "ace" or ("extract_memory with the trajectory" in instructions and "extract_memory" in unknown)
+
+
+@pytest.mark.parametrize("async_mode", [True, False])
+def test_a_tool_that_asks_a_model_says_which_setting_gives_it_one(async_mode, tmp_path):
+    async def go(server):
+        async with Client(server) as open_client:
+            one = await refused(open_client, "extract_memory", query=TASK, trajectory=TRAJECTORY, async_mode=async_mode)
+            attempts = [{"trajectory": TRAJECTORY}] * 2
+            return one, await refused(
+                open_client, "contrast_attempts", query=TASK, attempts=attempts, async_mode=async_mode
+            )
+
+    with here(tmp_path / "b.sqlite") as (server, _):
+        said = set(run(go(server)))
+    assert len(said) == 1 and "start the server with one, e.g. llm=gemini" in said.pop()
 
 
 NOWHERE = "llm.api_base=http://127.0.0.1:9"
