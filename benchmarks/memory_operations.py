@@ -131,6 +131,8 @@ def operations(timings: Timings, folder: Path, make: Open, records: Records, row
     timings.time("list all active: ids and titles", times(100), lambda _: bank.titles())
     timings.time("view: records by status", times(100), lambda _: bank.statuses(), "0.758 ms; 1,319/s")
     timings.time("usage increment, durable", times(100), lambda n: count_use(bank, n), "0.052 ms; 19,169/s")
+    timings.time("usage increment, without fsync", times(100), lambda n: count_use(bank, n, wait_s=60.0))
+    timings.time("usage increments, 100 at once, durable", times(20), lambda n: count_uses(bank, n), each=100)
     single = many(times(100))
     timings.time(
         "single add, durable",
@@ -185,9 +187,16 @@ def compose(*words: str) -> Any:
         return hydra.compose("config", overrides=["env=toy", "llm=scripted", *words])
 
 
-def count_use(bank: MemoryBank, number: int) -> None:
-    with bank.change("used") as change:
+def count_use(bank: MemoryBank, number: int, wait_s: float | None = None) -> None:
+    with bank.change("used", wait_s=wait_s) as change:
         change.update(f"{number:016x}", n_used=1, last_used=number)
+
+
+def count_uses(bank: MemoryBank, number: int) -> None:
+    """One more use of each of the first 100 records, in one change."""
+    with bank.change("used") as change:
+        ids = [f"{place:016x}" for place in range(100)]
+        change.update_usage(ids, lambda _, record: {"n_used": record.n_used + 1, "last_used": number})
 
 
 def log(meter: Meter) -> None:

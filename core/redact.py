@@ -82,9 +82,13 @@ HINTS: dict[str, tuple[str, ...]] = {
     "google_oauth": ("ya29.", "GOCSPX-"),
     "github": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
     "github_fine": ("github_pat_",),
+    "gitlab": tuple(f"gl{kind}-" for kind in "pat dt rt cbt ptt ft imt agent oas".split()),
     "huggingface": ("hf_", "api_org_"),
     "slack": ("xox",),
     "slack_hook": ("hooks.slack.com",),
+    "discord": (".",),
+    "telegram": (":",),
+    "twilio": ("AC", "SK"),
     "sendgrid": ("SG.",),
     "mailchimp": ("-us",),
     "square": ("sq0",),
@@ -108,11 +112,16 @@ LOOSER: dict[str, re.Pattern[str]] = {
 }
 
 
+_FORMS = [(kind, form, HINTS.get(kind, ("",))) for kind, form in FORMS.items()]  # "" is in every text
+
+
 def forms_in(text: str) -> Iterator[tuple[str, re.Pattern[str]]]:
     """(kind, pattern) of the FORMS that the text may hold."""
-    for kind, form in FORMS.items():
-        if kind not in HINTS or any(hint in text for hint in HINTS[kind]):
-            yield kind, form
+    for kind, form, hints in _FORMS:
+        for hint in hints:
+            if hint in text:
+                yield kind, form
+                break
 
 
 HIDDEN = "[REDACTED]"

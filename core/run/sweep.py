@@ -21,6 +21,8 @@ from core.run.sweep_watch import BEGUN, DONE, FAILED, Watch, leave_mark, n_finis
 from core.starting import started, stop_in_order
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+ONE_BY_ONE = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+AT_ONCE = "hydra/launcher=joblib hydra.launcher.n_jobs=8"
 
 
 class Sweeping(Callback):
@@ -65,13 +67,10 @@ class Sweeping(Callback):
             sys.exit(f"error: {folder} cannot be written: {error.strerror}.")
         stop_in_order()  # the sweep prints its own message, and other processes may have to be ended
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        watch = Watch(
-            folder,
-            Path(self.marks),
-            planned(config, list(config.hydra.overrides.task)),
-            sweep_command(config),
-            self.table,
-        )
+        cells = planned(config, list(config.hydra.overrides.task))
+        if one_by_one(config) and (cells is None or len(cells) > 1):
+            print(f"one cell after another; eight at once with {AT_ONCE} (docs/sweeps.md)", flush=True)
+        watch = Watch(folder, Path(self.marks), cells, sweep_command(config), self.table)
         atexit.register(watch.end)  # a sweeper that fails does not call on_multirun_end
         watch.start()
 
@@ -111,6 +110,11 @@ def is_sweep(folder: Path) -> bool:
     if not folder.is_dir() or (folder / "manifest.json").is_file():
         return False
     return (folder / "multirun.yaml").is_file() or any(folder.glob("*/manifest.json"))
+
+
+def one_by_one(config: DictConfig) -> bool:
+    """Whether the cells run one after another although a server, which answers several at once, plays them."""
+    return config.hydra.launcher["_target_"] == ONE_BY_ONE and "api_base" in (config.get("llm") or {})
 
 
 def planned(config: DictConfig, overrides: list[str]) -> list[list[str]] | None:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 from conftest import WITH_KITS
@@ -16,6 +17,7 @@ from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a
 
 from core.errors import StopRun, UserError
 from core.memory.filter import STATUSES, Filter
+from core.memory.sqlite import journal_file
 
 WRITER = """
 import sys
@@ -239,3 +241,21 @@ def test_a_reader_that_came_first_sees_one_state_of_a_bank_that_others_then_writ
     with pytest.raises(StopRun, match="was changed while it was read: start this again"):
         reader.retrieve("first 7", top_k=1)
     reader.close()
+
+
+@pytest.mark.sqlite_file
+def test_the_last_line_of_a_long_journal_is_checked_and_not_parsed(open_bank, tmp_path, monkeypatch, caplog):  # noqa: F811
+    with closing(open_bank()) as bank:
+        bank.add(record("the first", id="first"))
+        bank.add_many([record(f"query {number} " + "word " * 200, id=str(number)) for number in range(1_500)])
+    file = tmp_path / "bank.sqlite.journal"
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 2 and len(lines[1]) > journal_file.CHECKED  # longer than what is looked at
+    with monkeypatch.context() as never:
+        never.setattr(journal_file, "_parsed", None)
+        open_bank().close()
+    middle = len(lines[1]) // 2
+    file.write_bytes(lines[0] + lines[1][:middle] + b"#" + lines[1][middle + 1 :])
+    with closing(open_bank()) as bank:
+        assert len(bank) == 1_501
+    assert "was damaged in line 2" in caplog.text

@@ -51,6 +51,7 @@ def rows_of(text):
 def test_a_line_before_a_sweep_counts_its_calls(sweep):
     # no_memory: 4 tasks x 1 step; reasoningbank: agent, judge and extractor of each; one call in 20 again; two seeds.
     assert estimated(sweep[1]).startswith("estimate: 4 cells; at most 34 calls, ")
+    assert "at once" not in sweep[1].stdout  # no server plays it
     assert estimated(sweep[1]).endswith(" tokens, 0.0000 USD. dry_run=true says how.")
 
 

@@ -85,11 +85,20 @@ _IN_URL = re.compile(
 _LONG = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z0-9]{32,400}(?![A-Za-z0-9])")
 
 
+_NAMES = (  # one is in each name of _ASSIGNED
+    *(f"{word}{sign}key" for word in ("api", "access") for sign in ("", "_", "-")),
+    *"secret passw pwd passphrase token credential".split(),
+)
+
+
 def credential_spans(text: str) -> list[tuple[int, int, str]]:
     """Spans of credentials in a text: (start, end, kind), unsorted, possibly overlapping."""
     found = [(m.start(), m.end(), kind) for kind, pattern in forms_in(text) for m in pattern.finditer(text)]
-    found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
-    found += [(*m.span(m.lastindex or 0), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
+    folded = text.casefold()
+    if any(name in folded for name in _NAMES):  # most texts hold none, and the pattern is slow
+        found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
+    if "=" in text or "://" in text:
+        found += [(*m.span(m.lastindex or 0), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
     return found + [(m.start(), m.end(), "token") for m in _LONG.finditer(text) if _is_random(m.group())]
 
 

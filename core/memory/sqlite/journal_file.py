@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from core.checksum import KEY, checked, is_sealed, sealed
 from core.errors import UserError
@@ -266,14 +266,26 @@ def glance(bank: Path) -> Glance:
             if (seqs := _checked(file)) is not None:
                 return Glance(max(seqs, default=0), n=len(set(seqs)))
         else:
-            parts = []
-            for start in (random.randrange(size - CHECKED), size - CHECKED // 2):
-                file.seek(start)
-                file.readline()  # the rest of a line
-                parts.append(_checked(file.readlines(CHECKED // 2)))  # whole lines
-            if parts[0] is not None and parts[1]:
-                return Glance(parts[1][-1], n=None)
+            file.seek(random.randrange(size - CHECKED))
+            part: list[bytes] = []
+            if file.readline(CHECKED // 2).endswith(b"\n"):  # else it lies within a long line
+                part = file.readlines(CHECKED // 2)
+            if _checked(part) is not None and (seqs := _checked(_last_lines(file, size))):
+                return Glance(seqs[-1], n=None)
     return Glance(scan(bank).seq, intact=False, n=None)
+
+
+def _last_lines(file: BinaryIO, size: int) -> list[bytes]:
+    """The whole lines in the last part of a file: CHECKED // 2 bytes of it, or as many as the last line has."""
+    window = CHECKED // 2
+    while window < size:
+        file.seek(size - window)
+        file.readline()  # the rest of a line
+        if file.tell() < size:
+            return file.readlines()
+        window *= 4
+    file.seek(0)
+    return file.readlines()
 
 
 def _checked(lines: Iterable[bytes]) -> list[int] | None:
