@@ -2,9 +2,9 @@
 
     python -m scripts.audit RUNS... [--most 5] [-v] [--json]
 
-Each check of a run is `BROKEN`, worth a `look`, `ok`, or `not checked`, with why; -v names those that are ok, and the
-grades of what was learned. The last line says what all of it comes to. Exit 1 when an invariant is broken in
-any run, 2 when a run cannot be read. Several runs are held against each other as well.
+Each check of a run ends as `BROKEN`, worth a `look`, `ok`, or `not checked`, with the reason; -v also names the checks
+that are ok, and prints the grades of the lessons. The last line is a summary. Exit status 1: an invariant is broken in
+some run; 2: a run cannot be read. Several runs are also compared with each other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the scripts share on the command line: the docstring as help, bad input as one sentence, starting each other."""
+"""Shared by the scripts: help from the docstring, one sentence for bad input, and a way to start each other."""
 
 from __future__ import annotations
 

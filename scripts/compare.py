@@ -1,20 +1,20 @@
-"""Two runs over the same tasks, side by side: numbers, what differs in the configuration, and every task that flipped.
+"""Compare two runs over the same tasks: numbers, configurations, and every task that only one of them solved.
 
     python -m scripts.compare A B [--all]
     python -m scripts.compare RUNS... --gate cost=0.15 [--baseline no_memory] [--arm reasoningbank]...
 
-The difference is B less A. Only tasks that neither run's errors took are paired; --all lists the others too. Two runs
-are one seed: their p is of these banks alone, and says nothing of the method.
+The difference is B minus A. Only tasks that broke in neither run are compared; --all lists the others too. Two runs
+are one seed, so their p is about these two banks only and says nothing about the method.
 
---gate holds each arm of the finished runs in RUNS (folders of them) against the baseline, or only those of --arm.
-cost=0.15 holds where
-  - the cost per success is at least 15 % lower: USD of agent, judge, extractor and selector over every task, failed and
-    broken ones too (their last try), and of the bank's own work, divided by the tasks solved, all seeds together that
-    both arms have; embeddings are not in it; and
-  - the success rate is equal or better: the mean difference on the same tasks and seeds is not below 0.
-Both are the numbers as measured; the difference's 95 % interval stands beside it and is not asked to lie above 0.
-Exit status 0: it holds for every arm; 1: not for one; 2: it cannot be told (a cost is unknown or nothing, or the
-baseline solved no task). Below stands what scaling adds: each arm with several attempts less reasoningbank.
+--gate compares each arm (or only those of --arm) of the finished runs in RUNS, or in folders of them, with the
+baseline. An arm passes cost=0.15 if
+  - its cost per success is at least 15 % lower. This is the cost in USD of agent, judge, extractor, selector and the
+    bank's own work, without embeddings, over every task, including failed and broken ones (their last try), divided by
+    the number of solved tasks, over all seeds that both arms have; and
+  - its success rate is equal or better: the mean difference on the same tasks and seeds is not below 0.
+Both use the measured numbers; the 95 % interval of the difference is printed beside it, and need not lie above 0.
+Exit status 0: every arm passes; 1: some arm fails; 2: the gate cannot decide (a cost is unknown or zero, or the
+baseline solved no task). Below this is printed what scaling adds: each arm with several attempts minus reasoningbank.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Is everything here that a run needs? A line for each part, and for what is missing what to do about it.
+"""Check whether everything that a run needs is installed. Prints a line for each part; if it is missing, what to do.
 
     python -m scripts.doctor            # also loads the local model and the embedder, once
     python -m scripts.doctor --quick    # loads no model
     python -m scripts.doctor --json     # for machines
 
-A part that `python main.py` cannot do without is broken: red, and the exit status is 1. A part that only some options
-need is optional: yellow, and the exit status stays 0. Runs in a bare checkout too. Keys are looked for, never shown.
+If a part is missing that `python main.py` always needs, its line is red and the exit status is 1. If only some options
+need it, its line is yellow and the exit status is 0. Also works in a bare checkout. Keys are looked for, never shown.
 """
 
 from __future__ import annotations

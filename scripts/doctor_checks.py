@@ -1,4 +1,4 @@
-"""What scripts/doctor.py looks at: one function a part, none of which needs anything to be installed."""
+"""The checks of scripts/doctor.py: one function for each part. None of them needs anything to be installed."""
 
 from __future__ import annotations
 

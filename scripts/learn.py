@@ -1,21 +1,21 @@
-"""Judge and distil the attempts of finished runs once more, with other parts, and leave a bank. Nothing acts again.
+"""Judge and distil the attempts of finished runs again, with other parts, into a bank. No attempt is made again.
 
     python -m scripts.learn RUNS... bank=PATH [KEY=VALUE...]
     python -m scripts.learn outputs/main/arm=no_memory* bank=banks/strong arm=true_labels llm@extractor_llm=openai
 
-RUNS are finished runs, or folders of them. KEY=VALUE are the words of main.py, over those of the run's own command:
-judge, distiller, contrast, memory, setting, arm, llm@judge_llm, llm@extractor_llm, budget and others. dry_run=true
-estimates and stops. The agent and the environment stay the run's; no attempt is made, and none is paid.
+RUNS are finished runs, or folders of them. KEY=VALUE are options of main.py, which override those of the run's own
+command: judge, distiller, contrast, memory, setting, arm, llm@judge_llm, llm@extractor_llm, budget and others.
+dry_run=true only estimates the cost. Agent and environment are those of the run, and cost nothing here.
 
-bank=FILE.sqlite is the bank of one run. Of several runs each has its own: bank=FOLDER (FOLDER/seed0.sqlite, ...), or a
+bank=FILE.sqlite is the bank for one run. Several runs get a bank each: bank=FOLDER (FOLDER/seed0.sqlite, ...), or a
 name with {seed}, {arm}, {env} or {run} in it. To test them, each with its seed:
 
     python main.py -m setting=frozen 'memory.path="banks/strong/seed${seed}.sqlite"' seed=0,1,2 env=...
 
-Beside a bank stands its run, FILE.run: the verdicts, the lessons, what they cost. A bank appears when it is whole;
-after an interruption the same command goes on, and pays nothing twice. Lessons that the attempts were shown count as
-read: setting=test_time refuses those with labels of the environment. One bank of several runs: python -m core.memory
-export, and import.
+Beside each bank is a run directory, FILE.run, with the verdicts, the lessons and their cost. The bank appears when it
+is complete. After an interruption the same command continues, and pays for nothing twice. The labels behind lessons
+that the attempts were shown count too: setting=test_time refuses attempts that were shown lessons with labels of the
+environment. To join the banks of several runs, use python -m core.memory export and import.
 """
 
 from __future__ import annotations

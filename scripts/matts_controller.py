@@ -4,9 +4,9 @@
     python -m scripts.matts_controller "TASK" --bank PATH --pattern sequential --rounds 2 llm=gemini
     python -m scripts.matts_controller "TASK" --url http://127.0.0.1:8765/mcp llm=gemini
 
-With --bank it starts a server of its own on that bank (`reasoningbank-mcp --tools all`), whose judge and distiller are
-the same model; with --url it uses one that is running with `--tools all` and a model of its own. An agent with tools of
-its own takes `solve_apart` and `solve_in_rounds` from here and gives them its own `attempt`: docs/matts_playbook.md.
+With --bank it starts its own server on that bank (`reasoningbank-mcp --tools all`), whose judge and distiller use the
+same model. With --url it uses a running server, which needs `--tools all` and a model of its own. An agent with tools
+of its own can import `solve_apart` and `solve_in_rounds` and pass its own `attempt`: docs/matts_playbook.md.
 """
 
 from __future__ import annotations

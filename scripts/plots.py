@@ -1,9 +1,9 @@
-"""The figures of finished runs as files for a paper.
+"""Draw the figures of finished runs as files for a paper.
 
     python -m scripts.plots RUNS... -o DIR [--format pdf] [--format svg] [--baseline ARM] [--partial]
 
-Learning curve, success by task type, success against cost, memory growth and test-time scaling, each where the runs
-have the data for it; one set for each environment, model and set of tasks. captions.txt says what each one shows.
+Learning curve, success by task type, success against cost, memory growth and test-time scaling, if the runs have the
+data for them; one set of figures for each environment, model and set of tasks. captions.txt has their captions.
 """
 
 from __future__ import annotations

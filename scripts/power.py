@@ -1,12 +1,13 @@
-"""What a study could find, before it is paid for: the least difference that it would call one.
+"""Before you pay for a study: the smallest difference that it could find.
 
     python -m scripts.power --tasks 140 --seeds 3 [--arms 6] [--rate 0.5] [--sd 5] [--alike 0.3]
 
-A study of a baseline and --arms others on the same tasks and seeds finds a difference of success of the printed size,
-in points, with a chance of 80 % at the level of 5 %: alone, and after Holm's correction over all arms (its hardest
-step). It takes the test of the tables (docs/reference/statistics.md) and needs three guesses:
---rate   of success;  --alike  how alike two arms are on one task: 0 as two coins, 1 always the same outcome
---sd     how far banks carry the seeds apart, in points: the standard deviation of their true differences
+A study compares --arms arms with a baseline, on the same tasks and seeds. It finds a difference of the printed size (in
+points of success) with a chance of 80 %, at the level of 5 %: for a single comparison, and after Holm's correction over
+all arms (its hardest step). The test is that of the tables (docs/reference/statistics.md). Three values are guesses:
+--rate   the success rate
+--alike  how similar the outcomes of two arms on one task are: 0 as two coins, 1 always the same outcome
+--sd     how much the banks of different seeds change the difference, in points: the standard deviation over seeds
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The console script `reasoningbank`: one word for each command of the project, the same code as in a checkout.
+"""The console script `reasoningbank`: one word for each command of the project. It runs the same code as a checkout.
 
     reasoningbank eval env=gsm8k llm=vllm     python main.py env=gsm8k llm=vllm
     reasoningbank tables outputs/mine         python -m scripts.tables outputs/mine
     reasoningbank serve --bank FILE           python -m mcp_server --bank FILE
 
-`reasoningbank COMMAND --help` has the arguments of one.
+`reasoningbank COMMAND --help` shows the arguments of a command.
 """
 
 from __future__ import annotations

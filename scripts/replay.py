@@ -1,11 +1,11 @@
-"""Replay recorded ALFWorld runs through our adapter and compare what it answers.
+"""Replay recorded ALFWorld runs in our environment and compare its observations with the recorded ones.
 
     python -m scripts.replay TRAJECTORIES.jsonl.gz --games ARCHIVE [--limit N] [--workers K]
 
-A recording is a line {"name": "<task>/<trial>", "result": true | false | 0, "traj": text}; in the text an action stands
-after "> " (except thoughts, "> Think: ..." and "> ActionPath: ...") and the observation on the lines that follow it.
-A run is the same when every observation is, up to the words "You arrive at ..." that such recordings drop, and when it
-is won here exactly if it was won there. Prints what differs and, last, `same X/N`.
+A recording is a line {"name": "<task>/<trial>", "result": true | false | 0, "traj": text}. In the text, an action is
+on a line after "> " (except for thoughts, "> Think: ..." and "> ActionPath: ..."), and the observation is on the lines
+that follow. Two runs are the same if all observations are the same, apart from "You arrive at ...", which such
+recordings leave out, and if both are won or both are not. Prints what differs and, at the end, `same X/N`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One HTML page from runs: result, tables, plots, bank and every episode, as a file for any browser, offline.
+"""Make one HTML page of runs: result, tables, plots, bank and every episode, in a file that any browser shows offline.
 
     python -m scripts.report RUNS... -o FILE.html [--baseline ARM] [--partial] [--table NAME]... [--title TEXT]
     python -m scripts.report --watch RUNS...      [--port N] and the same options
 
-RUNS are run directories or folders of them. A run that did not finish is shown, and counted only with --partial.
-With --watch the page is served on this machine alone and follows the runs while they go on, counted as far as they are.
+RUNS are run directories or folders of them. An unfinished run is shown, but counted only with --partial. With --watch
+the page is served on this machine only, follows runs while they go on, and counts the episodes that exist.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A run in the terminal: its episodes, or one of them whole.
+"""Show a run in the terminal: all its episodes in short, or one of them in full.
 
-python -m scripts.show RUN [--status failure] [--type pick] [--flag]     every episode, a line each
-python -m scripts.show RUN TASK [--prompts]                              one: TASK is its place or the end of its id
+python -m scripts.show RUN [--status failure] [--type pick] [--flag]     a line for each episode
+python -m scripts.show RUN TASK [--prompts]              one episode; TASK is its number, or the end of its task's id
 """
 
 from __future__ import annotations

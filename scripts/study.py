@@ -1,30 +1,30 @@
-"""The figures of docs/study.md, made again from the episodes that are stored beside it.
+"""Make the figures of docs/study.md again from the stored episodes, and compare them with the page.
 
     python -m scripts.study [--write] [--into FOLDER]
     python -m scripts.study --pack RUNS... --name NAME
 
-docs/study/NAME.tar.xz holds the runs of a part of the study, whole: manifests, episodes, banks. They are unpacked, for
-the time of the check or into a new FOLDER, and audited; then every table that stands in docs/study.md below a mark
+docs/study/NAME.tar.xz holds the complete runs of a part of the study: manifests, episodes, banks. They are unpacked,
+into a temporary folder or into a new FOLDER, and audited. Then every table in docs/study.md below a mark
 
     <!-- tables: NAME/GLOB... --table TABLE ; column, column -->
 
-is made by scripts.tables from those runs (all columns where none is named; of several tables the one that has them all)
-and held against what stands there, up to the next line that is no table. A number in the text is made likewise from the
-episodes that its mark names, by what they are (label: the judge's; status; type; gold: the right answer, or A|B):
+is made by scripts.tables from those runs and compared with the lines of the page. Without columns, all are taken; of
+several tables, the one with all these columns. A number in the text is made in the same way from the episodes that its
+mark names, selected by their label (the judge's), status, type or gold (the right answer, or A|B):
 
     all <!-- count: NAME/GLOB... ; label=success, type=TYPE -->502     how many; percent: of them solved
     all <!-- median: NAME/GLOB... ; type=TYPE -->13                    tokens of an attempt's replies; or mean, or least
     all <!-- look: NAME/GLOB... ; check=CHECK -->54                places that the audit names as worth a look
 
-The answer of an experiment=verdict is made anew from its runs, and held against the block below its mark:
+The answer of an experiment=verdict is made again from its runs, and compared with the block below its mark:
 
     <!-- verdict: NAME -->
 
-A number's mark stands within a line: one that begins it makes the line a block of HTML. An episode that broke is in no
+The mark of a number must not begin a line, because Markdown would take the line for HTML. Broken episodes are in no
 number.
 
-Exit 1 where a run breaks an invariant or something differs; --write puts what was made into the page. --pack stores the
-runs in RUNS, with this machine's paths taken out of them.
+Exit status 1: a run breaks an invariant, or something differs. --write puts the new figures into the page. --pack
+stores the runs in RUNS, and removes this machine's paths from them.
 """
 
 from __future__ import annotations

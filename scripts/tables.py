@@ -1,15 +1,16 @@
-"""Finished runs as a table: arms in rows, benchmarks in columns; or as one of the paper's tables.
+"""Print finished runs as a table: arms in rows, benchmarks in columns; or as one of the paper's tables.
 
     python -m scripts.tables RUNS... [--table matrix]... [--format terminal] [--baseline no_memory] [--partial]
                                      [--published] [-o FILE]
 
 RUNS are run directories or folders of them. Nothing is averaged or compared across environments, models or sets of
-tasks: in the matrix each has a column, in the other tables (--table main, cost, learning, ...) a table of its own. With
-every success rate stand its episodes, errors (in no denominator) and, where it is not the judging model, the source of
-the labels. A run that did not finish is named and left out; --partial counts it and marks the cell with *.
-Without --format a terminal gets aligned columns as wide as it is, and a file or a pipe Markdown; csv has the numbers
-unrounded, one line a cell. Published numbers stand below where tasks and model are the same; --published shows the
-others too, with why they are not comparable. Exit 1 when a cell of an experiment has no finished run.
+tasks: in the matrix each has its own column, and in the other tables (--table main, cost, learning, ...) its own table.
+Beside each success rate are the numbers of its episodes and of errors (which are in no rate), and the source of the
+labels if it is not the judging model. An unfinished run is named and left out; --partial counts it and marks its cell
+with *. Without --format, a terminal gets aligned columns that fit its width, and a file or pipe gets Markdown; csv has
+unrounded numbers, one line per cell. Published numbers for the same tasks and model are printed below; --published
+also prints others, with the reason why they are not comparable. Exit status 1: a cell of an experiment has no finished
+run.
 """
 
 from __future__ import annotations
