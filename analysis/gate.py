@@ -45,12 +45,10 @@ def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[GateR
     rows = rows_of(cells.table)
     others = [row for row in rows if row["base"] is not None and row["base"] != row["cell"]]
     if not others:
-        raise UserError(" ".join(["there is nothing to hold against the baseline.", *cells.notes]))
+        raise UserError(" ".join(["there is no arm to compare with the baseline.", *cells.notes]))
     names_of = {row["label"]: {row["label"], *([row["arm"]] if numbers_only(row) else [])} for row in others}
     if unknown := [arm for arm in arms or () if not any(arm in names for names in names_of.values())]:
-        raise UserError(
-            f"there is no run of {', '.join(unknown)}: to hold against the baseline are {', '.join(names_of)}."
-        )
+        raise UserError(f"there is no run of {', '.join(unknown)}: choose from {', '.join(names_of)}.")
     wanted = [row for row in others if arms is None or names_of[row["label"]] & set(arms)]
     if unpaired := [row["label"] for row in wanted if row["difference"] is None]:
         raise UserError(f"no finished run of {', '.join(unpaired)} has tasks and seeds in common with the baseline.")
@@ -82,7 +80,7 @@ def _cost(episodes: pd.DataFrame, label: str) -> float | None:
     if not numbers["n_success"]:
         return None
     if numbers["cost_per_success"] is None:
-        raise UserError(f"what {label} cost is unknown: give its models a price (llm.price_per_mtok) and run it again.")
+        raise UserError(f"the cost of {label} is unknown: give its models a price (llm.price_per_mtok) and run again.")
     return numbers["cost_per_success"]
 
 

@@ -75,7 +75,7 @@ def fallbacks_of(model: ChatModel) -> list[ChatModel]:
         raise UserError(f"{model.name}: a fallback has fallbacks of its own; name all of them in one list, in order.")
     if model.cache == "replay" and any(each.cache != "replay" for each in found):
         raise UserError(
-            f"{model.name}: llm.cache=replay calls nobody; give each of its fallbacks cache: replay as well."
+            f"{model.name}: llm.cache=replay calls no model; give each of its fallbacks cache: replay as well."
         )
     return found
 

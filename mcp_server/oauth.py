@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 class IdentityProvider:
     """The SDK's TokenVerifier for a provider's JWTs. The fields are those of `server.oauth` in config/mcp.yaml.
 
-    verify_token raises InfraError while the provider's keys cannot be had.
+    verify_token raises InfraError while the provider's keys cannot be fetched.
     """
 
     issuer: str
@@ -114,10 +114,11 @@ class IdentityProvider:
                     self._keys = await asyncio.to_thread(self._fetch)
                     self._fetched = now
                 except FAULTS as error:
-                    log.error(f"the keys of {self.issuer} cannot be had: {type(error).__name__}: {str(error)[:200]}")
+                    why = f"{type(error).__name__}: {str(error)[:200]}"
+                    log.error(f"the keys of {self.issuer} cannot be fetched: {why}")
                     self._keys = {} if old else self._keys
             if not self._keys:
-                raise InfraError(f"the keys of {self.issuer} cannot be had", "connection")
+                raise InfraError(f"the keys of {self.issuer} cannot be fetched", "connection")
             return self._keys.get(id)
 
     def _fetch(self) -> dict[str | None, Any]:

@@ -115,7 +115,7 @@ class BankServer(MCPServer):
     def _ignore(self, key: str) -> None:
         """Ignore an argument that a client adds to every call, such as n8n's toolCallId; say so once."""
         if key not in self.ignored and len(self.ignored) < MOST_IGNORED:
-            log.warning(f"the client's argument {key[:60]!r} is no tool's: it is ignored, here and from now on.")
+            log.warning(f"no tool takes the client's argument {key[:60]!r}: it is ignored, here and from now on.")
             self.ignored.add(key)
 
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:

@@ -80,8 +80,8 @@ def effect(out: Console, frames: list[pd.DataFrame]) -> None:
         f"{found['won']} gained and {found['lost']} lost, {test} = {found['p_tasks']:.4f}"
     )
     if found["n_broke"] or found["n_broke_base"]:
-        out.print(f"had what broke gone against it: {100 * found['difference_worst']:+.1f} points")
-    out.print(f"The interval and p are for these tasks in this order and of these banks alone. Untested: {UNTESTED}")
+        out.print(f"if everything that broke had gone against it: {100 * found['difference_worst']:+.1f} points")
+    out.print(f"The interval and p hold only for these tasks in this order and these banks. Untested: {UNTESTED}")
 
 
 def tasks(out: Console, both: pd.DataFrame, every: bool) -> None:

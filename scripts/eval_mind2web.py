@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 def words_of(given) -> list[str]:
     """The overrides of main.py; converts the data first where a folder is given. Raises UserError."""
     if given.config:
-        raise UserError("--config is a server's: say the model as words of main.py, e.g. llm=dashscope.")
+        raise UserError("--config is for a server: name the model as for main.py, e.g. llm=dashscope.")
     folder = given.output_dir or Path(f"outputs/mind2web_{given.split}")
     words = ["env=mind2web", f"env.split={given.split}", f"env.top_k={given.top_k}", "env.shots=3"]
     words.append(f"run_dir={folder.resolve() / 'run'}")

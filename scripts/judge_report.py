@@ -78,7 +78,7 @@ def verdicts(runs: Sequence[Run], words: list[str], into: Path) -> list[Run]:
         with stdout_as_stderr():
             status = learn(run, judging(run, words), folder, without=("arm",))
         if status:
-            raise UserError(f"judging {run.path} ended before its end: the same command goes on.")
+            raise UserError(f"judging {run.path} was interrupted: the same command continues.")
         if (folder / "manifest.json").is_file():  # not after a dry run
             found.append(read_run(folder))
     return found

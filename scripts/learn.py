@@ -72,7 +72,7 @@ def words_of(run: Run, words: Iterable[str], run_dir: Path, without: Iterable[st
 def check_words(words: Iterable[str]) -> None:
     """Raise UserError for a word of the user that would say how to act."""
     if wrong := sorted(key for key in map(key_of, words) if _within(key, ACTING)):
-        raise UserError(f"{wrong[0]}: the attempts are made already, and their order is theirs: leave it out.")
+        raise UserError(f"{wrong[0]}: the attempts and their order are given: leave it out.")
 
 
 def learn(run: Run, words: Iterable[str], run_dir: Path, without: Iterable[str] = ()) -> int:
@@ -174,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
     for run, bank in zip(runs, banks_of(runs, banks[0]), strict=True):
         if ended := learn(run, words, folder_of(bank)):
             if (folder_of(bank) / "manifest.json").is_file() and not bank.exists():
-                print(f"{bank} is not there yet: the same command goes on.", file=sys.stderr)
+                print(f"{bank} is not complete yet: the same command continues.", file=sys.stderr)
             status = ended
         elif folder_of(bank).joinpath("summary.json").is_file():  # not after a dry run
             publish(folder_of(bank), bank)

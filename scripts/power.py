@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not 0 <= given.rate <= 1 or not 0 <= given.alike <= 1 or given.sd < 0:
         raise UserError("--rate and --alike lie between 0 and 1, --sd is not negative.")
     about = {"rate": given.rate, "sd": given.sd / 100, "alike": given.alike}
-    print("least difference found, in points of success")
+    print("smallest difference that is found, in points of success")
     print(f"{'seeds':>5}  {'alone':>6}  {f'Holm, {given.arms} arms':>14}")
     for seeds in sorted({given.seeds, 3, 5, 10}):
         alone, corrected = (least_points(given.tasks, seeds, arms, **about) for arms in (1, given.arms))

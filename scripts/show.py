@@ -114,7 +114,7 @@ def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
         say(out, f"\nlearned: {lesson['title']}", 0, "magenta")
         say(out, f"{lesson['description']}\n{lesson['content']}")
     for error in row["learning_errors"]:
-        say(out, f"broke beside the attempt: {error}", 0, "yellow")
+        say(out, f"an error, but not of the attempt: {error}", 0, "yellow")
     spent = (f"{role} {used['prompt_tokens'] + used['completion_tokens']:,}" for role, used in row["usage"].items())
     say(out, "\ntokens  " + "   ".join(spent), 0, "dim")
 

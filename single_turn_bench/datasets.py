@@ -130,7 +130,7 @@ def read_file(path: Path, spec: FileSpec, dataset: str, digest: str) -> list[Row
     raws = list(read_objects(path))
     rows = parse_rows(raws, dataset)
     if not rows:
-        raise UserError(f"{path.name} is empty: no dataset has no rows.")
+        raise UserError(f"{path.name} is empty: a dataset has at least one row.")
     check_unique(rows, path.name, [where.rpartition(" ")[2] for where, _ in raws])
     if spec.count is not None and len(rows) != spec.count:
         raise UserError(f"{path.name} has {len(rows)} rows, the official file {spec.count}: get it again.")

@@ -76,7 +76,7 @@ class Flight:
         rows, order = self.workflow.records.rows, self.order or []
         done = [(place_of(row), row.get("seen")) for row in rows if "retries" not in row]
         if self.order is not None and done != order[: len(done)]:
-            raise UserError("what this run has done is in another order than stream.order_from: give another run_dir.")
+            raise UserError("this run's tasks are in another order than stream.order_from has: give another run_dir.")
         self._versions = dict(order)
         places = {*range(len(self.tasks))} - {place for place, _ in done}
         self._waiting = deque(sorted(places, key=lambda place: (self._versions.get(place, 0), place)))

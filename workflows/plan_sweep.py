@@ -215,7 +215,7 @@ def plan_cell(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stac
 def stand_ins(limit: int | None) -> list[Task]:
     """`limit` placeholder tasks of QUERY_CHARS, for an env that takes too long to list its tasks."""
     if limit is None:
-        raise UserError("its engine alone knows how many tasks there are: dry_run=true asks it, or give a limit")
+        raise UserError("only its engine knows how many tasks there are: dry_run=true asks it, or give a limit")
     return [Task(id=f"task {n}", query="x" * QUERY_CHARS) for n in range(limit)]
 
 

@@ -176,8 +176,8 @@ class MemoryBank(Contents, Memory):
         self.counts["said"] += 1
         if self.counts["said"] == 1:
             log.warning(
-                f"the embedder {self.embedder.name} reads English alone: texts in other languages are retrieved by "
-                "words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
+                f"the embedder {self.embedder.name} understands only English: texts in other languages are retrieved "
+                "by words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
                 "embedder=openai, or embedder=huggingface with a multilingual embedder.inner.model, e.g. "
                 "intfloat/multilingual-e5-small (docs/reference/retrieval.md)."
             )

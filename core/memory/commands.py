@@ -115,7 +115,7 @@ def review(bank: Any, given: Namespace) -> Iterator[str]:
     decided = dict.fromkeys(given.approve or (), "active") | dict.fromkeys(given.reject or (), "archived")
     for id in decided:
         if (status := bank.existing(id).status) != "quarantined":
-            raise UserError(f"the record {id} is {status} and waits for nobody: nothing was changed.")
+            raise UserError(f"the record {id} is {status} and does not wait for a review: nothing was changed.")
     for id, status in decided.items():
         yield f"{id} {set_status(bank, id, status, 'reviewed').status}"
     if not decided:

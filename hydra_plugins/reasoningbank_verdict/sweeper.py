@@ -264,7 +264,7 @@ class VerdictSweeper(Sweeper):
         if self.config.get("dry_run") and dry_run_sweep(plain, words):
             from core.errors import UserError
 
-            raise UserError("a run of this study has no plan, as was said above.")
+            raise UserError("a run of this study cannot be planned, for the reason above.")
         plans = [each.plan for each in plan_sweep(plain, words, quick=True) if each.plan]
         self.n_tasks = n_tasks = len(plans[0].tasks) if plans else None
         lines = [
@@ -303,7 +303,7 @@ class VerdictSweeper(Sweeper):
             f"({n} seeds)"
             for n in (design.first, design.most)
         )
-        print(f"after {n_pilot} tasks of both arms, the whole is about {ends}; the ladder comes to it", flush=True)
+        print(f"after {n_pilot} tasks of both arms, the whole study is about {ends}, without the ladder", flush=True)
         for key, limit in self.budget.items():
             if (needed := a_seed.get(key, 0.0) * design.first) > limit:
                 raise UserError(

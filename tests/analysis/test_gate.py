@@ -124,7 +124,7 @@ def test_it_is_no_answer_where_it_cannot_be_told(ab):
         line for line in unknown.stderr.splitlines() if not line.startswith("note: ")
     ]  # that no checksums are there
     assert (unknown.returncode, len(said)) == (2, 1)
-    assert "what reasoningbank cost is unknown" in unknown.stderr
+    assert "the cost of reasoningbank is unknown" in unknown.stderr
     for wrong in ("cost=15", "tokens=0.15", "cost=", "0.15"):
         refused = script("compare", ab, "--gate", wrong)
         assert refused.returncode == 2 and "give cost=FRACTION" in refused.stderr

@@ -84,7 +84,7 @@ def test_the_scripts_options_become_words_of_main(tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--config", "config.yaml"], "--config is a server's"),
+        (["--config", "config.yaml"], "--config is for a server"),
         (["--split", "test_task", "--data-root", "{tmp}"], "scores_all_data.pkl"),
     ],
 )

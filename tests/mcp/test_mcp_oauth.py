@@ -155,7 +155,7 @@ def test_keys_that_are_of_no_use_do_not_spoil_those_that_are():
 def test_a_provider_that_answers_nonsense_lets_nobody_in(answer):
     with provided() as idp:
         idp.jwks = lambda: answer
-        with pytest.raises(InfraError, match="cannot be had"):
+        with pytest.raises(InfraError, match="cannot be fetched"):
             asyncio.run(verifier(idp).verify_token(idp.token()))
 
 

@@ -107,7 +107,7 @@ def test_it_is_said_once_with_an_embedder_that_can(open_bank, caplog):
         for lesson in LESSONS["Chinese"]:
             bank.retrieve(lesson["question"], 1)
             bank.of("another").retrieve(lesson["question"], 1)
-    [said] = [record.getMessage() for record in caplog.records if "reads English alone" in record.getMessage()]
+    [said] = [record.getMessage() for record in caplog.records if "understands only English" in record.getMessage()]
     assert "embedder=openai" in said and "multilingual" in said
     assert bank.counts["retrieved by words"] == 24
 

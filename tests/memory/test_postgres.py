@@ -680,7 +680,7 @@ def test_bad_urls_are_one_sentence(url, postgres, tmp_path, caplog):
     with pytest.raises(UserError, match=r"namespace=\*"):
         opened(url, namespace="*")
     opened(url.replace("bank_app", "postgres")).close()
-    assert "above row-level security" in caplog.text
+    assert "bypasses row-level security" in caplog.text
     assert not Path("postgresql:").exists()
 
 

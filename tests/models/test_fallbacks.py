@@ -154,7 +154,7 @@ def ask(both, mode="read_write"):
 
 def test_replay_calls_nobody_also_not_a_fallback(serve):
     first = model(serve(plays), cache="replay", fallbacks=[model(serve(plays))])
-    with pytest.raises(UserError, match="llm.cache=replay calls nobody"):
+    with pytest.raises(UserError, match="llm.cache=replay calls no model"):
         fallbacks_of(first)
 
 

@@ -110,7 +110,7 @@ def test_it_never_stops_a_sweep():
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"), [("3", "at most 6 calls, "), ("null", "its engine alone knows how many tasks")]
+    ("limit", "said"), [("3", "at most 6 calls, "), ("null", "only its engine knows how many tasks")]
 )
 def test_no_engine_is_started_for_the_line(compose, monkeypatch, limit, said):
     words = [

@@ -88,7 +88,7 @@ class Connections:
         query = "SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)"
         for (name,) in db.execute(query).fetchall():
             logging.getLogger(__name__).warning(
-                f"the bank {self.url}: the role {name} is above row-level security, so nothing in the database keeps "
+                f"the bank {self.url}: the role {name} bypasses row-level security, so nothing in the database keeps "
                 "tenants apart: use another (docs/shared_bank.md)."
             )
 

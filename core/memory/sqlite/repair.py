@@ -45,7 +45,7 @@ def repair(path: Path, reason: str) -> None:
                 lost = _rebuild(db, path, reason, found)
             except (sqlite3.DatabaseError, UserError) as error:
                 raise UserError(
-                    f"the bank {path} is damaged ({reason}) and cannot be rebuilt, by its journal neither: {error}. "
+                    f"the bank {path} is damaged ({reason}) and cannot be rebuilt, even from its journal: {error}. "
                     "Put back a copy of both files."
                 ) from error
             count = db.execute("SELECT count(*) FROM records").fetchone()[0]
