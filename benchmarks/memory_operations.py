@@ -188,6 +188,7 @@ def compose(*words: str) -> Any:
 
 
 def count_use(bank: MemoryBank, number: int, wait_s: float | None = None) -> None:
+    """A use of one record. wait_s: as of `MemoryBank.change`, which then leaves out the fsync."""
     with bank.change("used", wait_s=wait_s) as change:
         change.update(f"{number:016x}", n_used=1, last_used=number)
 

@@ -112,12 +112,12 @@ LOOSER: dict[str, re.Pattern[str]] = {
 }
 
 
-_FORMS = [(kind, form, HINTS.get(kind, ("",))) for kind, form in FORMS.items()]  # "" is in every text
+_HINTED = [(kind, form, HINTS.get(kind, ("",))) for kind, form in FORMS.items()]  # "" is in every text
 
 
 def forms_in(text: str) -> Iterator[tuple[str, re.Pattern[str]]]:
     """(kind, pattern) of the FORMS that the text may hold."""
-    for kind, form, hints in _FORMS:
+    for kind, form, hints in _HINTED:
         for hint in hints:
             if hint in text:
                 yield kind, form

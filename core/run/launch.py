@@ -169,7 +169,7 @@ def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     for name, node in parts.items():
         plain_data = OmegaConf.to_container(node, enum_to_str=True)
         safe = records.safe(plain_data)
-        shown = node if safe == plain_data else OmegaConf.create(safe)
+        shown = node if safe == plain_data else OmegaConf.create(safe)  # mostly the node: a copy takes long
         records.write_text(f".hydra/{name}.yaml", whole_yaml(OmegaConf.to_yaml(shown)))
 
 

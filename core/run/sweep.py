@@ -22,7 +22,7 @@ from core.starting import started, stop_in_order
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 ONE_BY_ONE = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
-AT_ONCE = "hydra/launcher=joblib hydra.launcher.n_jobs=8"
+EIGHT_AT_ONCE = "hydra/launcher=joblib hydra.launcher.n_jobs=8"
 
 
 class Sweeping(Callback):
@@ -69,7 +69,7 @@ class Sweeping(Callback):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         cells = planned(config, list(config.hydra.overrides.task))
         if one_by_one(config) and (cells is None or len(cells) > 1):
-            print(f"one cell after another; eight at once with {AT_ONCE} (docs/sweeps.md)", flush=True)
+            print(f"cells run one after another; to run eight at once: {EIGHT_AT_ONCE} (docs/sweeps.md)", flush=True)
         watch = Watch(folder, Path(self.marks), cells, sweep_command(config), self.table)
         atexit.register(watch.end)  # a sweeper that fails does not call on_multirun_end
         watch.start()
@@ -113,7 +113,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def one_by_one(config: DictConfig) -> bool:
-    """Whether the cells run one after another although a server, which answers several at once, plays them."""
+    """Whether the cells run one after another although their model is on a server, which answers several at once."""
     return config.hydra.launcher["_target_"] == ONE_BY_ONE and "api_base" in (config.get("llm") or {})
 
 

@@ -45,6 +45,9 @@ SECRETS = [
     "the password is hunter2hunter2",
     "Authorization: Bearer abcdef0123456789abcdef",
     "token X7fQ9zL2mN4pR8sT1vW3yB5cD6eG0hJk",
+    *(f"{name}: a1b2c3d4e5f6" for name in "apikey Api-Keys secret_key accessKey PASSWD pwd passphrase".split()),
+    *(f"{name} = 'a1b2c3d4e5f6'" for name in ("auth_token", "Credentials", "AP\u0130_KEY", "CREDENT\u0130AL")),
+    "https://host/path?signature=a1b2c3d4e5f6",
 ]
 PERSONAL = [
     ("write to jane.doe+x@mail.example.org today", "email"),

@@ -70,7 +70,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 import main  # its resolvers
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-kept = ConfigLoaderImpl.load_configuration
+from hydra._internal.config_repository import ConfigRepository
+kept, parsed_once = ConfigLoaderImpl.load_configuration, ConfigRepository.load_config
 def composed(function):
     try:
         found = function(loader, "config", sys.argv[1:], RunMode.{mode}, validate_sweep_overrides={mode == "RUN"})
@@ -80,7 +81,9 @@ def composed(function):
         return type(error).__name__, str(error)
 with initialize_config_dir("{REPO / "config"}", version_base="1.3"):
     loader = GlobalHydra.instance().config_loader()
+    ConfigRepository.load_config = parsed_once.__wrapped__
     own = composed(kept.__wrapped__)
+    ConfigRepository.load_config = parsed_once
     for _ in range(3):
         found = composed(kept)
         assert found == own, (found, own)

@@ -53,7 +53,7 @@ def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(main_here, se
         assert code == 0, errors
         paid.append(asked)
     assert said.count("   1 new\n") == 4  # of the cells that were there
-    assert said.count("eight at once with hydra/launcher=joblib hydra.launcher.n_jobs=8") == 1
+    assert said.count("eight at once: hydra/launcher=joblib hydra.launcher.n_jobs=8") == 1
     asked = []
     assert main_here(*words, *large, "run_dir=whole")[0] == 0
     assert Counter(request for each in paid for request in each) == Counter(asked)

@@ -72,14 +72,14 @@ class Deduplicate(ConsolidationPolicy):
         """One change per record to supersede, and per pair of which one record corrects the other."""
         found: dict[str, tuple[MemoryRecord, MemoryRecord]] = {}  # id of a duplicate -> (the duplicate, its keeper)
         apart: dict[tuple[str, str], ProposedChange] = {}  # (newer, older) of each pair that is near and differs
-        compared: set[frozenset[str]] = set()  # a pair is mostly near from both sides
+        compared: set[tuple[str, str]] = set()  # a pair is mostly near from both sides
         for record in ctx.fresh_records():
             for other in ctx.near(record):
                 if record.id in found:
                     break
-                if other.id in found or (both := frozenset((record.id, other.id))) in compared:
+                if other.id in found or (other.id, record.id) in compared:
                     continue
-                compared.add(both)
+                compared.add((record.id, other.id))
                 if pair := self.duplicate_and_keeper(ctx, record, other):
                     found[pair[0].id] = pair
                 elif correction := self.correction(ctx, record, other):

@@ -73,9 +73,14 @@ def _merged(found: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str]
 # Detection of credentials: by a provider's format, by the name before them, by how random they look.
 
 # A name such as "secret", then a value with both letters and digits; `token = 5` or `key: x+1` are no secrets.
+_NAME = (
+    r"api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|passwd|pwd|passphrase|"
+    r"auth[_-]?token|token|credential"
+)
+_NAMED = re.compile(_NAME)
 _ASSIGNED = re.compile(
-    r"(?i)\b(?:[a-z0-9]{1,20}[_-]){0,3}(?:api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|passwd|pwd|passphrase|"
-    r"auth[_-]?token|token|credential)s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?([^\s\"'`,;)\]}\\]{8,200})"
+    rf"(?i)\b(?:[a-z0-9]{{1,20}}[_-]){{0,3}}(?:{_NAME})s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?"
+    r"([^\s\"'`,;)\]}\\]{8,200})"
 )
 # In a URL: the value of a parameter such as "key", or a user name before the host.
 _IN_URL = re.compile(
@@ -85,17 +90,10 @@ _IN_URL = re.compile(
 _LONG = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z0-9]{32,400}(?![A-Za-z0-9])")
 
 
-_NAMES = (  # one is in each name of _ASSIGNED
-    *(f"{word}{sign}key" for word in ("api", "access") for sign in ("", "_", "-")),
-    *"secret passw pwd passphrase token credential".split(),
-)
-
-
 def credential_spans(text: str) -> list[tuple[int, int, str]]:
     """Spans of credentials in a text: (start, end, kind), unsorted, possibly overlapping."""
     found = [(m.start(), m.end(), kind) for kind, pattern in forms_in(text) for m in pattern.finditer(text)]
-    folded = text.casefold()
-    if any(name in folded for name in _NAMES):  # most texts hold none, and the pattern is slow
+    if not text.isascii() or _NAMED.search(text.lower()):  # most texts hold no such name, and _ASSIGNED is slow
         found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
     if "=" in text or "://" in text:
         found += [(*m.span(m.lastindex or 0), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
