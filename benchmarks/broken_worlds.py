@@ -1,11 +1,11 @@
 """Does experiment=verdict name the link that is broken? Worlds in which exactly one is.
 
-    python -m benchmarks.broken_worlds [--runs 20] [--world NAME] [--into outputs/broken_worlds]
+    python -m benchmarks.broken_worlds [--runs 20] [--start 0] [--world NAME] [--into outputs/broken_worlds]
 
 Each world is env=toy with luck (a wrong word opens a box sometimes, the right one often, and the same luck decides for
 every arm), played by scripted players of which at most one does not do its part. Each run is a verdict of its own, by
-the documented command, with seeds that no other run has. Prints for each world how often the verdict and the link that
-it names are the true ones.
+the documented command, with seeds that no other run has; --start is the number of the first run. Prints for each world
+how often the verdict and the link that it names are the true ones.
 """
 
 from __future__ import annotations
@@ -123,12 +123,13 @@ def answer(name: str, run: int, into: Path) -> dict:
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--runs", type=int, default=20)
+    options.add_argument("--start", type=int, default=0)
     options.add_argument("--world", choices=WORLDS, action="append")
     options.add_argument("--into", type=Path, default=Path("outputs/broken_worlds"))
     given = options.parse_args()
     print("| world | broken | named rightly | verdicts | seeds, mean |\n| --- | --- | ---: | --- | ---: |")
     for name in given.world or WORLDS:
-        found = [answer(name, run, given.into) for run in range(given.runs)]
+        found = [answer(name, run, given.into) for run in range(given.start, given.start + given.runs)]
         right = sum(
             each["breaks"] == WORLDS[name].broken and each["outcome"] in WORLDS[name].verdicts for each in found
         )
