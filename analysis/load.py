@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.funnel_steps import kinds_of, lesson_step
+from analysis.kept_columns import kept_or_made
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
 from core.checksum import has_checksum, say_once, say_unchecked
 from core.errors import UserError
 from core.memory.by_type import BANKS
-from core.memory.open import read_fact, read_records
+from core.memory.open import file_of, read_fact, read_records
 from core.memory.records import id_in_bank
 from core.models.meter import Meter
 from core.models.reply_text import storable
@@ -129,7 +130,7 @@ class Run:
 
 def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
     """One row an episode of every run below the paths; see `run_columns`, `episode_columns`, `lesson_step`."""
-    return frame_of(read_run(path) for path in find_runs(paths))
+    return _frame(_columns_at(path) for path in find_runs(paths))
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
@@ -217,23 +218,48 @@ def bank_labels(run: Run) -> list[str]:
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     """The table of some runs; a run without an episode has one row, of status "none", so that it is not overlooked."""
-    import pandas as pd
+    return _frame(map(_columns_of, runs))
 
-    facts, episodes, owners = [], [], []
-    for number, run in enumerate(runs):
-        seen: Counter[str] = Counter()
-        with explaining(run.path):
-            facts.append(run_columns(run))
-            kinds = kinds_of(run.rows, partial(read_banks, run, must=False))
-            for row, said in zip(run.rows, run.said, strict=True):
-                about = {"lesson_step": lesson_step(row, kinds), "visit": seen[row["task_id"]], "said": said}
-                episodes.append(episode_columns(row) | about)
-                seen[row["task_id"]] += 1
+
+def _columns_at(path: Path) -> dict[str, Any]:
+    """`_columns_of` a run, which is not read where its columns are kept."""
+    made = kept_or_made(path, lambda: _columns_of(read_run(path)))
+    return made | {"run": made["run"] | {"run_dir": str(path)}}  # kept under another name of the same directory
+
+
+def _columns_of(run: Run) -> dict[str, Any]:
+    """The columns of a run, as JSON data: {run: {column: value}, episodes: {column: values}, bank, keep}."""
+    seen: Counter[str] = Counter()
+    episodes = []
+    with explaining(run.path):
+        facts = run_columns(run)
+        kinds = kinds_of(run.rows, partial(read_banks, run, must=False))
+        for row, said in zip(run.rows, run.said, strict=True):
+            about = {"lesson_step": lesson_step(row, kinds), "visit": seen[row["task_id"]], "said": said}
+            episodes.append(episode_columns(row) | about)
+            seen[row["task_id"]] += 1
         if not run.rows:
             episodes.append({"index": -1, "status": "none"})
-        owners += [number] * max(1, len(run.rows))
+    bank = run.memory.get("path")
+    columns = {key: [each[key] for each in episodes] for key in episodes[0]}
+    keep = run.complete and bool(run.summary) and (not bank or file_of(bank) is not None)
+    return {"run": facts, "episodes": columns, "bank": bank, "keep": keep}
+
+
+def _frame(found: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """The table of what `_columns_of` says of some runs."""
+    import pandas as pd
+
+    facts, columns, owners = [], {}, []
+    for number, each in enumerate(found):
+        facts.append(each["run"])
+        for key in each["episodes"]:
+            columns.setdefault(key, [float("nan")] * len(owners))
+        owners += [number] * len(each["episodes"]["index"])
+        for key, values in columns.items():
+            values += each["episodes"].get(key, [float("nan")] * (len(owners) - len(values)))
     shared = pd.DataFrame(facts).iloc[owners].reset_index(drop=True)
-    frame = pd.concat([pd.DataFrame(episodes), shared], axis=1)
+    frame = pd.concat([pd.DataFrame(columns), shared], axis=1)
     frame.loc[~frame["evaluated"], "success"] = float("nan")
     return frame
 

@@ -1,13 +1,17 @@
-"""How long scripts.tables takes over many runs of the size of real ones, written to a folder.
+"""Time and memory of scripts.tables and scripts.report over many runs of the size of real ones.
 
-    python -m benchmarks.bench_tables [--runs 100] [--episodes 500] [--steps 12] [--keep FOLDER]
+    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--keep FOLDER] [--json FILE]
 
 An arm is run once, in the toy world, and lengthened; its other seeds are copies in which a coin, loaded a little by
-memory, says how each episode ended. Prints one line; --keep leaves the runs there, to be looked at or reported on.
+memory, says how each episode ended. A first look reads every run, a second one what the first has kept, a third one
+run more. Beside them stands what Python's own json takes to parse the same lines. --keep leaves the runs there, to be
+looked at.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
 import subprocess
@@ -18,9 +22,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from benchmarks.lines import Lines, lines_parser
 from core.checksum import read_whole, whole_json
 from core.jsonl import JsonLines, read_lines
-from scripts.command_line import REPO, command_of, parser
+from core.run.metrics import summarise
+from scripts.command_line import REPO, command_of
 
 ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
 ENDS = ("success", "failure", "infra_error")
@@ -74,31 +80,68 @@ def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) ->
     manifest |= {"made_up": True, "config": manifest["config"] | {"seed": seed}}
     (path / "manifest.json").write_text(whole_json(manifest), encoding="utf-8")
     ends = rng.choices(ENDS, (chance, 0.99 - chance, 0.01), k=len(rows))
-    write_episodes(path, [row | {"status": end} for row, end in zip(rows, ends)])
+    rows = [row | {"status": end} for row, end in zip(rows, ends)]
+    write_episodes(path, rows)
+    (path / "summary.json").write_text(whole_json(summarise(rows, len(rows), 0.0)), encoding="utf-8")
     return path
 
 
+def looked(folder: Path, module: str, *words: object) -> tuple[float, float, str]:
+    """(seconds, megabytes of memory at most, what it printed) of one of the scripts, started in a folder."""
+    began = time.monotonic()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    env = {**os.environ, "PYTHONPATH": str(REPO)}  # it is started elsewhere
+    process = subprocess.Popen(command_of(module, *words), cwd=folder, env=env, **pipes)
+    out, error = process.stdout.read(), process.stderr.read()  # both are short
+    _, status, spent = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:  # how fast it fails is of no interest
+        sys.exit(error.decode())
+    return time.monotonic() - began, spent.ru_maxrss / 1024, out.decode()
+
+
+def parsed_s(runs: Iterable[Path]) -> float:
+    """Seconds in which Python's json parses the episodes of some runs, and does nothing else."""
+    began = time.monotonic()
+    for run in runs:
+        with (run / "episodes.jsonl").open("rb") as file:
+            for line in file:
+                json.loads(line)
+    return time.monotonic() - began
+
+
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--runs", type=int, default=100)
+    options = lines_parser(__doc__)
+    options.add_argument("--runs", type=int, default=200)
     options.add_argument("--episodes", type=int, default=500)
     options.add_argument("--steps", type=int, default=12, help="of an attempt")
     options.add_argument("--keep", type=Path, metavar="FOLDER")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder, runs = (given.keep or Path(temporary) / "runs").resolve(), []
-        real = make_runs(Path(temporary) / "real", ARMS, given.episodes, given.steps)
-        for place, (run, rows) in enumerate(real.items()):
-            numbers = range(place, given.runs, len(ARMS))
-            runs += [with_seed(run, rows, ARMS[place], number // len(ARMS), folder) for number in numbers]
-        began = time.monotonic()
-        words = command_of("scripts.tables", folder, "--table", "main")
-        done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=False)
-        took = time.monotonic() - began
-        what = f"{given.runs} runs x {given.episodes} episodes ({size_mb(runs):.0f} MB)"
-    if "| no_memory |" not in done.stdout:  # how fast it fails is of no interest
-        sys.exit(done.stderr)
-    print(f"tables.py over {what}: {took:.1f} s (wanted: under 10)")
+        where = Path(temporary)
+        folder, runs, lines = (given.keep or where / "runs").resolve(), [], Lines()
+        (where / "outputs").mkdir()  # where the columns of runs are kept
+        real = list(make_runs(where / "real", ARMS, given.episodes, given.steps).items())
+        for number in range(given.runs):
+            run, rows = real[number % len(ARMS)]
+            runs.append(with_seed(run, rows, ARMS[number % len(ARMS)], number // len(ARMS), folder))
+        print(f"{given.runs} runs x {given.episodes} episodes, {size_mb(runs):.0f} MB")
+        parsed = parsed_s(runs)
+        time.sleep(3)  # what has just changed is not kept
+        wanted = (("first look", 3.0), ("second look", 1.0), ("one run more", 1.0))
+        for name, limit in wanted:
+            if name == "one run more":
+                with_seed(*real[0], ARMS[0], given.runs, folder)
+            took, memory, table = looked(where, "scripts.tables", folder, "--table", "main")
+            if "| no_memory |" not in table:
+                sys.exit(table)
+            note = f"{took / parsed:.2f} x parsing the lines"
+            lines.add(f"tables, {name}", took, limit, "s", note=note)
+            lines.add(f"tables, {name}, memory", memory, 500, "MB")
+        took, memory, _ = looked(where, "scripts.report", folder, "-o", where / "report.html")
+        lines.add("report", took, 6.0, "s", note=f"{took / parsed:.2f} x parsing the lines")
+        lines.add("report, memory", memory, 500, "MB")
+    lines.end(given.json)
 
 
 if __name__ == "__main__":

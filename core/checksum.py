@@ -162,6 +162,12 @@ def say_once(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
+def n_said() -> int:
+    """How many notes there were to print, those that had been printed before too."""
+    known = say_once.cache_info()
+    return known.hits + known.misses
+
+
 def say_unchecked() -> None:
     """Say that there are records of an earlier version, which has no checksums."""
     say_once("note: records of an earlier version have no checksums: not every damage to them would be seen.")

@@ -93,6 +93,7 @@ SERVERS = "hosted_vllm openai ollama_chat ollama lm_studio llamafile litellm_pro
 UNNAMED = "hosted_vllm/"  # the provider of a server at llm.api_base if no model is given
 UNLISTED = "default"  # the requested name if none is given and the server does not list its models
 _TIMEOUT_S = 5.0
+_PATIENCE_S = (15.0, 45.0)  # the time limits of the next questions to a busy server, if only it can name the model
 _MOST_BYTES = 1 << 22
 _MOST_NAMES = 20  # in a sentence
 
@@ -122,7 +123,10 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
                     if ask and node.get("cache") != "replay":
                         stage(f"asking {base} for its models")
                         key_value = os.environ.get(key_env) if key_env else None
-                        listings[base] = _listing(key, base, key_value, ollama=model.startswith("ollama"))
+                        nameless = model.endswith("/") and not (recorded.get(key) or {}).get("model")
+                        patience = _PATIENCE_S if nameless else ()
+                        ollama = model.startswith("ollama")
+                        listings[base] = _listing(key, base, key_value, ollama=ollama, patience=patience)
                 except (ConnectionError, Blocked) as error:
                     away[base] = error
         there = [base for base in bases if base not in away]
@@ -218,11 +222,26 @@ def models_at(api_base: str, key: str | None = None) -> Listing | None:
     return _asked(api_base, key)[0]
 
 
-def _listing(where: str, api_base: str, key: str | None, *, ollama: bool) -> Listing | None:
-    """`models_at`, which also checks the address itself: raises UserError if another one beside it is meant."""
+def _listing(
+    where: str, api_base: str, key: str | None, *, ollama: bool, patience: tuple[float, ...] = ()
+) -> Listing | None:
+    """`models_at`, which also checks the address itself: raises UserError if another one beside it is meant.
+
+    patience   a busy server is asked again with each of these time limits, in seconds; StopRun if it stays silent
+    """
     if not addresses.has_address(api_base):
         raise UserError(addresses.no_address(where, api_base, key, ollama=ollama))
     listing, error, hops = _asked(api_base, key)
+    for timeout_s in patience:
+        if not _is_busy(error):
+            break
+        time.sleep(_TIMEOUT_S / 5)
+        listing, error, hops = _asked(api_base, key, timeout_s)
+    if patience and _is_silent(error):
+        raise StopRun(
+            f"{where}: the server at {api_base} takes the question for its models, and gives no answer in "
+            f"{patience[-1]:g} s: give {where}.model=NAME, or try again when it is less busy."
+        )
     what, better = "is not where its API is", None
     if error is not None and speaks_otherwise(error, hops):
         what = f"does not speak {api_base.partition(':')[0]}"
@@ -236,7 +255,21 @@ def _listing(where: str, api_base: str, key: str | None, *, ollama: bool) -> Lis
     return listing
 
 
-def _asked(api_base: str, key: str | None) -> tuple[Listing | None, Exception | None, list[Hop]]:
+def _is_busy(error: Exception | None) -> bool:
+    """Whether a server that did not list its models may do so a little later."""
+    return _is_silent(error) or getattr(getattr(error, "response", None), "status_code", None) in (429, 503)
+
+
+def _is_silent(error: Exception | None) -> bool:
+    """Whether a server was connected to, and then gave no answer in time."""
+    import httpx
+
+    return isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout)
+
+
+def _asked(
+    api_base: str, key: str | None, timeout_s: float | None = None
+) -> tuple[Listing | None, Exception | None, list[Hop]]:
     """(models, why they are unknown, the requests made) of the server at an address; raises as `models_at`."""
     import httpx
 
@@ -244,7 +277,10 @@ def _asked(api_base: str, key: str | None) -> tuple[Listing | None, Exception | 
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     trail = Trail()
     try:
-        with http_client(trail, _TIMEOUT_S) as client, client.stream("GET", url, headers=headers) as answer:
+        with (
+            http_client(trail, timeout_s or _TIMEOUT_S) as client,
+            client.stream("GET", url, headers=headers) as answer,
+        ):
             answer.raise_for_status()
             return _listed(json.loads(_beginning(answer))["data"]), None, trail.hops
     except Exception as error:

@@ -265,7 +265,8 @@ class VerdictSweeper(Sweeper):
             from core.errors import UserError
 
             raise UserError("a run of this study cannot be planned, for the reason above.")
-        plans = [each.plan for each in plan_sweep(plain, words, quick=True) if each.plan]
+        groups = plan_sweep(plain, words, quick=True)
+        plans = [each.plan for each in groups if each.plan]
         self.n_tasks = n_tasks = len(plans[0].tasks) if plans else None
         lines = [
             f"does {question.arm} help, against {question.baseline}? {design.first} to {design.most} seeds of "
@@ -274,10 +275,11 @@ class VerdictSweeper(Sweeper):
         ]
         if n_tasks:
             most = sum((plan.total() for plan in plans[1:]), plans[0].total())
+            without = "".join(f"; without {each.name}: {each.problem}" for each in groups if not each.plan)
             lines += [
                 _could_find(design.detectable(n_tasks, **GUESSES)),
                 f"a seed of both arms takes at most {most.calls:,} calls, {most.tokens:,} tokens, "
-                f"{usd(most.cost_usd)} USD",
+                f"{usd(most.cost_usd)} USD{without}",
             ]
         print("\n".join(lines), flush=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,11 +14,13 @@ class Provider:
 
     models   the names that it lists at /v1/models, or the status with which it refuses to; may be set later
     facts    further keys of each model in that list
+    busy     for each of the next questions for that list how long it takes, in seconds, or the status of its refusal
     """
 
     def __init__(self, answer: Callable[[dict, int], tuple], models: list[str] | int = 404) -> None:
         self.models, self.owner, self.listed, self.listed_for = models, "test", 0, None
         self.facts: dict = {}
+        self.busy: list[float | int] = []
         self.requests: list[dict] = []
         self.headers: list[dict] = []
         provider = self
@@ -32,7 +35,10 @@ class Provider:
             def do_GET(self) -> None:
                 provider.listed += 1
                 provider.listed_for = self.headers.get("Authorization")
-                names = provider.models
+                now = provider.busy.pop(0) if provider.busy else 0.0
+                if isinstance(now, float):
+                    time.sleep(now)
+                names = now if isinstance(now, int) else provider.models
                 if isinstance(names, int):
                     return self._send(names, "")
                 facts = {"object": "model", "owned_by": provider.owner} | provider.facts

@@ -1,0 +1,101 @@
+"""The columns of runs that a table was made of before, kept in outputs/.cache: another look at them reads no episode.
+
+What is kept of a run is used as long as none of its files has changed, nor the bank that it was given, nor this
+program. A run that has not ended, or whose reading said something (of damage, of an earlier version), is read each
+time. Without a folder outputs nothing is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from core.checksum import n_said
+from core.types import content_id
+
+FOLDER = Path("outputs/.cache/columns")
+MOST = 5_000  # runs that are kept; of more, those that were kept first are dropped
+YOUNG_NS = 2_000_000_000  # a file that has just changed can change again without a later time of change
+PROGRAM = ("core", "analysis", "config")
+Marks = dict[str, list[int]]  # {file: its size, time of change and inode}
+
+
+def kept_or_made(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `make` returns for a run: as it was kept, else made now, and kept if it may be.
+
+    make   returns JSON data; its "bank" is the path of the bank that the run was given, or None; its "keep" says
+           whether it may be kept
+    """
+    if not FOLDER.parent.parent.is_dir():
+        return make()
+    file = FOLDER / f"{content_id(str(path.resolve()))}.json"
+    if (found := _kept(file, path)) is not None:
+        return found
+    before, n_before = _marks(path), n_said()
+    made = make()
+    if made["keep"] and n_said() == n_before and _marks(path) == before:
+        marks = before | _marks_of(_bank_files(made["bank"]))
+        if time.time_ns() - max(changed for _, changed, _ in marks.values()) > YOUNG_NS:
+            _keep(file, marks, made)
+    return made
+
+
+def _kept(file: Path, path: Path) -> dict[str, Any] | None:
+    """What is kept of a run; None if nothing is, or if it is damaged or of another state."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        head, _, data = file.read_bytes().partition(b"\n")
+        about = json.loads(head)
+        if about["program"] == _program() and about["crc32"] == crc32(data):
+            made = json.loads(data)
+            if about["marks"] == _marks(path) | _marks_of(_bank_files(made["bank"])):
+                return made
+    return None
+
+
+def _keep(file: Path, marks: Marks, made: dict[str, Any]) -> None:
+    """Write what was made; where that is not possible, it is made again next time."""
+    data = json.dumps(made, separators=(",", ":")).encode()
+    head = json.dumps({"program": _program(), "crc32": crc32(data), "marks": marks}).encode()
+    temporary = file.with_name(f"{file.name}.{os.getpid()}")
+    with suppress(OSError):
+        if not FOLDER.is_dir():
+            FOLDER.mkdir(parents=True)
+        temporary.write_bytes(head + b"\n" + data)
+        temporary.replace(file)
+        kept = list(FOLDER.iterdir())
+        for old in sorted(kept, key=lambda each: each.stat().st_mtime_ns)[: len(kept) - MOST]:
+            old.unlink()
+
+
+def _marks(path: Path) -> Marks:
+    """Those of all files of a run."""
+    return _marks_of(Path(folder, name) for folder, _, names in os.walk(path.resolve()) for name in names)
+
+
+def _bank_files(bank: str | None) -> list[Path]:
+    """The files of the bank that a run was given, with its journal and what SQLite has beside it."""
+    return sorted(Path(bank).absolute().parent.glob(f"{Path(bank).name}*")) if bank else []
+
+
+def _marks_of(files: Iterable[Path]) -> Marks:
+    found: Marks = {}
+    for file in files:
+        with suppress(FileNotFoundError):  # a run that is going on removes some
+            facts = file.stat()
+            found[str(file)] = [facts.st_size, facts.st_ctime_ns, facts.st_ino]
+    return found
+
+
+@cache
+def _program() -> str:
+    """An id of the code and the configuration that columns are made by."""
+    root = Path(__file__).resolve().parents[1]
+    files = [file for name in PROGRAM for kind in ("*.py", "*.yaml") for file in sorted((root / name).rglob(kind))]
+    return content_id([[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files])

@@ -1,0 +1,130 @@
+"""The columns of runs are kept between tables, and read again as soon as anything that they came from has changed."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import kept_columns, load
+from analysis.load import load_runs, read_run
+from core.errors import UserError
+
+
+@pytest.fixture
+def look(tmp_path, monkeypatch):
+    """A function that looks at paths from a folder with outputs; returns (the table, the runs that were read)."""
+    (tmp_path / "outputs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept_columns, "YOUNG_NS", 0)
+
+    def at(*paths):
+        read = []
+        with monkeypatch.context() as patch:
+            patch.setattr(load, "read_run", lambda path: (read.append(path.name), read_run(path))[1])
+            return load_runs(paths), read
+
+    return at
+
+
+@pytest.fixture
+def runs(toy_runs, tmp_path):
+    return shutil.copytree(toy_runs, tmp_path / "outputs" / "runs")
+
+
+def test_a_second_look_reads_no_run_and_makes_the_same_table(look, runs):
+    first, read = look(runs)
+    assert len(read) == first["run_dir"].nunique() > 2
+    second, again = look(runs)
+    finished = first.groupby("run")["complete"].all()
+    assert set(again) == {*finished.index[~finished]}
+    pd.testing.assert_frame_equal(first, second)
+    relative, _ = look(runs.relative_to(runs.parents[1]))
+    assert not relative["run_dir"].str.startswith("/").any()
+    pd.testing.assert_frame_equal(first.drop(columns="run_dir"), relative.drop(columns="run_dir"))
+
+
+def complete_runs(look, runs):
+    """The finished runs, once their columns are kept."""
+    frame, _ = look(runs)
+    return [Path(path) for path in frame.loc[frame["complete"], "run_dir"].unique()]
+
+
+@pytest.mark.parametrize("name", ["episodes.jsonl", "manifest.json", ".hydra/config.yaml", "summary.json"])
+def test_one_changed_bit_of_a_run_is_seen_at_the_second_look(look, runs, name):
+    run = complete_runs(look, runs)[0]
+    data = bytearray((run / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (run / name).write_bytes(data)
+    if name == "summary.json":  # is made anew, and each time this is said
+        assert look(run)[1] == look(run)[1] == [run.name]
+    else:
+        with pytest.raises(UserError, match="damaged|checksum"):
+            look(run)
+
+
+def test_another_file_or_one_less_is_another_state(look, runs):
+    run = complete_runs(look, runs)[0]
+    assert look(run)[1] == []
+    (run / "bank.sqlite").unlink(missing_ok=True)
+    (run / "note.txt").write_text("mine")
+    assert look(run)[1] == [run.name]
+    assert look(run)[1] == []
+
+
+def test_a_change_of_the_given_bank_is_seen(look, here, tmp_path, monkeypatch):
+    bank = tmp_path / "given.sqlite"
+    here("workflow=reasoningbank", f"memory.path={bank}", "memory.new=true", "limit=2")
+    run, _ = here("setting=frozen", f"memory.path={bank}", "limit=2")
+    assert look(run)[1] == [run.name]
+    assert look(run)[1] == []
+    before = look(run)[0]["label_source"].tolist()
+    bank.unlink()
+    after, read = look(run)
+    assert read == [run.name]
+    assert before == after["label_source"].tolist()  # which the manifest notes
+
+
+def test_what_is_kept_is_never_trusted_blindly(look, runs, monkeypatch):
+    run = complete_runs(look, runs)[0]
+    expected, _ = look(run)
+    [file] = [each for each in kept_columns.FOLDER.iterdir() if str(run) in each.read_text()]
+    whole = file.read_bytes()
+    for place in range(0, len(whole), max(1, len(whole) // 40)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        pd.testing.assert_frame_equal(look(run)[0], expected)
+    for cut in (b"", b"{}", b"[]\n[]", whole[:-1], whole.replace(b'"program"', b'"progran"')):
+        file.write_bytes(cut)
+        table, read = look(run)
+        assert read == [run.name]
+        pd.testing.assert_frame_equal(table, expected)
+    monkeypatch.setattr(kept_columns, "_program", lambda: "another version of it")
+    assert look(run)[1] == [run.name]
+
+
+def test_a_run_that_has_just_changed_or_is_unfinished_is_not_kept(look, runs, monkeypatch):
+    run = complete_runs(look, runs)[0]
+    monkeypatch.setattr(kept_columns, "YOUNG_NS", 10**12)
+    (run / "note.txt").write_text("mine")
+    assert look(run)[1] == look(run)[1] == [run.name]
+    monkeypatch.setattr(kept_columns, "YOUNG_NS", 0)
+    lines = (run / "episodes.jsonl").read_text().splitlines(keepends=True)
+    (run / "episodes.jsonl").write_text("".join(lines[:-1]))
+    assert look(run)[1] == look(run)[1] == [run.name]
+
+
+def test_the_oldest_make_room_and_nothing_is_kept_without_outputs(look, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_columns, "MOST", 2)
+    complete_runs(look, runs)
+    assert len(list(kept_columns.FOLDER.iterdir())) == 2
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert look(runs)[1]
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_time(look, runs, tmp_path):
+    (tmp_path / "outputs" / ".cache").write_text("in the way")
+    table, read = look(runs)
+    assert len(read) == len(look(runs)[1]) == table["run"].nunique()
