@@ -72,17 +72,17 @@ def test_another_file_or_one_less_is_another_state(look, runs):
     assert look(run)[1] == []
 
 
-def test_a_change_of_the_given_bank_is_seen(look, here, tmp_path, monkeypatch):
-    bank = tmp_path / "given.sqlite"
-    here("workflow=reasoningbank", f"memory.path={bank}", "memory.new=true", "limit=2")
-    run, _ = here("setting=frozen", f"memory.path={bank}", "limit=2")
+def test_a_change_of_the_given_bank_is_seen(look, here, tmp_path):
+    toy = ("env=toy", "llm=scripted", "embedder=hashing", "limit=2", f"memory.path={tmp_path / 'given.sqlite'}")
+    here(*toy, run_dir=tmp_path / "learned")
+    run, _ = here(*toy, "setting=frozen", run_dir=tmp_path / "frozen")
     assert look(run)[1] == [run.name]
-    assert look(run)[1] == []
-    before = look(run)[0]["label_source"].tolist()
-    bank.unlink()
+    before, read = look(run)
+    assert read == []
+    (tmp_path / "given.sqlite").unlink()
     after, read = look(run)
     assert read == [run.name]
-    assert before == after["label_source"].tolist()  # which the manifest notes
+    assert before["label_source"].tolist() == after["label_source"].tolist()  # which the manifest notes
 
 
 def test_what_is_kept_is_never_trusted_blindly(look, runs, monkeypatch):
