@@ -80,10 +80,18 @@ def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) ->
     manifest |= {"made_up": True, "config": manifest["config"] | {"seed": seed}}
     (path / "manifest.json").write_text(whole_json(manifest), encoding="utf-8")
     ends = rng.choices(ENDS, (chance, 0.99 - chance, 0.01), k=len(rows))
-    rows = [row | {"status": end} for row, end in zip(rows, ends)]
+    rows = [ended(row, end) for row, end in zip(rows, ends)]
     write_episodes(path, rows)
     (path / "summary.json").write_text(whole_json(summarise(rows, len(rows), 0.0)), encoding="utf-8")
     return path
+
+
+def ended(row: dict, end: str) -> dict:
+    """An episode with another end."""
+    if end != "infra_error":
+        return row | {"status": end}
+    broken = {"error": "server: made up", "ended_by": end}
+    return row | {"status": end, "trajectories": [attempt | broken for attempt in row["trajectories"]]}
 
 
 def looked(folder: Path, module: str, *words: object) -> tuple[float, float, str]:
