@@ -123,8 +123,8 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
                     if ask and node.get("cache") != "replay":
                         stage(f"asking {base} for its models")
                         key_value = os.environ.get(key_env) if key_env else None
-                        nameless = model.endswith("/") and not (recorded.get(key) or {}).get("model")
-                        patience = _PATIENCE_S if nameless else ()
+                        known = not model.endswith("/") or (recorded.get(key) or {}).get("model") or replaceable
+                        patience = () if known else _PATIENCE_S
                         ollama = model.startswith("ollama")
                         listings[base] = _listing(key, base, key_value, ollama=ollama, patience=patience)
                 except (ConnectionError, Blocked) as error:
