@@ -2,7 +2,8 @@
 
 What is kept of a run is used as long as none of its files has changed, nor the bank that it was given, nor this
 program. A run that has not ended, or whose reading said something (of damage, of an earlier version), is read each
-time. Without a folder outputs nothing is kept.
+time. A file that another user could have written is not used: with it, tables would differ from records that pass an
+audit. Without a folder outputs nothing is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from core.checksum import n_said
 from core.types import content_id
 
 FOLDER = Path("outputs/.cache/columns")
-MOST = 5_000  # runs that are kept; of more, those that were kept first are dropped
+MOST = 5_000  # runs that are kept; of more, a tenth is dropped, those first that were kept first
 YOUNG_NS = 2_000_000_000  # a file that has just changed can change again without a later time of change
 PROGRAM = ("core", "analysis", "config")
 Marks = dict[str, list[int]]  # {file: its size, time of change and inode}
@@ -38,19 +39,21 @@ def kept_or_made(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, An
     file = FOLDER / f"{content_id(str(path.resolve()))}.json"
     if (found := _kept(file, path)) is not None:
         return found
-    before, n_before = _marks(path), n_said()
+    before, n_before, began = _marks(path), n_said(), time.time_ns()
     made = make()
     if made["keep"] and n_said() == n_before and _marks(path) == before:
         marks = before | _marks_of(_bank_files(made["bank"]))
-        if time.time_ns() - max(changed for _, changed, _ in marks.values()) > YOUNG_NS:
+        if max(changed for _, changed, _ in marks.values()) < began - YOUNG_NS:
             _keep(file, marks, made)
     return made
 
 
 def _kept(file: Path, path: Path) -> dict[str, Any] | None:
     """What is kept of a run; None if nothing is, or if it is damaged or of another state."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        head, _, data = file.read_bytes().partition(b"\n")
+    with suppress(OSError, ValueError, KeyError, TypeError), file.open("rb") as opened:
+        if not _is_own(os.fstat(opened.fileno())):
+            return None
+        head, _, data = opened.read().partition(b"\n")
         about = json.loads(head)
         if about["program"] == _program() and about["crc32"] == crc32(data):
             made = json.loads(data)
@@ -68,10 +71,16 @@ def _keep(file: Path, marks: Marks, made: dict[str, Any]) -> None:
         if not FOLDER.is_dir():
             FOLDER.mkdir(parents=True)
         temporary.write_bytes(head + b"\n" + data)
+        temporary.chmod(0o600)
         temporary.replace(file)
-        kept = list(FOLDER.iterdir())
-        for old in sorted(kept, key=lambda each: each.stat().st_mtime_ns)[: len(kept) - MOST]:
-            old.unlink()
+        if len(kept := list(FOLDER.iterdir())) > MOST:
+            for old in sorted(kept, key=lambda each: each.stat().st_mtime_ns)[: len(kept) - MOST * 9 // 10]:
+                old.unlink()
+
+
+def _is_own(facts: os.stat_result) -> bool:
+    """Whether a file is this user's, and nobody else may write it. Windows has its folders for that."""
+    return not hasattr(os, "getuid") or (facts.st_uid == os.getuid() and not facts.st_mode & 0o022)
 
 
 def _marks(path: Path) -> Marks:

@@ -4,13 +4,14 @@
 
 Without --model it is the model that is installed with the project. Each stream asks for one reply of REPLY tokens after
 a prompt of about PROMPT, no two of which begin alike. PROGRAM is llama.cpp's llama-batched-bench, with the same number
-of sequences, tokens and threads; it must be compiled for the same processor features as the wheel (`features` prints
-them), else the ratio says nothing. Without it each rate is compared with that of one stream.
+of sequences, tokens and threads; it must be compiled for the same processor features as the wheel (the first line
+names them), else the ratio says nothing. Without it each rate is compared with that of one stream.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -48,7 +49,8 @@ def ask(model: LocalModel, number: int) -> int:
 
 def batched(program: str, path: str, n: int) -> float:
     """The same rate of llama-batched-bench."""
-    words = f"-c {512 * n} -npp {PROMPT} -ntg {REPLY} -npl {n} -t {spare_one()} --output-format jsonl".split()
+    words = f"-c {512 * n} -npp {PROMPT} -ntg {REPLY} -npl {n} --output-format jsonl".split()
+    words += ["-t", str(spare_one()), "-tb", str(os.cpu_count())]  # as LocalModel has them
     done = subprocess.run([program, "-m", path, *words], capture_output=True, text=True, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if not rows:

@@ -24,13 +24,14 @@ TOY = ("env=toy", "llm=scripted", "embedder=hashing", "workflow=reasoningbank")
 
 
 def main_py(*words: object) -> list[str]:
-    return [sys.executable, str(REPO / "main.py"), *TOY, *map(str, words)]
+    return [sys.executable, str(REPO / "main.py"), *map(str, words), *TOY]
 
 
 def first_line_s(folder: Path) -> float:
     """Seconds until a run has printed its first line."""
     began = time.perf_counter()
-    with subprocess.Popen(main_py(f"run_dir={folder}", "limit=1"), stdout=subprocess.PIPE) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}  # its first line is on stderr
+    with subprocess.Popen(main_py(f"run_dir={folder}", "limit=1"), **pipes) as process:
         process.stdout.readline()
         took = time.perf_counter() - began
         process.stdout.read()

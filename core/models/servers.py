@@ -235,7 +235,7 @@ def _listing(
     for timeout_s in patience:
         if not _is_busy(error):
             break
-        time.sleep(_TIMEOUT_S / 5)
+        time.sleep(_TIMEOUT_S / 5)  # it may have refused at once
         listing, error, hops = _asked(api_base, key, timeout_s)
     if patience and _is_silent(error):
         raise StopRun(

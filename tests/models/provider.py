@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -53,7 +54,8 @@ class Provider:
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(data)
+                with suppress(ConnectionError):  # the client has given up
+                    self.wfile.write(data)
 
             def log_message(self, *_args) -> None:
                 """Quiet."""
