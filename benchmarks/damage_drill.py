@@ -1,0 +1,300 @@
+"""Damage one file of a stopped run, or of a bank, and see what the next commands make of it.
+
+    python -m benchmarks.damage_drill [--trials 60] [--subject SUBJECT]... [--file NAME]... [--damage KIND]...
+
+The subjects are a run that ended early, a run with consolidation that was killed (its bank has a log of SQLite beside
+it), and a bank whose writer was killed. In each trial one file of a copy is damaged: one bit, 200 bytes, cut short, two
+lines exchanged, or emptied. A run then goes on by its command and is put in a table; its bank, or the bank, is listed.
+Of each trial there is one end:
+
+  said       a command says something that it does not say of an undamaged copy, or refuses in a sentence
+  whole      nothing is said, and episodes, table and bank are those of an undamaged copy
+  SILENT     nothing is said, and one of them is another
+  TRACEBACK  a command ends in a traceback, or by a signal
+
+Exit status 1 where one trial was silent or ended in a traceback. Commands are started as copies of one process that
+has loaded everything, which makes a trial a matter of a second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.command_line import REPO, parser, plain_errors, start_module
+
+TOY = ("env=toy", "llm=scripted", "embedder=hashing")
+ENDS = SAID, WHOLE, SILENT, TRACEBACK = "said", "whole", "SILENT", "TRACEBACK"
+UNREAD = re.compile(r"-shm|\.lock|\.open|\.turn|\.lines")  # made anew at each opening
+CHANGING = re.compile(r"\d+(\.\d+)? ?(s|ms|min)\b|\S*/copy\d+")  # times, and the copy's own name
+WRITER = """
+import sys, time
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+from core.memory.records import MemoryItem, MemoryRecord
+from core.models.embedding import HashingEmbedder
+for end in (30, 60):
+    bank = MemoryBank(path=sys.argv[1], embedder=HashingEmbedder(), policy=Cosine())
+    for n in range(end - 30, end):
+        item = MemoryItem(title=f"lesson {n}", description=f"when task {n} comes", content=f"do {n} things, in order")
+        bank.add(MemoryRecord(id=f"r{n}", query=f"task {n}", items=(item,), label="success"))
+    if end == 30:
+        bank.close()
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def one_bit(data: bytes, rng: random.Random) -> bytes:
+    at, changed = rng.randrange(len(data)), bytearray(data)
+    changed[at] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def two_hundred_bytes(data: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(max(1, len(data) - 200))
+    return data[:at] + bytes(byte ^ rng.randrange(1, 256) for byte in data[at : at + 200]) + data[at + 200 :]
+
+
+def cut(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def exchanged_lines(data: bytes, rng: random.Random) -> bytes:
+    lines = data.splitlines(keepends=True)
+    places = [at for at in range(len(lines) - 1) if lines[at] != lines[at + 1]]
+    if not places or b"\0" in data:
+        return data
+    at = rng.choice(places)
+    lines[at : at + 2] = lines[at + 1], lines[at]
+    return b"".join(lines)
+
+
+def emptied(data: bytes, rng: random.Random) -> bytes:
+    return b""
+
+
+DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    each.__name__: each for each in (one_bit, two_hundred_bytes, cut, exchanged_lines, emptied)
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the trial: `{}` in its words is the copy's directory. part: what of its output counts."""
+
+    module: str
+    words: Sequence[str]
+
+    def run(self, copy: Path) -> tuple[int, str, str]:
+        """(exit status, stdout, stderr) of it in a process of its own; a signal's number is negative."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            if not (child := os.fork()):
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                status = 70
+                try:
+                    status = start_module(
+                        self.module, self.module, [word.replace("{}", str(copy)) for word in self.words]
+                    )
+                except BaseException:  # noqa: BLE001 - Python would print it
+                    import traceback
+
+                    traceback.print_exc()
+                finally:
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                    os._exit(status)
+            _, ended = os.waitpid(child, 0)
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(CHANGING.sub("_", file.read().decode(errors="replace")))
+        return os.waitstatus_to_exitcode(ended), texts[0], texts[1]
+
+
+@dataclass
+class Subject:
+    """Something that is damaged.
+
+    make       makes it in a directory
+    commands   given after the damage, in order
+    files      read at the end, whose bytes are to be those of an undamaged copy
+    """
+
+    name: str
+    make: Callable[[Path], None]
+    commands: Sequence[Command]
+    files: Sequence[str] = ()
+    whole: Path = field(init=False)
+    expected: list[tuple[int, str, str]] = field(init=False)
+    contents: list[bytes] = field(init=False)
+
+    def prepare(self, folder: Path) -> None:
+        """Make it, and note what the commands say of an undamaged copy."""
+        self.whole = folder / self.name
+        self.whole.mkdir(parents=True)
+        self.make(self.whole)
+        copy = shutil.copytree(self.whole, folder / "copy0")
+        self.expected = [command.run(copy) for command in self.commands]
+        for status, out, err in self.expected:
+            if status:
+                sys.exit(f"{self.name}: an undamaged copy ends with status {status}: {err or out}")
+        self.contents = [(copy / name).read_bytes() for name in self.files]
+        shutil.rmtree(copy)
+
+    def trial(self, name: str, damage: str, number: int, copy: Path) -> str | None:
+        """The end of one trial; None where this kind cannot damage this file."""
+        rng = random.Random(f"{self.name} {name} {damage} {number}")
+        before = (self.whole / name).read_bytes()
+        if not before or (after := DAMAGES[damage](before, rng)) == before:
+            return None
+        shutil.copytree(self.whole, copy)
+        try:
+            (copy / name).write_bytes(after)
+            for command, (status, out, err) in zip(self.commands, self.expected, strict=True):
+                found = command.run(copy)
+                if found[0] < 0 or "Traceback (most recent call last)" in found[1] + found[2]:
+                    print(f"--- {self.name} {name} {damage} {number}: {found[0]}\n{found[1][-300:]}{found[2][-1500:]}")
+                    return TRACEBACK
+                if found[0] != status or set(found[2].splitlines()) - set(err.splitlines()):
+                    return SAID
+                if found[1] != out:
+                    if "note: " in found[1]:
+                        return SAID
+                    print(f"--- {self.name} {name} {damage} {number}: {command.module} printed\n{found[1][-1500:]}")
+                    return SILENT
+            if [(copy / each).read_bytes() for each in self.files] == self.contents:
+                return WHOLE
+            print(f"--- {self.name} {name} {damage} {number}: the files at the end differ")
+            return SILENT
+        finally:
+            shutil.rmtree(copy)
+
+
+def run_command(*words: str) -> list[str]:
+    return [sys.executable, str(REPO / "main.py"), *words]
+
+
+def ended_early(folder: Path) -> None:
+    run = run_command(*TOY, "arm=reasoningbank", "limit=6", f"run_dir={folder}")
+    subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+
+
+MATTS = (*TOY, "arm=matts_parallel", "memory=consolidated", "max_concurrency=2", "limit=10")
+
+
+def killed(folder: Path) -> None:
+    slow = run_command(*MATTS, "llm.delay_s=0.05", f"run_dir={folder}")
+    process = subprocess.Popen(slow, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    episodes = folder / "episodes.jsonl"
+    while not episodes.exists() or episodes.read_bytes().count(b"\n") < 6:
+        if process.poll() is not None:
+            sys.exit("the run that was to be killed has ended.")
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+
+
+def written(folder: Path) -> None:
+    """A bank of 60 lessons, half of them in SQLite's log: its writer was killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder / "bank.sqlite")], cwd=REPO, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+
+
+TABLE = Command("scripts.tables", ("{}", "--table", "main"))
+EXPORT = Command("core.memory", ("export", "{}/bank.sqlite", "{}/exported.jsonl"))
+SUBJECTS = (
+    Subject(
+        "ended_early",
+        ended_early,
+        (
+            Command("main", (*TOY, "arm=reasoningbank", "limit=10", "run_dir={}")),
+            TABLE,
+            EXPORT,
+        ),
+        ("episodes.jsonl", "exported.jsonl"),
+    ),
+    Subject(
+        "killed",
+        killed,
+        (
+            Command("main", (*MATTS, "run_dir={}")),
+            TABLE,
+            EXPORT,
+        ),
+        ("episodes.jsonl", "exported.jsonl"),
+    ),
+    Subject(
+        "bank",
+        written,
+        (
+            Command("core.memory", ("mark", "{}/bank.sqlite", "r7", "helpful")),
+            EXPORT,
+            Command("core.memory", ("doctor", "{}/bank.sqlite")),
+        ),
+        ("exported.jsonl",),
+    ),
+)
+
+
+@plain_errors()
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("--trials", type=int, default=60, help="of each kind of damage to each file")
+    options.add_argument("--subject", action="append", choices=[each.name for each in SUBJECTS])
+    options.add_argument("--file", action="append", metavar="NAME", help="only files of this name")
+    options.add_argument("--damage", action="append", choices=DAMAGES)
+    given = options.parse_args(arguments)
+    import faiss  # noqa: F401 - what every command would load
+    import pandas  # noqa: F401
+    import scipy.stats  # noqa: F401
+
+    import analysis.tables  # noqa: F401
+    import core.memory.commands  # noqa: F401
+    import workflows.build  # noqa: F401
+
+    total: Counter[str] = Counter()
+    print(f"| subject | file | damage | {' | '.join(ENDS)} |\n| --- | --- | --- |{' ---: |' * len(ENDS)}")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        os.chdir(folder)
+        for subject in (each for each in SUBJECTS if not given.subject or each.name in given.subject):
+            subject.prepare(folder)
+            files = [
+                str(each.relative_to(subject.whole)) for each in sorted(subject.whole.rglob("*")) if each.is_file()
+            ]
+            wanted = [name for name in files if not UNREAD.search(name) and name in (given.file or files)]
+            for name, damage in itertools.product(wanted, given.damage or DAMAGES):
+                n_trials = 1 if damage == "emptied" else given.trials
+                ends = [subject.trial(name, damage, number, folder / "copy1") for number in range(n_trials)]
+                if any(ends):
+                    counts = Counter(end for end in ends if end)
+                    total += counts
+                    print(
+                        f"| {subject.name} | {name} | {damage} | {' | '.join(str(counts[each]) for each in ENDS)} |",
+                        flush=True,
+                    )
+    print(f"| all | | | {' | '.join(str(total[each]) for each in ENDS)} |")
+    return int(bool(total[SILENT] or total[TRACEBACK]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

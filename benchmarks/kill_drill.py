@@ -1,0 +1,253 @@
+"""Kill runs and servers with SIGKILL at random moments, and count what is lost or there twice.
+
+    python -m benchmarks.kill_drill runs [--kills 320]
+    python -m benchmarks.kill_drill saves [--kills 60] [--postgres]
+    python -m benchmarks.kill_drill extractions [--kills 40] [--postgres]
+
+runs         of four kinds (plain, with consolidation, parallel scaling in batches, tasks that overlap), each started
+             again until it has had its share of the kills: its episodes and bank are those of a run that nobody killed
+saves        a server over stdio whose client saves lessons one after another: each acknowledged one is there, once
+extractions  as saves, of attempts from which a scripted model distils one lesson each, some of them slowly: each
+             accepted one ends as done, with its lesson there once, or as failed with its reason and its text kept
+
+Exit status 1 where something was lost, twice, or different. --postgres: the bank is in a PostgreSQL made for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+from core.models.embedding import HashingEmbedder
+from scripts.command_line import REPO, command_of, parser, plain_errors
+
+TOY = ("env=toy", "llm=scripted", "embedder=hashing", "limit=24", "llm.delay_s=0.004")
+KINDS = {
+    "plain": ("arm=reasoningbank",),
+    "consolidation": ("arm=reasoningbank", "memory=consolidated"),
+    "parallel scaling": ("arm=matts_parallel", "stream.batch=3", "max_concurrency=2"),
+    "overlapping tasks": ("arm=reasoningbank", "stream.mode=async", "max_concurrency=4"),
+}
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "drill", "version": "0"}},
+}
+
+
+def answer(messages: list[dict[str, str]], role: str, sample: int) -> str:
+    """The scripted model of the extractions: content with everything, one lesson of each attempt."""
+    text = messages[-1]["content"]
+    number = text.partition("attempt number ")[2].split(" ")[0]
+    time.sleep(random.random() * 0.05)
+    if role == "judge":
+        return 'Thoughts: it is done.\nStatus: "success"'
+    return f"# Memory Item 1\n## Title Lesson {number}\n## Description Of attempt {number}.\n## Content Do {number}."
+
+
+def killed_until_done(command: list[str], episodes: Path, kills: int, rng: random.Random) -> tuple[int, bool]:
+    """Start a run again and again: (how often it was killed, whether it was done before the last kill was used)."""
+    for killed in range(kills):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before = episodes.stat().st_size if episodes.exists() else 0
+        # Half of the kills fall anywhere from the start on, half a moment after something was written.
+        wait_for = before + rng.randint(1, 9_000) if killed % 2 else None
+        until = time.monotonic() + (60 if wait_for else rng.uniform(0.05, 3))
+        while time.monotonic() < until and process.poll() is None:
+            if wait_for and episodes.exists() and episodes.stat().st_size >= wait_for:
+                break
+            time.sleep(0.0005)
+        if process.poll() is not None:
+            return killed, True
+        process.kill()
+        process.wait()
+    return kills, False
+
+
+def content(bank: str) -> list[tuple[Any, ...]]:
+    """What two banks that are the same have in common."""
+    with closing(opened(bank)) as whole:
+        return sorted((each.id, each.status, each.n_used, repr(each.items)) for each in whole.records())
+
+
+def opened(bank: str) -> MemoryBank:
+    return MemoryBank(path=bank, embedder=HashingEmbedder(), policy=Cosine(), read_only=True)
+
+
+def runs(kills: int, folder: Path) -> bool:
+    """Kill runs; returns whether all of them ended as the one that nobody killed."""
+    good, rng = True, random.Random(1)
+    for kind, words in KINDS.items():
+        command = [sys.executable, str(REPO / "main.py"), *TOY, *words]
+        whole, done, n_runs = folder / f"{kind} whole", 0, 0
+        subprocess.run([*command, f"run_dir={whole}"], check=True, stdout=subprocess.DEVNULL)
+        different = 0
+        while done < kills // len(KINDS):
+            run = folder / f"{kind} {n_runs}"
+            own = [*command, f"run_dir={run}"]
+            killed, ended = killed_until_done(own, run / "episodes.jsonl", kills // len(KINDS) - done, rng)
+            done, n_runs = done + killed, n_runs + 1
+            if not ended:
+                subprocess.run(own, check=True, stdout=subprocess.DEVNULL)
+            same = (run / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
+            same &= content(str(run / "bank.sqlite")) == content(str(whole / "bank.sqlite"))
+            different += not same
+            shutil.rmtree(run)
+        print(f"runs, {kind}: {done} kills of {n_runs} runs, {different} ended otherwise", flush=True)
+        good &= not different
+    return good
+
+
+class Client:
+    """A client of one server process over stdio; a call returns None once the server is dead."""
+
+    def __init__(self, bank: str, *options: str) -> None:
+        command = command_of("mcp_server", "--bank", bank, "--embedder", "hashing-256", *options)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        env = {**os.environ, "REASONINGBANK_SETTINGS": "none"}
+        self.process, self.n = subprocess.Popen(command, cwd=REPO, env=env, **pipes), 0
+        if self._asked(HELLO) is not None:
+            self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any] | None:
+        self.n += 1
+        params = {"name": tool, "arguments": arguments}
+        found = self._asked({"jsonrpc": "2.0", "id": self.n, "method": "tools/call", "params": params})
+        if found is None:
+            return None
+        if found["result"].get("isError"):
+            sys.exit(f"{tool}: {found['result']['content'][0]['text']}")
+        return found["result"]["structuredContent"]
+
+    def _asked(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        self._send(message)
+        line = self.process.stdout.readline()
+        return json.loads(line) if line.endswith(b"\n") else None
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+
+def sessions(bank: str, kills: int, *options: str) -> Iterator[tuple[Client, float]]:
+    """A client of a new server for each kill, with the moment (time.monotonic()) from which it is to be killed."""
+    rng = random.Random(2)
+    for _ in range(kills):
+        client = Client(bank, *options)
+        yield client, time.monotonic() + rng.uniform(0, 0.4)
+        client.kill()
+
+
+def call_until_killed(client: Client, deadline: float, tool: str, **arguments: Any) -> dict[str, Any] | None:
+    """A call during which the server is killed if its time has come: half of them before the answer can be read."""
+    from threading import Timer
+
+    timer = Timer(max(0.0, deadline - time.monotonic()), client.process.kill)
+    timer.start()
+    try:
+        return client.call(tool, **arguments)
+    finally:
+        timer.cancel()
+
+
+def saves(kills: int, bank: str) -> bool:
+    """Kill a server that saves; returns whether each acknowledged lesson is there once."""
+    told: list[str] = []
+    number = 0
+    for client, deadline in sessions(bank, kills):
+        while True:
+            number += 1
+            lesson = {"query": f"task {number}", "title": f"Title {number}", "content": f"Do {number}, then look."}
+            if (found := call_until_killed(client, deadline, "save_lesson", **lesson)) is None:
+                break
+            told.append(found["memory_id"])
+    with closing(opened(bank)) as whole:
+        there = Counter(each.id for each in whole.records())
+        titles = Counter(item.title for each in whole.records() for item in each.items)
+    lost, twice = len(set(told) - set(there)), sum(n > 1 for n in titles.values())
+    print(f"saves: {kills} kills, {len(told)} acknowledged, {len(there)} there, {lost} lost, {twice} twice", flush=True)
+    return not lost and not twice
+
+
+def extractions(kills: int, bank: str) -> bool:
+    """Kill a server that distils; returns whether each accepted attempt came to an end once."""
+    model = ("llm=scripted", "llm.script.path=benchmarks.kill_drill.answer", "server.max_pending_jobs=100000")
+    accepted: list[str] = []
+    number = 0
+
+    def attempt(number: int) -> dict[str, Any]:
+        said = f"This is attempt number {number} of them. "
+        steps = [{"step": 1, "role": "user", "content": f"Do {number}."}]
+        return {"query": f"Do {number}", "trajectory": [*steps, {"step": 2, "role": "assistant", "content": said * 20}]}
+
+    for client, deadline in sessions(bank, kills, *model):
+        while True:
+            number += 1
+            if (found := call_until_killed(client, deadline, "extract_memory", **attempt(number))) is None:
+                break
+            accepted.append(found["task_id"])
+    client = Client(bank, *model)
+    ends: Counter[str] = Counter()
+    for task in accepted:
+        while (status := client.call("task_status", task_id=task) or {})["status"] == "processing":
+            time.sleep(0.05)
+        ends[status["status"]] += 1
+        if status["status"] != "completed":
+            print(f"extractions: {task}: {status}", flush=True)
+    client.kill()
+    with closing(opened(bank)) as whole:
+        titles = Counter(item.title for each in whole.records() for item in each.items)
+    twice = sum(n > 1 for n in titles.values())
+    print(
+        f"extractions: {kills} kills, {len(accepted)} accepted, {dict(ends)}, {len(titles)} lessons, {twice} twice",
+        flush=True,
+    )
+    return ends["completed"] == len(accepted) and len(titles) >= len(accepted) and not twice
+
+
+@plain_errors()
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("what", choices=("runs", "saves", "extractions"))
+    options.add_argument("--kills", type=int, help="left out: 320 of runs, 60 of saves, 40 of extractions")
+    options.add_argument("--postgres", action="store_true")
+    given = options.parse_args(arguments)
+    kills = given.kills or {"runs": 320, "saves": 60, "extractions": 40}[given.what]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if given.what == "runs":
+            return int(not runs(kills, folder))
+        bank = str(folder / "bank.sqlite")
+        if given.postgres:
+            from benchmarks.embedded_postgres import Server
+
+            server = Server(durable=True)
+            stack.callback(server.close)
+            bank = server.new()
+        return int(not {"saves": saves, "extractions": extractions}[given.what](kills, bank))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
