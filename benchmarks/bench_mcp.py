@@ -62,6 +62,15 @@ async def start_s(bank: Path) -> float:
         return time.perf_counter() - begin
 
 
+async def first_retrieval_s(bank: Path) -> float:
+    """Seconds from starting a server to its answer to the first retrieval."""
+    waiting = client(bank)
+    begin = time.perf_counter()
+    async with waiting as open_client:
+        await open_client.call_tool("retrieve_memory", {"query": question(1), "top_k": 3})
+        return time.perf_counter() - begin
+
+
 def cpu_s() -> float:
     """CPU seconds of all processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -132,6 +141,8 @@ def main() -> None:
         lines.add("start, to the answer to initialize (median)", statistics.median(started), 2, "s", note=note)
         for name, embedder, limit in (("with minilm", MiniLMEmbedder(), 40), ("hashed words", HashingEmbedder(), 10)):
             bank_of_questions(path / name, embedder, given.records)
+            first = statistics.median(asyncio.run(first_retrieval_s(path / name)) for _ in range(STARTS))
+            lines.add(f"start, to the first retrieval, {name}", first, 1, "s")
             times = asyncio.run(retrieval_ms(path / name))
             note = f"p95 {statistics.quantiles(times, n=20)[-1]:.2f} ms"
             line = f"retrieve_memory over stdio, {given.records} records, {name}, p50"

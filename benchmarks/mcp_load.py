@@ -1,6 +1,6 @@
-"""Many clients on one MCP server over HTTP: how many retrievals a second it gives, by its keys.
+"""Many clients on one MCP server over HTTP: how many retrievals a second it gives, and the memory that it takes.
 
-    python -m benchmarks.mcp_load [--json FILE] [--records 10000] [--retrievals 400]
+    python -m benchmarks.mcp_load [--json FILE] [--records 10000] [--retrievals 400] [--calls 20000]
 
 Each client is a connection that asks as soon as it is answered, with the newer protocol's requests, whose queries are
 all new texts. They share one process and write HTTP by hand, so that the time measured is the server's.
@@ -99,6 +99,23 @@ def together_lines(lines: Lines, banks: dict[str, tuple[Path, float]], query: Ca
         lines.add(f"{CLIENTS} clients, {name}, processor", before_ms / after_ms, wanted, "x", least=True, note=note)
 
 
+def memory_mb(process: int) -> float:
+    """Megabytes of memory that a process has now."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def memory_lines(lines: Lines, bank: Path, query: Callable[[int], str], n: int) -> None:
+    """The memory of a server after so many retrievals, over that after a tenth of them."""
+    with serving(bank) as (port, process):
+        load(port, CLIENTS, n // 10, query)
+        before = memory_mb(process)
+        load(port, CLIENTS, n - n // 10, lambda number: query(n + number))
+        after = memory_mb(process)
+    lines.add(f"{bank.stem}, memory after {n:,} retrievals", after, 250, "MB")
+    lines.add(f"{bank.stem}, over that after {n // 10:,}", after / before, 1.05, "x", note=f"{before:.0f} MB then")
+
+
 def main() -> None:
     from benchmarks.bench_mcp import bank_of_questions, question
     from core.models.embedding import HashingEmbedder, MiniLMEmbedder
@@ -106,13 +123,20 @@ def main() -> None:
     options = lines_parser(__doc__)
     options.add_argument("--records", type=int, default=10_000)
     options.add_argument("--retrievals", type=int, default=400, help="of each turn")
+    options.add_argument("--calls", type=int, default=20_000, help="after which memory is looked at")
     given, lines = options.parse_args(), Lines()
+
+    def query(number: int) -> str:
+        return f"{question(number * 7)}, variation {number}"
+
     with tempfile.TemporaryDirectory() as folder:
         banks = {}
         for name, embedder, wanted in (("minilm", MiniLMEmbedder(), 2.5), ("hashed words", HashingEmbedder(), 1.35)):
             banks[name] = Path(folder) / f"{name}.sqlite", wanted
             bank_of_questions(banks[name][0], embedder, given.records)
-        together_lines(lines, banks, lambda number: f"{question(number * 7)}, variation {number}", given.retrievals)
+        together_lines(lines, banks, query, given.retrievals)
+        for bank, _ in banks.values():
+            memory_lines(lines, bank, query, given.calls)
     lines.end(given.json)
 
 
