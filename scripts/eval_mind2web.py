@@ -23,7 +23,7 @@ from scripts.fetch_data import convert_mind2web
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
-    options.add_argument("--config", type=Path, metavar="FILE", help="not read: see above")
+    options.add_argument("--config", type=Path, metavar="FILE", help="refused: see above")
     options.add_argument("--data-root", type=Path, metavar="FOLDER", help="the public files; left out: fetched before")
     options.add_argument("--split", choices=[*COUNTS, "sample"], default="test_task")
     options.add_argument("--scores-pickle", type=Path, metavar="FILE", help="left out: looked for in --data-root")
