@@ -1,4 +1,4 @@
-"""Thin entries: python -m scripts.NAME --help."""
+"""The commands of the project: python -m scripts.NAME --help."""
 
 import sys
 

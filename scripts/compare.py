@@ -4,17 +4,17 @@
     python -m scripts.compare RUNS... --gate cost=0.15 [--baseline no_memory] [--arm reasoningbank]...
 
 The difference is B minus A. Only tasks that broke in neither run are compared; --all lists the others too. Two runs
-are one seed, so their p is about these two banks only and says nothing about the method.
+have one seed, so their p is about these two banks only and says nothing about the method.
 
 --gate compares each arm (or only those of --arm) of the finished runs in RUNS, or in folders of them, with the
 baseline. An arm passes cost=0.15 if
   - its cost per success is at least 15 % lower. This is the cost in USD of agent, judge, extractor, selector and the
-    bank's own work, without embeddings, over every task, including failed and broken ones (their last try), divided by
+    bank's own calls, without embeddings, over every task, including failed and broken ones (their last try), divided by
     the number of solved tasks, over all seeds that both arms have; and
   - its success rate is equal or better: the mean difference on the same tasks and seeds is not below 0.
 Both use the measured numbers; the 95 % interval of the difference is printed beside it, and need not lie above 0.
 Exit status 0: every arm passes; 1: some arm fails; 2: the gate cannot decide (a cost is unknown or zero, or the
-baseline solved no task). Below this is printed what scaling adds: each arm with several attempts minus reasoningbank.
+baseline solved no task). At the end, what scaling adds is printed: each arm with several attempts minus reasoningbank.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     python -m scripts.eval_mind2web --data-root Mind2Web/test --split test_task --scores-pickle scores_all_data.pkl \\
         --top-k 50 --output-dir outputs/mind2web_test_task llm=dashscope [key=value ...]
 
-key=value are options of main.py, such as arm=no_memory or limit=20. They also name the model, instead of --config. The
-prompt has three examples, as in that script: our own, or those of --prompt-template.
+key=value are options of main.py, such as arm=no_memory or limit=20. They also name the model, which that script
+reads from --config; here --config is refused. The prompt has three examples, as in that script: our own, or those of
+--prompt-template.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scripts.fetch_data import convert_mind2web
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
-    options.add_argument("--config", type=Path, metavar="FILE", help="not read: see above")
+    options.add_argument("--config", type=Path, metavar="FILE", help="refused: see above")
     options.add_argument("--data-root", type=Path, metavar="FOLDER", help="the public files; left out: fetched before")
     options.add_argument("--split", choices=[*COUNTS, "sample"], default="test_task")
     options.add_argument("--scores-pickle", type=Path, metavar="FILE", help="left out: looked for in --data-root")

@@ -1,4 +1,4 @@
-"""Judge and distil the attempts of finished runs again, with other parts, into a bank. No attempt is made again.
+"""Learn again from the attempts of finished runs, with another judge, distiller or memory. No attempt is made again.
 
     python -m scripts.learn RUNS... bank=PATH [KEY=VALUE...]
     python -m scripts.learn outputs/main/arm=no_memory* bank=banks/strong arm=true_labels llm@extractor_llm=openai
@@ -13,9 +13,9 @@ name with {seed}, {arm}, {env} or {run} in it. To test them, each with its seed:
     python main.py -m setting=frozen 'memory.path="banks/strong/seed${seed}.sqlite"' seed=0,1,2 env=...
 
 Beside each bank is a run directory, FILE.run, with the verdicts, the lessons and their cost. The bank appears when it
-is complete. After an interruption the same command continues, and pays for nothing twice. The labels behind lessons
-that the attempts were shown count too: setting=test_time refuses attempts that were shown lessons with labels of the
-environment. To join the banks of several runs, use python -m core.memory export and import.
+is complete. After an interruption the same command continues, and pays for nothing twice. If the attempts had been
+shown lessons, the labels of those lessons count too: setting=test_time refuses attempts that were shown lessons with
+labels of the environment. To join the banks of several runs, use python -m core.memory export and import.
 """
 
 from __future__ import annotations

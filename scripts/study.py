@@ -8,9 +8,10 @@ into a temporary folder or into a new FOLDER, and audited. Then every table in d
 
     <!-- tables: NAME/GLOB... --table TABLE ; column, column -->
 
-is made by scripts.tables from those runs and compared with the lines of the page. Without columns, all are taken; of
-several tables, the one with all these columns. A number in the text is made in the same way from the episodes that its
-mark names, selected by their label (the judge's), status, type or gold (the right answer, or A|B):
+is made by scripts.tables from those runs and compared with the lines of the page. A mark that names no column means
+all columns. If scripts.tables makes several tables, the one that has all named columns is taken. A number in the text
+is checked in the same way. Its mark names the runs, and may select episodes by label (the judge's), status, type or
+gold (the right answer, or A|B):
 
     all <!-- count: NAME/GLOB... ; label=success, type=TYPE -->502     how many; percent: of them solved
     all <!-- median: NAME/GLOB... ; type=TYPE -->13                    tokens of an attempt's replies; or mean, or least
@@ -20,8 +21,8 @@ The answer of an experiment=verdict is made again from its runs, and compared wi
 
     <!-- verdict: NAME -->
 
-The mark of a number must not begin a line, because Markdown would take the line for HTML. Broken episodes are in no
-number.
+The mark of a number must not begin a line, because Markdown would take the line for HTML. Broken episodes are never
+counted.
 
 Exit status 1: a run breaks an invariant, or something differs. --write puts the new figures into the page. --pack
 stores the runs in RUNS, and removes this machine's paths from them.
