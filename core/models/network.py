@@ -13,8 +13,10 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +26,7 @@ from core.models.message import canonical_bytes
 from core.models.token_counts import with_readable_usage
 
 MOST_REDIRECTS = 5
+IDLE_S = 5.0  # after which a connection that no call uses is closed
 _OWN_NETWORK = ("localhost", "host.docker.internal")  # besides addresses that no proxy of a company can reach
 _SECRETS = re.compile(r"auth|key|token|secret|cookie", re.I)  # names of headers that no other host gets
 
@@ -211,8 +214,8 @@ def http_client(trail: Trail | None = None, timeout_s: float | None = 5.0) -> An
     import httpx
 
     class Bounded(httpx.SyncByteStream):
-        def __init__(self, stream: Any, request: Any) -> None:
-            self._stream, self._request = stream, request
+        def __init__(self, stream: Any, request: Any, end: Callable[[], None]) -> None:
+            self._stream, self._request, self._end = stream, request, end
 
         def __iter__(self) -> Iterator[bytes]:
             for chunk in self._stream:
@@ -222,27 +225,49 @@ def http_client(trail: Trail | None = None, timeout_s: float | None = 5.0) -> An
 
         def close(self) -> None:
             self._stream.close()
+            end, self._end = self._end, lambda: None  # a stream may be closed more than once
+            end()
 
     class Routed(httpx.BaseTransport):
-        """Connections by the way that the environment says for each address."""
+        """Connections by the way that the environment says for each address, one for each call that is under way.
+
+        One pool for all would look at each of its connections before every call: with 128 of them that takes longer
+        than all the rest.
+        """
 
         def __init__(self) -> None:
-            self._ways: dict[Any, Any] = {}
+            self._idle: dict[Any, deque[tuple[float, Any]]] = defaultdict(deque)  # (since when, one connection's way)
             self._lock = threading.Lock()
+            self._certificates = cache(_certificates)
 
         def handle_request(self, request: Any) -> Any:
-            return self._way(request.url).handle_request(request)
-
-        def _way(self, url: Any) -> Any:
-            origin = (url.scheme, url.host, url.port)
+            url = request.url
             with self._lock:
-                if origin not in self._ways:
-                    self._ways[origin] = _transport(httpx, str(url))
-                return self._ways[origin]
+                idle = self._idle[url.scheme, url.host, url.port]
+                way = idle.pop()[1] if idle else None
+            way = way or _transport(httpx, str(url), self._certificates)
+
+            def give_back() -> None:
+                now, old = time.monotonic(), []
+                with self._lock:
+                    idle.append((now, way))
+                    while idle[0][0] < now - IDLE_S:
+                        old.append(idle.popleft()[1])
+                for each in old:
+                    each.close()
+
+            try:
+                response = way.handle_request(request)
+            except BaseException:
+                give_back()
+                raise
+            response.stream = Bounded(response.stream, request, give_back)
+            return response
 
         def close(self) -> None:
-            for way in self._ways.values():
-                way.close()
+            for idle in self._idle.values():
+                while idle:
+                    idle.pop()[1].close()
 
     def begin(request: Any) -> None:
         hops = request.extensions.setdefault("hops", [])  # the same list in the requests of its redirects
@@ -258,7 +283,6 @@ def http_client(trail: Trail | None = None, timeout_s: float | None = 5.0) -> An
     def bound(response: Any) -> None:
         hop = response.request.extensions["hops"][-1]
         hop.status, hop.headers = response.status_code, dict(response.headers)
-        response.stream = Bounded(response.stream, response.request)
         if response.request.method == "POST" and not response.is_redirect:  # a call; others are read as far as needed
             response.read()
             if response.status_code == 200 and "event-stream" not in response.headers.get("content-type", ""):
@@ -277,12 +301,12 @@ def http_client(trail: Trail | None = None, timeout_s: float | None = 5.0) -> An
     )
 
 
-def _transport(httpx: Any, url: str) -> Any:
+def _transport(httpx: Any, url: str, certificates: Callable[[], ssl.SSLContext] = _certificates) -> Any:
     """Connections to an address, through its proxy if it has one. Raises Blocked for a variable that cannot be used."""
     proxy = proxy_of(url)
     secure = url.startswith("https:") or (proxy is not None and proxy.url.startswith("https:"))
     how = {
-        "verify": _certificates() if secure else False,  # False: no connection will be encrypted
+        "verify": certificates() if secure else False,  # False: no connection will be encrypted
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=None),
         "trust_env": False,
     }

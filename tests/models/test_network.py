@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 from net_kit import HTML, MODELS, Net, certificate, model_below
 from provider import completion
@@ -493,3 +498,83 @@ def test_a_run_says_in_one_sentence_what_keeps_it_from_its_server(main_here, net
     assert code == 1 and "of http_proxy: Connection refused: add 127.0.0.1 to NO_PROXY" in said
     assert "very-secret" not in said and server.asked[-1][0] == "GET"
     assert os.environ["http_proxy"]
+
+
+class Connections:
+    """A server that keeps connections open, answers after a moment, and knows how many were made and are open."""
+
+    def __init__(self):
+        self.made, self.open, self.pause = 0, 0, 0.0
+        self._lock, outer = threading.Lock(), self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                super().setup()
+                with outer._lock:
+                    outer.made, outer.open = outer.made + 1, outer.open + 1
+
+            def finish(self):
+                super().finish()
+                with outer._lock:
+                    outer.open -= 1
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                time.sleep(outer.pause)
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_args):
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads, request_queue_size = True, 256
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_connections_are_used_again_by_any_thread_and_closed_once_they_are_idle(monkeypatch):
+    with closing(Connections()) as server, network.http_client(timeout_s=20) as client:
+
+        def ask(_):
+            return client.post(server.url, content=b"{}").status_code
+
+        assert [ask(n) for n in range(5)] == [200] * 5 and server.made == 1
+        server.pause = 0.5
+        for _ in range(2):
+            with ThreadPoolExecutor(64) as pool:  # new threads each time
+                assert list(pool.map(ask, range(64))) == [200] * 64
+        assert server.made <= 64 + 8 and server.open > 32  # some threads may begin late
+        monkeypatch.setattr(network, "IDLE_S", 0.0)
+        server.pause = 0.0
+        for _ in range(2):
+            ask(0)
+        until = time.monotonic() + 10
+        while server.open > 1 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert server.open <= 1
+    until = time.monotonic() + 10
+    while server.open and time.monotonic() < until:
+        time.sleep(0.01)
+    assert server.open == 0
+
+
+def test_a_call_that_breaks_does_not_keep_its_connection(net):
+    slow = net(model_below())
+    slow.pause = 1.0
+    with network.http_client(timeout_s=0.2) as client:
+        for _ in range(3):
+            with pytest.raises(httpx.ReadTimeout):
+                client.post(f"{slow.root}/v1/chat/completions", json={})
+        slow.pause = 0.0
+        assert client.post(f"{slow.root}/v1/chat/completions", json={}, timeout=20).json() == completion("hi")
