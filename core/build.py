@@ -40,12 +40,15 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
     return tasks[:limit]
 
 
-def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None) -> dict[str, ChatModel]:
+def build_models(
+    cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None, *, ask: bool = True
+) -> dict[str, ChatModel]:
     """{role: model}: that of `<role>_llm` if chosen, else that of `llm`; each with its cache and fallbacks.
 
     A model without a name gets its server's, also in `cfg` (core/models/servers.py), as does its `client`.
 
     recorded   the configuration of the run's earlier starts, if any
+    ask        whether servers are asked for their models; not in a dry run, nor where no task is left to do
     """
     from core.models.cache import cached
     from core.models.fallback import FallbackModel
@@ -54,7 +57,7 @@ def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = N
 
     expand_fallbacks(cfg)
     nodes = {key: node for key in LLMS if (node := cfg.get(key)) is not None}
-    name_models(nodes, recorded or {}, ask=not cfg.get("dry_run"))
+    name_models(nodes, recorded or {}, ask=ask and not cfg.get("dry_run"))
     given = {key: make(cfg[key]) for key in LLMS if cfg.get(key) is not None}
     for key, model in given.items():
         if "client" in cfg[key]:

@@ -40,7 +40,7 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.redact import Redactor
 from core.reply_marks import answer_of
-from core.run.files import EPISODES
+from core.run.files import EPISODES, has_ended
 from core.run.growth import rewind
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
@@ -130,7 +130,7 @@ def assemble(
         with envs.lease() as env:
             tasks, dataset = tasks_of(cfg, env, stream), env.describe()
             env_lessons = env.lessons() if cfg.setting.name == TOLD else None
-    models = build_models(cfg, stack, recorded_config(run_dir))
+    models = build_models(cfg, stack, recorded_config(run_dir), ask=not has_ended(run_dir, len(tasks)))
     config = OmegaConf.to_container(cfg, resolve=True)
     learn, given_bank = config["setting"]["learn"], config["memory"].get("path")
     stage("preparing the models and the memory")

@@ -55,6 +55,15 @@ def read_file(run_dir: Path, name: str) -> dict[str, Any] | None:
     return found
 
 
+def has_ended(run_dir: Path, n_tasks: int) -> bool:
+    """Whether a run has a result for each of so many tasks, as its summary says; False where that cannot be read."""
+    try:
+        summary = read_file(run_dir, SUMMARY) or {}
+    except UserError:
+        return False
+    return bool(summary.get("complete")) and summary.get("n_tasks") == n_tasks
+
+
 def read_hydra(run_dir: Path, name: str) -> dict[str, Any]:
     """A file of .hydra; {} if there is none. It has a checksum if the manifest, which is written after it, has one."""
     return read_whole(run_dir / ".hydra" / name, must=has_checksum(run_dir / MANIFEST)) or {}

@@ -47,6 +47,21 @@ def test_the_only_model_is_taken_and_recorded_and_no_other_goes_on(here, serve, 
     here(*words)
     server.models = ["org/second"]
     with pytest.raises(UserError, match="llm.model: 'hosted_vllm/org/first' -> 'hosted_vllm/org/second'"):
+        here(*words, "limit=3")
+
+
+@pytest.mark.slow
+def test_a_run_with_nothing_left_to_do_asks_no_server(here, serve):
+    server = serve(answer, models=["org/first"])
+    words = (*RUN, f"llm.api_base={server.url}")
+    run_dir, first = here(*words)
+    server.close()
+    _, again = here(*words)
+    assert first == again
+    with pytest.raises(StopRun, match="nothing answers"):
+        here(*words, "limit=3")
+    (run_dir / "summary.json").write_text("{")  # what cannot be read promises nothing
+    with pytest.raises(StopRun, match="nothing answers"):
         here(*words)
 
 
