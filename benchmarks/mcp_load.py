@@ -131,7 +131,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         banks = {}
-        for name, embedder, wanted in (("minilm", MiniLMEmbedder(), 2.5), ("hashed words", HashingEmbedder(), 1.35)):
+        for name, embedder, wanted in (("minilm", MiniLMEmbedder(), 1.0), ("hashed words", HashingEmbedder(), 1.35)):
             banks[name] = Path(folder) / f"{name}.sqlite", wanted
             bank_of_questions(banks[name][0], embedder, given.records)
         together_lines(lines, banks, query, given.retrievals)
