@@ -258,10 +258,18 @@ def _frame(found: Iterable[dict[str, Any]]) -> pd.DataFrame:
         owners += [number] * len(each["episodes"]["index"])
         for key, values in columns.items():
             values += each["episodes"].get(key, [float("nan")] * (len(owners) - len(values)))
-    shared = pd.DataFrame(facts).iloc[owners].reset_index(drop=True)
-    frame = pd.concat([pd.DataFrame(columns), shared], axis=1)
+    shared = _as_frame({key: [each.get(key) for each in facts] for key in (facts or [{}])[0]})
+    frame = pd.concat([_as_frame(columns), shared.iloc[owners].reset_index(drop=True)], axis=1)
     frame.loc[~frame["evaluated"], "success"] = float("nan")
     return frame
+
+
+def _as_frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
+    """A table whose texts are objects: pandas' own type would hold a run's long ones once for each of its episodes."""
+    import pandas as pd
+
+    texts = {key for key, values in columns.items() if any(isinstance(value, str) for value in values)}
+    return pd.DataFrame({key: pd.Series(v, dtype=object if key in texts else None) for key, v in columns.items()})
 
 
 def run_columns(run: Run) -> dict[str, Any]:

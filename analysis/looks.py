@@ -36,7 +36,8 @@ def look(paths: Iterable[str | Path], frame: pd.DataFrame) -> list[str]:
 
 
 def _line(folder: Path, frame: pd.DataFrame) -> str:
-    inside = frame[[Path(run).resolve().parent == folder for run in frame["run_dir"]]]
+    own = [run for run in frame["run_dir"].unique() if Path(run).resolve().parent == folder]
+    inside = frame[frame["run_dir"].isin(own)]
     shown, state = inside.groupby("run_dir"), content_id(sorted(map(str, inside.groupby("run_dir").size().items())))
     others = _cells(folder, {Path(run).name for run, _ in shown}, set(inside["task_set"]))
     here = inside["cell"].nunique()

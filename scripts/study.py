@@ -226,8 +226,11 @@ def pack(folders: list[Path], name: str | None) -> int:
 
 
 def places(folder: Path, becomes: str) -> dict[bytes, bytes]:
-    """What stands for this machine's paths: the folder of the runs, and the checkout they were started in."""
+    """What stands for this machine's paths: the folder of the runs, the checkout they were started in, and Python's."""
     found = {str(folder.resolve()): becomes}
+    for log in folder.rglob("main.log"):  # where tracebacks stand
+        text = log.read_text(encoding="utf-8", errors="replace")
+        found |= dict.fromkeys(re.findall(r'"(/\S+?)/lib/python\d', text), "python")
     for path in folder.rglob(".hydra/hydra.yaml"):
         text = path.read_text(encoding="utf-8")
         found |= dict.fromkeys(re.findall(r"run_dir=(/\S+)", text), becomes)

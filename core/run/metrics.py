@@ -169,7 +169,7 @@ def steps(row: dict) -> int:
 
 
 def _is_note(steps: list[dict]) -> bool:
-    return [step.get("observation") for step in steps] == [NOT_TAKEN]
+    return len(steps) == 1 and steps[0].get("observation") == NOT_TAKEN
 
 
 def all_steps(row: dict) -> list[dict]:
