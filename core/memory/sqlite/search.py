@@ -26,8 +26,12 @@ log = logging.getLogger(__name__)
 CHUNK = 20_000  # records read at once
 WHOLE = 4_096  # banks up to this size (records) are cached whole
 VISIBLE = 1_000  # matches whose visibility is looked up at once
-KEPT = 16_384  # records kept in memory: 200 MB with vectors of 384 numbers
+KEPT = WHOLE  # records of a larger bank kept in memory: 50 MB with vectors of 384 numbers
 MOST_DELETED = 0.2  # share of deleted entries from which an index is rebuilt
+_LACKS_ITEMS = (  # of records r with their vectors v
+    f"r.rowid > $1 AND r.rowid <= $2 AND NOT (v.vector IS NULL AND r.status IN {NOT_SEARCHED}) "
+    "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid)"
+)
 # A record's confidence, or the prior of its outcome.
 BELIEVED = f"coalesce(r.confidence, iif(r.outcome = 'success', {PRIOR['success']}, {PRIOR['failure']}))"
 
@@ -235,12 +239,12 @@ class IndexSearch:
     def _add_vectors(self, index: VectorIndex, after: int, upto: int, items: bool) -> None:
         index.add(self._vectors(after, upto, items))
         if items:
-            missing = self._without_items(after, upto)
-            if self._settings.most_missing is not None and len(missing) > self._settings.most_missing:
+            most = self._settings.most_missing
+            if most is not None and (n := self._n_without_items(after, upto)) > most:
                 command = f"python -m core.memory reembed {self._database.path}"
-                log.warning(f"{len(missing)} records are found by their query alone until you run: {command}")
+                log.warning(f"{n} records are found by their query alone until you run: {command}")
                 return
-            for rowid, record in missing:
+            for rowid, record in self._without_items(after, upto):
                 tags = column_of_tags(record.tags)
                 attributes = record.namespace, record.status, record.outcome, record.domain, tags
                 vectors = self._settings.item_vectors(record)
@@ -298,16 +302,17 @@ class IndexSearch:
             entries.append(entry)
         return entries
 
+    def _n_without_items(self, after: int, upto: int) -> int:
+        """How many `_without_items` there are; none of them is read."""
+        query = f"SELECT count(*) FROM records r LEFT JOIN vectors v ON v.rowid = r.rowid WHERE {_LACKS_ITEMS}"
+        return self._database.rows(query, (after, upto))[0][0]
+
     def _without_items(self, after: int, upto: int) -> list[tuple[int, MemoryRecord]]:
         """(rowid, record) of the records with after < rowid <= upto that have no item vectors.
 
         Excludes archived or superseded records without vectors.
         """
-        query = (
-            f"{self._database.dialect.records} WHERE r.rowid > $1 AND r.rowid <= $2 "
-            f"AND NOT (v.vector IS NULL AND r.status IN {NOT_SEARCHED}) "
-            "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid) ORDER BY r.rowid"
-        )
+        query = f"{self._database.dialect.records} WHERE {_LACKS_ITEMS} ORDER BY r.rowid"
         return [(row[0], to_record(row, self._database.path)) for row in self._database.rows(query, (after, upto))]
 
     def _touched(self, after: int, upto: int, *, found: bool = True) -> set[int]:
