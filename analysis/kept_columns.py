@@ -28,29 +28,9 @@ PROGRAM = ("core", "analysis", "config")
 Marks = dict[str, list[int]]  # {file: its size, time of change and inode}
 
 
-def kept_or_made(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `make` returns for a run: as it was kept, else made now, and kept if it may be.
-
-    make   returns JSON data; its "bank" is the path of the bank that the run was given, or None; its "keep" says
-           whether it may be kept
-    """
-    if not FOLDER.parent.parent.is_dir():
-        return make()
-    file = FOLDER / f"{content_id(str(path.resolve()))}.json"
-    if (found := _kept(file, path)) is not None:
-        return found
-    before, n_before, began = _marks(path), n_said(), time.time_ns()
-    made = make()
-    if made["keep"] and n_said() == n_before and _marks(path) == before:
-        marks = before | _marks_of(_bank_files(made["bank"]))
-        if max(changed for _, changed, _ in marks.values()) < began - YOUNG_NS:
-            _keep(file, marks, made)
-    return made
-
-
-def _kept(file: Path, path: Path) -> dict[str, Any] | None:
+def kept(path: Path) -> dict[str, Any] | None:
     """What is kept of a run; None if nothing is, or if it is damaged or of another state."""
-    with suppress(OSError, ValueError, KeyError, TypeError), file.open("rb") as opened:
+    with suppress(OSError, ValueError, KeyError, TypeError), _file_of(path).open("rb") as opened:
         if not _is_own(os.fstat(opened.fileno())):
             return None
         head, _, data = opened.read().partition(b"\n")
@@ -60,6 +40,27 @@ def _kept(file: Path, path: Path) -> dict[str, Any] | None:
             if about["marks"] == _marks(path) | _marks_of(_bank_files(made["bank"])):
                 return made
     return None
+
+
+def made_and_kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `make` returns for a run, which is kept if it may be.
+
+    make   returns JSON data; its "bank" is the path of the bank that the run was given, or None; its "keep" says
+           whether it may be kept
+    """
+    if not FOLDER.parent.parent.is_dir():
+        return make()
+    before, n_before, began = _marks(path), n_said(), time.time_ns()
+    made = make()
+    if made["keep"] and n_said() == n_before and _marks(path) == before:
+        marks = before | _marks_of(_bank_files(made["bank"]))
+        if max(changed for _, changed, _ in marks.values()) < began - YOUNG_NS:
+            _keep(_file_of(path), marks, made)
+    return made
+
+
+def _file_of(path: Path) -> Path:
+    return FOLDER / f"{content_id(str(path.resolve()))}.json"
 
 
 def _keep(file: Path, marks: Marks, made: dict[str, Any]) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from io import StringIO
+from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.funnel_steps import kinds_of, lesson_step
-from analysis.kept_columns import kept_or_made
+from analysis.kept_columns import kept, made_and_kept
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
@@ -43,6 +47,7 @@ STREAM = {  # {column: the usual value}
 }
 
 
+MUCH = 50_000_000  # bytes of episodes that are worth starting processes for
 MADE_ANEW = "made_anew"  # key of a summary that the reader made, because the run's own is damaged or missing
 
 
@@ -130,7 +135,7 @@ class Run:
 
 def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
     """One row an episode of every run below the paths; see `run_columns`, `episode_columns`, `lesson_step`."""
-    return _frame(_columns_at(path) for path in find_runs(paths))
+    return _frame(_columns_at(find_runs(paths)))
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
@@ -221,10 +226,47 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     return _frame(map(_columns_of, runs))
 
 
-def _columns_at(path: Path) -> dict[str, Any]:
-    """`_columns_of` a run, which is not read where its columns are kept."""
-    made = kept_or_made(path, lambda: _columns_of(read_run(path)))
-    return made | {"run": made["run"] | {"run_dir": str(path)}}  # kept under another name of the same directory
+def _columns_at(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """`_columns_of` each run, of which those are read whose columns are not kept."""
+    known = {path: kept(path) for path in paths}
+    made = _read([path for path, columns in known.items() if columns is None])
+    for path, columns in known.items():
+        columns = columns or next(made)
+        yield columns | {"run": columns["run"] | {"run_dir": str(path)}}  # kept under another name of the directory
+
+
+def _read(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """`_columns_of` runs that are read now: if they hold MUCH data, by a process for each core."""
+    files = (path / EPISODES for path in paths)
+    n = min(os.cpu_count() or 1, len(paths)) if sum(f.stat().st_size for f in files if f.is_file()) > MUCH else 1
+    if n < 2 or "fork" not in get_all_start_methods():
+        yield from (made_and_kept(path, partial(_columns_in, path)) for path in paths)
+        return
+    with ProcessPoolExecutor(n, mp_context=get_context("fork")) as pool:
+        try:
+            for columns, notes, fault in pool.map(_read_apart, paths):
+                for note in notes:
+                    say_once(note)
+                if fault is not None:
+                    raise UserError(fault)
+                yield columns
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read_apart(path: Path) -> tuple[dict[str, Any], list[str], str | None]:
+    """(columns of a run, what was said of it, why it cannot be read), for the process that asked."""
+    say_once.cache_clear()  # it knows what this process has said before, which that one may not have heard
+    with redirect_stderr(StringIO()) as said:
+        try:
+            columns, fault = made_and_kept(path, partial(_columns_in, path)), None
+        except UserError as error:
+            columns, fault = {}, str(error)
+    return columns, said.getvalue().splitlines(), fault
+
+
+def _columns_in(path: Path) -> dict[str, Any]:
+    return _columns_of(read_run(path))
 
 
 def _columns_of(run: Run) -> dict[str, Any]:

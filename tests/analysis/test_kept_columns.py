@@ -1,5 +1,7 @@
 """The columns of runs are kept between tables, and read again as soon as anything that they came from has changed."""
 
+import json
+import multiprocessing
 import shutil
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from analysis import kept_columns, load
 from analysis.load import load_runs, read_run
+from core import checksum
 from core.errors import UserError
 
 
@@ -152,3 +155,29 @@ def test_a_folder_that_cannot_be_written_costs_only_the_time(look, runs, tmp_pat
     (tmp_path / "outputs" / ".cache").write_text("in the way")
     table, read = look(runs)
     assert len(read) == len(look(runs)[1]) == table["run"].nunique()
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="runs are read one after another")
+def test_runs_read_by_several_processes_are_as_those_read_by_one(look, runs, monkeypatch, capfd):
+    alone, _ = look(runs)
+    shutil.rmtree(kept_columns.FOLDER)
+    monkeypatch.setattr(load, "MUCH", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    together, read = look(runs)
+    assert read == []  # by this process
+    pd.testing.assert_frame_equal(alone, together)
+    pd.testing.assert_frame_equal(alone, look(runs)[0])  # mostly of what they kept
+    finished = [Path(path) for path in alone.loc[alone["complete"], "run_dir"].unique()]
+    for run in finished[:3]:
+        (run / "summary.json").unlink()
+    for path in runs.rglob("episodes.jsonl"):  # as an earlier version wrote them
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "crc32"}) + "\n" for row in rows))
+    checksum.say_once.cache_clear()
+    capfd.readouterr()
+    look(runs)
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(said) == len(set(said)) == 4  # three summaries, and once that there are no checksums
+    (finished[0] / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="manifest.json is damaged"):
+        look(runs)
