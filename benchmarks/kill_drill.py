@@ -8,7 +8,7 @@ runs         of four kinds (plain, with consolidation, parallel scaling in batch
              again until it has had its share of the kills: its episodes and bank are those of a run that nobody killed
 saves        a server over stdio whose client saves lessons one after another: each acknowledged one is there, once
 extractions  as saves, of attempts from which a scripted model distils one lesson each, some of them slowly: each
-             accepted one ends as done, with its lesson there once, or as failed with its reason and its text kept
+             accepted one ends as done, with its lesson there once
 
 Exit status 1 where something was lost, twice, or different. --postgres: the bank is in a PostgreSQL made for it.
 """
@@ -34,6 +34,7 @@ from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 from scripts.command_line import REPO, command_of, parser, plain_errors
 
+WAITED_S = 300  # for the end of all extractions
 TOY = ("env=toy", "llm=scripted", "embedder=hashing", "limit=24", "llm.delay_s=0.004")
 KINDS = {
     "plain": ("arm=reasoningbank",),
@@ -210,9 +211,13 @@ def extractions(kills: int, bank: str) -> bool:
             accepted.append(found["task_id"])
     client = Client(bank, *model)
     ends: Counter[str] = Counter()
+    until = time.monotonic() + WAITED_S
     for task in accepted:
-        while (status := client.call("task_status", task_id=task) or {})["status"] == "processing":
+        status = client.call("task_status", task_id=task) or {}
+        # One at which several servers died makes room for the others, and is tried again once none of them waits.
+        while (status["status"] == "processing" or "deaths" in status) and time.monotonic() < until:
             time.sleep(0.05)
+            status = client.call("task_status", task_id=task) or {}
         ends[status["status"]] += 1
         if status["status"] != "completed":
             print(f"extractions: {task}: {status}", flush=True)
