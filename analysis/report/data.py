@@ -109,7 +109,8 @@ def _line(value: Any) -> str:
 
 
 def _pack(lines: Iterable[str]) -> str:
-    return base64.b64encode(gzip.compress("\n".join(lines).encode("ascii"), 6, mtime=0)).decode("ascii")
+    data = gzip.compress("\n".join(lines).encode("ascii"), 2, mtime=0)  # 6 takes three times as long, for 9 % less
+    return base64.b64encode(data).decode("ascii")
 
 
 def _known(run: Run, banked: list[MemoryRecord]) -> dict[str, dict]:
