@@ -4,8 +4,9 @@
     python -m benchmarks.kill_drill saves [--kills 60] [--postgres]
     python -m benchmarks.kill_drill extractions [--kills 40] [--postgres]
 
-runs         of four kinds (plain, with consolidation, parallel scaling in batches, tasks that overlap), each started
-             again until it has had its share of the kills: its episodes and bank are those of a run that nobody killed
+runs         of four kinds (plain, with consolidation, parallel scaling in batches, a stream for each type of task),
+             each started again until it has had its share of the kills: its episodes and banks are those of a run that
+             nobody killed
 saves        a server over stdio whose client saves lessons one after another: each acknowledged one is there, once
 extractions  as saves, of attempts from which a scripted model distils one lesson each, some of them slowly: each
              accepted one ends as done, with its lesson there once
@@ -36,11 +37,12 @@ from scripts.command_line import REPO, command_of, parser, plain_errors
 
 WAITED_S = 300  # for the end of all extractions
 TOY = ("env=toy", "llm=scripted", "embedder=hashing", "limit=24", "llm.delay_s=0.004")
+BY_TYPE = ("stream.split_by=type", "memory.domain=type", "retrieval.domain=same")
 KINDS = {
     "plain": ("arm=reasoningbank",),
     "consolidation": ("arm=reasoningbank", "memory=consolidated"),
     "parallel scaling": ("arm=matts_parallel", "stream.batch=3", "max_concurrency=2"),
-    "overlapping tasks": ("arm=reasoningbank", "stream.mode=async", "max_concurrency=4"),
+    "a stream for each type": ("arm=reasoningbank", *BY_TYPE, "max_concurrency=4"),
 }
 HELLO = {
     "jsonrpc": "2.0",
@@ -79,10 +81,13 @@ def killed_until_done(command: list[str], episodes: Path, kills: int, rng: rando
     return kills, False
 
 
-def content(bank: str) -> list[tuple[Any, ...]]:
-    """What two banks that are the same have in common."""
-    with closing(opened(bank)) as whole:
-        return sorted((each.id, each.status, each.n_used, repr(each.items)) for each in whole.records())
+def content(run: Path) -> list[tuple[Any, ...]]:
+    """What the banks of two runs that are the same have in common."""
+    found = []
+    for path in run.rglob("*.sqlite"):
+        with closing(opened(str(path))) as bank:
+            found += [(path.name, each.id, each.status, each.n_used, repr(each.items)) for each in bank.records()]
+    return sorted(found)
 
 
 def opened(bank: str) -> MemoryBank:
@@ -105,7 +110,7 @@ def runs(kills: int, folder: Path) -> bool:
             if not ended:
                 subprocess.run(own, check=True, stdout=subprocess.DEVNULL)
             same = (run / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
-            same &= content(str(run / "bank.sqlite")) == content(str(whole / "bank.sqlite"))
+            same &= content(run) == content(whole)
             different += not same
             shutil.rmtree(run)
         print(f"runs, {kind}: {done} kills of {n_runs} runs, {different} ended otherwise", flush=True)
