@@ -5,15 +5,16 @@
 The subjects are a run that ended early, a run with consolidation that was killed (its bank has a log of SQLite beside
 it), and a bank whose writer was killed. In each trial one file of a copy is damaged: one bit, 200 bytes, cut short, two
 lines exchanged, or emptied. A run then goes on by its command and is put in a table; its bank, or the bank, is listed.
-Of each trial there is one end:
+All commands are given, also after one has refused. Of each trial there is one end:
 
-  said       a command says something that it does not say of an undamaged copy, or refuses in a sentence
+  said       a command refuses in a sentence, or says a note, a warning or an error that an undamaged copy does not have
   whole      nothing is said, and episodes, table and bank are those of an undamaged copy
   SILENT     nothing is said, and one of them is another
   TRACEBACK  a command ends in a traceback, or by a signal
 
-Exit status 1 where one trial was silent or ended in a traceback. Commands are started as copies of one process that
-has loaded everything, which makes a trial a matter of a second.
+At the end stands how often each sentence was said, with numbers and names left out. Exit status 1 where one trial was
+silent or ended in a traceback. Commands are started as copies of one process that has loaded everything, which makes a
+trial a matter of a second.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ TOY = ("env=toy", "llm=scripted", "embedder=hashing")
 ENDS = SAID, WHOLE, SILENT, TRACEBACK = "said", "whole", "SILENT", "TRACEBACK"
 UNREAD = re.compile(r"-shm|\.lock|\.open|\.turn|\.lines")  # made anew at each opening
 CHANGING = re.compile(r"\d+(\.\d+)? ?(s|ms|min)\b|\S*/copy\d+")  # times, and the copy's own name
-
+TELLS = re.compile(r"\b(note|error|warning|damaged|rebuilt|brought back|made anew)\b", re.IGNORECASE)
 DATE = re.compile(r'"created_at": ?"[^"]*"')
 
 
@@ -119,7 +120,8 @@ class Subject:
 
     make       makes it in a directory
     commands   given after the damage, in order
-    files      read at the end, whose bytes are to be those of an undamaged copy
+    files      read at the end, which are to be those of an undamaged copy
+    sentences  how often each was said
     """
 
     name: str
@@ -129,6 +131,7 @@ class Subject:
     whole: Path = field(init=False)
     expected: list[tuple[int, str, str]] = field(init=False)
     contents: list[str] = field(init=False)
+    sentences: Counter[str] = field(default_factory=Counter, init=False)
 
     def prepare(self, folder: Path) -> None:
         """Make it, and note what the commands say of an undamaged copy."""
@@ -156,24 +159,34 @@ class Subject:
         shutil.copytree(self.whole, copy)
         try:
             (copy / name).write_bytes(after)
-            for command, (status, out, err) in zip(self.commands, self.expected, strict=True):
-                found = command.run(copy)
-                if found[0] < 0 or "Traceback (most recent call last)" in found[1] + found[2]:
-                    print(f"--- {self.name} {name} {damage} {number}: {found[0]}\n{found[1][-300:]}{found[2][-1500:]}")
+            found = [command.run(copy) for command in self.commands]
+            where = f"--- {self.name} {name} {damage} {number}:"
+            said = set[str]()
+            for (status, out, err), (status_whole, *texts) in zip(found, self.expected, strict=True):
+                if status < 0 or "Traceback (most recent call last)" in out + err:
+                    print(f"{where} status {status}\n{out[-300:]}{err[-1500:]}")
                     return TRACEBACK
-                if found[0] != status or set(found[2].splitlines()) - set(err.splitlines()):
-                    return SAID
-                if any(line.startswith("note: ") for line in set(found[1].splitlines()) - set(out.splitlines())):
-                    return SAID
-                if command.is_answer and found[1] != out:
-                    print(f"--- {self.name} {name} {damage} {number}: {command.module} printed\n{found[1][-1500:]}")
+                before_it = set("\n".join(texts).splitlines())
+                said |= {line for line in f"{out}\n{err}".splitlines() if TELLS.search(line)} - before_it
+                if status != status_whole and not err.strip():
+                    print(f"{where} status {status} without a word")
                     return SILENT
-            if self.read(copy) == self.contents:
-                return WHOLE
-            print(f"--- {self.name} {name} {damage} {number}: the files at the end differ")
-            return SILENT
+            self.sentences.update(map(template, said))
+            if said:
+                return SAID
+            pairs = zip(self.commands, found, self.expected, strict=True)
+            other = [command.module for command, now, then in pairs if command.is_answer and now[:2] != then[:2]]
+            if self.read(copy) != self.contents or other:
+                print(f"{where} another answer of {', '.join(other) or 'the files'}")
+                return SILENT
+            return WHOLE
         finally:
             shutil.rmtree(copy)
+
+
+def template(sentence: str) -> str:
+    """A sentence without what differs from trial to trial."""
+    return re.sub(r"\S*[/\d\\]\S*|'[^']*'|\([^)]*\)", "_", sentence)[:150]
 
 
 def run_command(*words: str) -> list[str]:
@@ -303,6 +316,8 @@ def main(arguments: list[str] | None = None) -> int:
                         flush=True,
                     )
     print(f"| all | | | {' | '.join(str(total[each]) for each in ENDS)} |")
+    for sentence, n in sum((each.sentences for each in SUBJECTS), Counter()).most_common():
+        print(f"{n:>6} x {sentence}")
     return int(bool(total[SILENT] or total[TRACEBACK]))
 
 
