@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from analysis.evidence import SHORTEST, Check, known_records, secret_of
 from analysis.leaks import LEVEL, at_least, excuse, more_than_chance, stands
-from analysis.load import Run
+from analysis.runs import Run
 from analysis.twins import plain
 from core.run.manifest import prompt_texts, shown_by
 from core.run.records import answer_of

@@ -17,12 +17,13 @@ from typing import Any
 from analysis import answer_key, forgery, invariants, leaks, twins
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
-from analysis.load import VALID, Run, explaining, read_run
 from analysis.made_of import differ, made_of, other_parts
+from analysis.runs import Run, explaining, read_run
 from core.checksum import noting_wrong_checksums
 from core.models.reply_text import storable
 from core.run.files import CALLS, lines_of
 from core.run.manifest import code_of, prompt_digests, shown_by
+from core.run.metrics import VALID
 from core.run.records import changed_leaves, outcomes_of
 
 

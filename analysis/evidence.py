@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from analysis.funnel_steps import source_tasks
-from analysis.load import MADE_ANEW, Run, read_banks
+from analysis.runs import MADE_ANEW, Run, read_banks
 from core.build import option, options, part
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub

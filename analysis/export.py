@@ -7,7 +7,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from analysis.inspect_log import write_eval
-from analysis.load import explaining, find_runs, load_runs, read_run
+from analysis.load import load_runs
+from analysis.runs import explaining, find_runs, read_run
 from core.build import make, option
 from core.errors import UserError
 from core.escaping import spreadsheet

@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.evidence import Check, NotChecked, is_own_kind, known_records, where
 from analysis.invariants import CLOSE, is_plain, made_elsewhere
-from analysis.load import Run, read_banks
+from analysis.runs import Run, read_banks
 from core.build import part
 from core.conversation import conversation
 from core.errors import UserError

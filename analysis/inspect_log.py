@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from analysis.load import Run
+from analysis.runs import Run
 from core.models.reply_text import storable
 from core.run.files import TIMINGS, lines_of
 from core.run.launch import env_label

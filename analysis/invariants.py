@@ -17,13 +17,13 @@ from analysis.evidence import (
     stored_before,
     where,
 )
-from analysis.load import VALID, Run, own_banks
+from analysis.runs import Run, own_banks
 from core.errors import UserError
 from core.memory.open import read_records
 from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
 from core.run.manifest import identity
-from core.run.metrics import followed, rate
+from core.run.metrics import VALID, followed, rate
 from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
 from core.run.resume import faults
 from core.run.unfinished import trajectory_of

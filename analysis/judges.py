@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from analysis.load import Run
+from analysis.runs import Run
 from analysis.stats import calibration, confusion, rate_interval
 from core.run.records import evaluated
 

@@ -24,7 +24,7 @@ from analysis.evidence import (
     text_of,
     where,
 )
-from analysis.load import Run
+from analysis.runs import Run
 from core.build import ROLES
 from core.control_tokens import escape
 from core.run.files import CALLS, PROMPTS, lines_of

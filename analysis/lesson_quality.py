@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analysis.evidence import answer_in, where
-from analysis.load import Run
+from analysis.runs import Run
 from core.types import Lesson
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.answer import FILE, stored
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.errors import UserError
 from core.run.sweep import is_sweep
 from core.types import content_id

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
-from analysis.load import Run
+from analysis.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,9 +16,9 @@ import numpy as np
 
 from analysis.cells import BLOCK, Cells, make_cells, rows_of
 from analysis.columns import HEADINGS
-from analysis.load import read_run
 from analysis.matrix import print_table_of
 from analysis.measure import outcomes
+from analysis.runs import read_run
 from analysis.stats import paired
 from analysis.tables import whole_name
 from analysis.text_table import TextTable

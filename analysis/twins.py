@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from analysis.evidence import Check, known_records, stored_before, where
-from analysis.load import Run, read_records_of
+from analysis.runs import Run, read_records_of
 from core.memory.records import was_told
 from core.types import MemoryRecord
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.inspect_log import clock
-from analysis.load import explaining, read_run
+from analysis.runs import explaining, read_run
 from benchmarks.lines import Lines, lines_parser
 from core.errors import UserError
 from core.jsonl import JsonLines

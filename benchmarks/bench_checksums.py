@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from analysis.load import read_run
+from analysis.runs import read_run
 from benchmarks.bench_memory import records
 from benchmarks.bench_tables import make_runs
 from benchmarks.lines import Lines, lines_parser, seconds

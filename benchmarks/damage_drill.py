@@ -79,7 +79,7 @@ DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
 
 
 @dataclass(frozen=True)
-class Command:
+class DrillCommand:
     """A command of the trial: `{}` in its words is the copy's directory. is_answer: what it prints is compared, too."""
 
     module: str
@@ -126,7 +126,7 @@ class Subject:
 
     name: str
     make: Callable[[Path], None]
-    commands: Sequence[Command]
+    commands: Sequence[DrillCommand]
     files: Sequence[str] = ()
     whole: Path = field(init=False)
     expected: list[tuple[int, str, str]] = field(init=False)
@@ -242,14 +242,14 @@ def write(path: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-TABLE = Command("scripts.tables", ("{}", "--table", "main"))
-EXPORT = Command("core.memory", ("export", "{}/bank.sqlite", "{}/exported.jsonl"))
+TABLE = DrillCommand("scripts.tables", ("{}", "--table", "main"))
+EXPORT = DrillCommand("core.memory", ("export", "{}/bank.sqlite", "{}/exported.jsonl"))
 SUBJECTS = (
     Subject(
         "ended_early",
         ended_early,
         (
-            Command("main", (*TOY, "arm=reasoningbank", "limit=10", "run_dir={}"), is_answer=False),
+            DrillCommand("main", (*TOY, "arm=reasoningbank", "limit=10", "run_dir={}"), is_answer=False),
             TABLE,
             EXPORT,
         ),
@@ -259,7 +259,7 @@ SUBJECTS = (
         "killed",
         killed,
         (
-            Command("main", (*MATTS, "run_dir={}"), is_answer=False),
+            DrillCommand("main", (*MATTS, "run_dir={}"), is_answer=False),
             TABLE,
             EXPORT,
         ),
@@ -269,9 +269,9 @@ SUBJECTS = (
         "bank",
         written,
         (
-            Command("core.memory", ("mark", "{}/bank.sqlite", "r7", "helpful")),
+            DrillCommand("core.memory", ("mark", "{}/bank.sqlite", "r7", "helpful")),
             EXPORT,
-            Command("core.memory", ("doctor", "{}/bank.sqlite")),
+            DrillCommand("core.memory", ("doctor", "{}/bank.sqlite")),
         ),
         ("exported.jsonl",),
     ),

@@ -62,22 +62,30 @@ def answer(messages: list[dict[str, str]], role: str, sample: int) -> str:
     return f"# Memory Item 1\n## Title Lesson {number}\n## Description Of attempt {number}.\n## Content Do {number}."
 
 
+def killed_once(command: list[str], episodes: Path, rng: random.Random, step: int | None = None) -> bool:
+    """Start a run and kill it at a random moment; False where it ended before.
+
+    step   kill it just after so many bytes were written at most; None: anywhere from its start on
+    """
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    before = episodes.stat().st_size if episodes.exists() else 0
+    wait_for = before + rng.randint(1, step) if step else None
+    until = time.monotonic() + (60 if wait_for else rng.uniform(0.05, 2))
+    while time.monotonic() < until and process.poll() is None:
+        if wait_for and episodes.exists() and episodes.stat().st_size >= wait_for:
+            break
+        time.sleep(0.0005)
+    alive = process.poll() is None
+    process.kill()
+    process.wait()
+    return alive
+
+
 def killed_until_done(command: list[str], episodes: Path, kills: int, rng: random.Random) -> tuple[int, bool]:
     """Start a run again and again: (how often it was killed, whether it was done before the last kill was used)."""
     for killed in range(kills):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        before = episodes.stat().st_size if episodes.exists() else 0
-        # Half of the kills fall anywhere from the start on, half a moment after something was written.
-        wait_for = before + rng.randint(1, 9_000) if killed % 2 else None
-        until = time.monotonic() + (60 if wait_for else rng.uniform(0.05, 3))
-        while time.monotonic() < until and process.poll() is None:
-            if wait_for and episodes.exists() and episodes.stat().st_size >= wait_for:
-                break
-            time.sleep(0.0005)
-        if process.poll() is not None:
+        if not killed_once(command, episodes, rng, 9_000 if killed % 2 else None):
             return killed, True
-        process.kill()
-        process.wait()
     return kills, False
 
 
@@ -167,7 +175,7 @@ def sessions(bank: str, kills: int, *options: str) -> Iterator[tuple[Client, flo
 
 
 def call_until_killed(client: Client, deadline: float, tool: str, **arguments: Any) -> dict[str, Any] | None:
-    """A call during which the server is killed if its time has come: half of them before the answer can be read."""
+    """A call, during which the server is killed if its time comes; None if it was killed before it answered."""
     from threading import Timer
 
     timer = Timer(max(0.0, deadline - time.monotonic()), client.process.kill)

@@ -16,7 +16,7 @@ from typing import Any
 from rich.text import Text
 
 from analysis.audit import BROKEN, WORTH_A_LOOK, audit_folder, together
-from analysis.load import Run, find_runs
+from analysis.runs import Run, find_runs
 from core.console import Console
 from scripts.command_line import parser, plain_errors
 

@@ -30,9 +30,10 @@ from analysis import notes
 from analysis.cells import make_cells
 from analysis.columns import HEADINGS
 from analysis.gate import GateResult, gate, lifts
-from analysis.load import Run, frame_of
+from analysis.load import frame_of
 from analysis.measure import measure
 from analysis.pairing import against
+from analysis.runs import Run
 from analysis.tables import load_episodes
 from analysis.text_table import TextTable, show
 from analysis.verdict import UNTESTED

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.judges import JudgedAttempt, judged_in, rated
-from analysis.load import Run, read_run
+from analysis.runs import Run, read_run
 from analysis.text_table import TextTable, print_table, to_markdown
 from core.build import option, options, part
 from core.errors import UserError

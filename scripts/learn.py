@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from analysis.load import Run, find_runs, read_run
+from analysis.runs import Run, find_runs, read_run
 from core.errors import UserError
 from core.run.arms import key_of
 from core.run.launch import override

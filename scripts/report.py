@@ -13,10 +13,11 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from analysis.load import Run, find_runs, frame_of, read_run
+from analysis.load import frame_of
 from analysis.looks import look
 from analysis.report.live import Live, serve
 from analysis.report.page import build, waiting
+from analysis.runs import Run, find_runs, read_run
 from analysis.tables import TABLES, build_tables, with_table_arms
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.leaks import learning_calls
-from analysis.load import Run, episode_columns, find_runs, read_run
+from analysis.load import episode_columns
+from analysis.runs import Run, find_runs, read_run
 from analysis.text_table import clean
 from core.console import Console
 from core.errors import UserError

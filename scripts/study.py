@@ -45,8 +45,8 @@ from typing import Any
 
 from analysis.answer import checked, page
 from analysis.audit import WORTH_A_LOOK, audit
-from analysis.load import find_runs, read_run
 from analysis.looks import LOOKS
+from analysis.runs import find_runs, read_run
 from core.checksum import resealed
 from core.errors import UserError
 from scripts import tables

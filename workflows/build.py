@@ -130,7 +130,8 @@ def assemble(
         with envs.lease() as env:
             tasks, dataset = tasks_of(cfg, env, stream), env.describe()
             env_lessons = env.lessons() if cfg.setting.name == TOLD else None
-    models = build_models(cfg, stack, recorded_config(run_dir), ask=not has_ended(run_dir, len(tasks)))
+    recorded = recorded_config(run_dir)
+    models = build_models(cfg, stack, recorded, ask=not recorded or not has_ended(run_dir, len(tasks)))
     config = OmegaConf.to_container(cfg, resolve=True)
     learn, given_bank = config["setting"]["learn"], config["memory"].get("path")
     stage("preparing the models and the memory")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from analysis.funnel_steps import STEPS, kinds_of, lesson_step, steps_within
-from analysis.load import Run, explaining, read_banks
+from analysis.runs import Run, explaining, read_banks
 from analysis.studies import slug
 from core.memory.store.schema import to_dict
 from core.run.metrics import VALID

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from analysis.cells import Cells
 from analysis.columns import HEADINGS
-from analysis.load import Run
+from analysis.runs import Run
 from analysis.studies import cell_names, slug
 from analysis.text_table import TextTable
 

@@ -16,11 +16,11 @@ from analysis.cells import Cells
 from analysis.columns import HEADINGS
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
 from analysis.funnel_steps import STEPS, steps_above
-from analysis.load import Run
 from analysis.plots import MARKERS, Palette, Plot, plots_of
 from analysis.report import words
 from analysis.report.data import embedded, index_of, keys_of
 from analysis.report.links import Addresses, linked
+from analysis.runs import Run
 from analysis.studies import Study, compared, run_labels, studies
 from core.run.display import percent
 from core.run.keys import HIDDEN_KEYS, without

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.models import network
+from core.models import network, routes
 
 TOTAL_S, ONE_S = 6.0, 2.0  # time for all questions, and for one
 _MOST_BYTES = 1 << 22
@@ -52,7 +52,7 @@ def better_address(
     began = time.monotonic()
 
     def is_better(url: str) -> bool:
-        open_to_all = url.startswith("http:") and not (api_base.startswith("http:") or network.is_near(_host(url)))
+        open_to_all = url.startswith("http:") and not (api_base.startswith("http:") or routes.is_near(_host(url)))
         sent = None if open_to_all else key  # no key goes unencrypted where it was not meant to
         return _lists(url, sent, ollama, began, locked=called or open_to_all)
 
@@ -117,7 +117,7 @@ def _with_scheme(text: str) -> Iterator[str]:
     """What an `api_base` without a scheme may have meant, or with one that is none."""
     bare = re.sub(r"^(?:[a-z]+:/+|https?/+|/+)", "", text.strip().strip("'\"<>"), flags=re.I)
     host, slash, path = bare.partition("/")
-    schemes = ("http", "https") if network.is_near(host.partition(":")[0]) or ":" in host else ("https", "http")
+    schemes = ("http", "https") if routes.is_near(host.partition(":")[0]) or ":" in host else ("https", "http")
     for scheme in schemes:
         for each in dict.fromkeys((f"/{path}".rstrip("/") if slash and path.strip("/") else "/v1", "/v1", "")):
             if has_address(url := f"{scheme}://{host}{each}"):

@@ -21,7 +21,8 @@ from typing import Any
 
 from core.errors import StopRun, UserError, meant
 from core.models import addresses
-from core.models.network import Blocked, Hop, Trail, fault, http_client, os_words, speaks_otherwise
+from core.models.network import Hop, Trail, fault, http_client, os_words, speaks_otherwise
+from core.models.routes import Blocked
 from core.starting import stage
 
 REST_S = 10.0  # how long a server is not chosen after a transient error, unless it sends Retry-After

@@ -56,12 +56,17 @@ def read_file(run_dir: Path, name: str) -> dict[str, Any] | None:
 
 
 def has_ended(run_dir: Path, n_tasks: int) -> bool:
-    """Whether a run has a result for each of so many tasks, as its summary says; False where that cannot be read."""
+    """Whether a run's summary says that each of so many tasks has a result, and its episodes are not fewer lines.
+
+    False where that cannot be read. The lines themselves are not: who opens the records does that.
+    """
     try:
         summary = read_file(run_dir, SUMMARY) or {}
-    except UserError:
+        with (run_dir / EPISODES).open("rb") as file:
+            n_lines = sum(1 for _ in file)
+    except (UserError, FileNotFoundError):
         return False
-    return bool(summary.get("complete")) and summary.get("n_tasks") == n_tasks
+    return bool(summary.get("complete")) and summary.get("n_tasks") == n_tasks <= n_lines
 
 
 def read_hydra(run_dir: Path, name: str) -> dict[str, Any]:

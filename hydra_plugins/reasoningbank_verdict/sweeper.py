@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 if TYPE_CHECKING:
     from analysis.answer import Question
-    from analysis.load import Run
+    from analysis.runs import Run
     from analysis.sequential import Interim
 
 LIMITS = ("calls", "tokens", "usd", "wall_s")  # of budget.run
@@ -248,7 +248,7 @@ class VerdictSweeper(Sweeper):
 
     def runs(self) -> list[Run]:
         """The study's runs, without their episodes."""
-        from analysis.load import read_run
+        from analysis.runs import read_run
 
         return [read_run(file.parent, episodes=False) for file in sorted(self.folder.glob("*/manifest.json"))]
 

@@ -16,8 +16,9 @@ from conftest import TOY, read_json, read_rows
 
 from analysis.answer_key import many_answers, named_answers, quoted_questions
 from analysis.audit import audit
-from analysis.load import load_runs, read_run
+from analysis.load import load_runs
 from analysis.notes import memory_settings_notes
+from analysis.runs import read_run
 from core.errors import UserError
 from core.memory.records import ticked
 from core.run.metrics import summarise

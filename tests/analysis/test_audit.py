@@ -17,7 +17,7 @@ from conftest import REPO, TOY, read_json, read_rows
 from analysis.audit import audit
 from analysis.evidence import answer_in
 from analysis.lesson_quality import grade
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.checksum import whole_yaml
 from core.errors import UserError
 from core.run.metrics import summarise

@@ -16,7 +16,8 @@ from analysis.audit import audit
 from analysis.cells import make_cells
 from analysis.funnel import build_funnel, funnel_of
 from analysis.funnel_steps import STEPS, at_steps, kinds_of, lesson_step, steps_within
-from analysis.load import load_runs, read_run
+from analysis.load import load_runs
+from analysis.runs import read_run
 from analysis.stats import paired
 from analysis.tables import build_tables, load_episodes
 from core.run.metrics import followed

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from analysis import kept_columns, load
-from analysis.load import load_runs, read_run
+from analysis.load import load_runs
+from analysis.runs import read_run
 from core import checksum
 from core.errors import UserError
 

@@ -11,7 +11,7 @@ from conftest import TOY, read_json, read_rows
 
 from analysis.audit import audit, together
 from analysis.leaks import at_least, more_than_chance
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.jsonl import JsonLines
 from core.models.base import Reply
 from core.models.meter import Meter

@@ -19,8 +19,9 @@ from conftest import TOY, command, read_json, read_rows
 from rich.console import Console
 
 from analysis.cells import make_cells
-from analysis.load import find_runs, load_runs, read_run
+from analysis.load import load_runs
 from analysis.matrix import print_matrix
+from analysis.runs import find_runs, read_run
 from analysis.tables import COLUMN, EXPERIMENTS, TABLES, build_tables, load_episodes, wanted
 from core.errors import UserError
 from core.run.metrics import wilson

@@ -16,7 +16,7 @@ from conftest import TOY, command, read_json, read_rows
 from platformdirs import user_cache_path
 
 from analysis.inspect_log import write_eval
-from analysis.load import read_run
+from analysis.runs import read_run
 
 INSPECT = "0.3.285"
 

@@ -14,9 +14,10 @@ from conftest import TOY, command, read_rows
 from analysis import looks
 from analysis.audit import audit
 from analysis.cells import make_cells, rows_of
-from analysis.load import load_runs, read_run
+from analysis.load import load_runs
 from analysis.matrix import build_matrix
 from analysis.notes import verdicts
+from analysis.runs import read_run
 from analysis.stats import paired, paired_worst
 from analysis.tables import build_tables, load_episodes
 from analysis.text_table import BETTER, WORSE

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from conftest import TOY, read_json, read_rows
 
-from analysis.load import load_runs, read_run
+from analysis.load import load_runs
 from analysis.plots import plots_of
+from analysis.runs import read_run
 from analysis.stats import calibration
 from analysis.studies import compared, studies
 from analysis.tables import build_tables, load_episodes

@@ -8,7 +8,8 @@ import pytest
 from alfworld_kit import make, write_archive
 from conftest import read_rows
 
-from analysis.load import read_run, run_columns
+from analysis.load import run_columns
+from analysis.runs import read_run
 from analysis.tables import whole_name
 from core.errors import UserError
 from core.run.launch import env_label

@@ -6,7 +6,7 @@ import pytest
 from conftest import REPO, read_json, read_rows
 
 from analysis.audit import audit
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.models.offline import FreePlayer
 
 WORDS = ("llm=free", "embedder=hashing", "max_steps=3", "limit=2")

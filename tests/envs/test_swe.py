@@ -31,8 +31,9 @@ from swe_kit import (
 )
 from test_swe_data import write_rows
 
-from analysis.load import load_runs, read_run
+from analysis.load import load_runs
 from analysis.report.data import index_of
+from analysis.runs import read_run
 from core.agent import BashAgent
 from core.errors import InfraError
 from envs.swe import evaluation

@@ -12,7 +12,7 @@ from conftest import read_json, read_rows
 from swe_kit import INSTANCES, bubblewrap, diff, resolved, write_instances
 
 from analysis.audit import audit
-from analysis.load import read_run
+from analysis.runs import read_run
 from envs.swe.data import Instance, load
 from envs.swe.env import SUBMIT
 from scripts.tables import main as tables

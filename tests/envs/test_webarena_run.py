@@ -16,7 +16,7 @@ from web_kit import needs_browser
 from webarena_sites import PRODUCTS, WHITE, serving
 
 from analysis.audit import audit
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.errors import StopRun
 from core.page import PAGE
 from core.types import NOT_TAKEN

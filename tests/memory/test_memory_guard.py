@@ -12,7 +12,7 @@ from test_memory_hygiene import lesson, open_bank  # noqa: F401
 
 from analysis.evidence import NotChecked
 from analysis.leaks import gold_in_prompts
-from analysis.load import read_run
+from analysis.runs import read_run
 from benchmarks.drill import read
 from core.errors import OverBudget, TransientError, UserError
 from core.memory.hygiene.executed import never_executed, successful

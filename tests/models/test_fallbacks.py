@@ -13,7 +13,8 @@ import pytest
 from conftest import REPO, read_json, read_rows
 from provider import completion
 
-from analysis.load import load_runs, read_run
+from analysis.load import load_runs
+from analysis.runs import read_run
 from analysis.tables import build_tables, load_episodes
 from core.build import expand_fallbacks, fallbacks_of
 from core.errors import AttemptOver, InfraError, StopRun, UserError

@@ -19,7 +19,7 @@ from net_kit import HTML, MODELS, Net, certificate, model_below
 from provider import completion
 
 from core.errors import InfraError, StopRun, UserError
-from core.models import addresses, network, retry
+from core.models import addresses, connections, network, retry
 from core.models.base import Request
 from core.models.embedding import OpenAIEmbedder
 from core.models.remote import LiteLLMModel
@@ -555,7 +555,7 @@ def test_connections_are_used_again_by_any_thread_and_closed_once_they_are_idle(
             with ThreadPoolExecutor(64) as pool:  # new threads each time
                 assert list(pool.map(ask, range(64))) == [200] * 64
         assert server.made <= 64 + 8 and server.open > 32  # some threads may begin late
-        monkeypatch.setattr(network, "IDLE_S", 0.0)
+        monkeypatch.setattr(connections, "IDLE_S", 0.0)
         server.pause = 0.0
         for _ in range(2):
             ask(0)

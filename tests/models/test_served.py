@@ -60,9 +60,14 @@ def test_a_run_with_nothing_left_to_do_asks_no_server(here, serve):
     assert first == again
     with pytest.raises(StopRun, match="nothing answers"):
         here(*words, "limit=3")
-    (run_dir / "summary.json").write_text("{")  # what cannot be read promises nothing
-    with pytest.raises(StopRun, match="nothing answers"):
-        here(*words)
+    for name in ("summary.json", "episodes.jsonl", "manifest.json"):  # what is lost or cannot be read promises nothing
+        whole = (run_dir / name).read_bytes()
+        for damaged in (b"{", b""):
+            (run_dir / name).write_bytes(damaged)
+            with pytest.raises((StopRun, UserError), match="nothing answers|is damaged|manifest.json"):
+                here(*words)
+        (run_dir / name).write_bytes(whole)
+    assert here(*words)[1] == first
 
 
 @pytest.mark.slow

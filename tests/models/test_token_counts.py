@@ -10,7 +10,7 @@ from conftest import read_json, read_rows
 from provider import completion
 
 from analysis.audit import audit
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.errors import StopRun, UserError
 from core.models.base import Request
 from core.models.cut_prompts import PromptWatch, least_tokens

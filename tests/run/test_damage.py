@@ -12,7 +12,9 @@ from importlib import import_module
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
 
-from analysis.load import frame_of, read_run
+from analysis.load import frame_of
+from analysis.runs import read_run
+from benchmarks.damage_drill import DAMAGES
 from core import checksum
 from core.errors import UserError
 from core.interrupt import Interrupts
@@ -48,32 +50,6 @@ def notes(capsys):
     return said
 
 
-def flipped(data, rng):
-    at, changed = rng.randrange(len(data)), bytearray(data)
-    changed[at] ^= 1 << rng.randrange(8)
-    return bytes(changed)
-
-
-def garbled(data, rng):
-    at = rng.randrange(len(data) - 200)
-    return data[:at] + bytes(byte ^ rng.randrange(1, 256) for byte in data[at : at + 200]) + data[at + 200 :]
-
-
-def cut(data, rng):
-    return data[: rng.randrange(len(data))]
-
-
-def exchanged(data, rng):
-    lines = data.splitlines(keepends=True)
-    at = rng.choice([at for at in range(len(lines) - 1) if lines[at] != lines[at + 1]])
-    lines[at : at + 2] = lines[at + 1], lines[at]
-    return b"".join(lines)
-
-
-def emptied(data, rng):
-    return b""
-
-
 def read(run_dir):
     """All that a reader takes from a run."""
     run = read_run(run_dir)
@@ -103,15 +79,15 @@ def opened(run_dir, manifest):
 
 
 @pytest.mark.parametrize("name", [*LINES, *WHOLE])
-@pytest.mark.parametrize("damage", [flipped, garbled, cut, exchanged, emptied])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_no_damage_is_silent_or_a_traceback(finished, run_dir, notes, name, damage):
     manifest = read_json(finished / "manifest.json")
     file, whole = run_dir / name, (finished / name).read_bytes()
     expected = [str(read(run_dir)), str(opened(run_dir, manifest))]
-    for seed in range(1 if damage is emptied else 4):
+    for seed in range(1 if damage == "emptied" else 4):
         said = []
         for look in (read, lambda folder: opened(folder, manifest)):
-            file.write_bytes(damage(whole, random.Random(f"{name} {seed}")))
+            file.write_bytes(DAMAGES[damage](whole, random.Random(f"{name} {seed}")))
             notes()
             try:
                 said.append(str(look(run_dir)))

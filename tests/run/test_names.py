@@ -9,8 +9,9 @@ from conftest import REPO, TOY, read_json
 
 from analysis.audit import together
 from analysis.cells import make_cells
-from analysis.load import find_runs, load_runs, read_run
+from analysis.load import load_runs
 from analysis.report.words import warnings
+from analysis.runs import find_runs, read_run
 from analysis.studies import compared, studies
 from core.errors import UserError
 from core.run.launch import run_name

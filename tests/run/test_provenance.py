@@ -10,8 +10,9 @@ import yaml
 from conftest import REPO, TOY, read_json, read_rows
 
 from analysis.cells import make_cells
-from analysis.load import load_runs, read_run, run_columns
+from analysis.load import load_runs, run_columns
 from analysis.report.words import warnings
+from analysis.runs import read_run
 from analysis.studies import compared, studies
 from core.errors import UserError
 from core.memory.open import read_records

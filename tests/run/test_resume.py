@@ -17,6 +17,7 @@ from contextlib import closing
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
 
+from benchmarks.kill_drill import killed_once
 from core.errors import StopRun, UserError
 
 
@@ -32,19 +33,8 @@ def kill_often(run_dir, words, undisturbed, kills, step):
     episodes, rng = run_dir / "episodes.jsonl", random.Random(20)
     killed, lengths = 0, set()
     while killed < kills:
-        process = subprocess.Popen(words, stdout=-3, stderr=-3)
-        before = episodes.stat().st_size if episodes.exists() else 0
         # Half of the kills fall anywhere from the start on, half a moment after something was written.
-        wait_for = before + rng.randint(1, step) if killed % 2 else None
-        until = time.monotonic() + (20 if wait_for else rng.uniform(0.05, 1.2))
-        while time.monotonic() < until and process.poll() is None:
-            if wait_for and episodes.exists() and episodes.stat().st_size >= wait_for:
-                break
-            time.sleep(0.0005)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
-        process.wait()
+        killed += killed_once(words, episodes, rng, step if killed % 2 else None)
         lengths.add(episodes.stat().st_size if episodes.exists() else 0)
         if episodes.exists() and episodes.read_bytes() == undisturbed:
             shutil.rmtree(run_dir)  # it got through before the last kill: the rest falls on another run

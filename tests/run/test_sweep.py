@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from conftest import TOY, command, read_json, read_rows
 
-from analysis.load import read_run
+from analysis.runs import read_run
 from analysis.tables import build_tables, load_episodes
 
 ARMS = "no_memory,reasoningbank,matts_parallel,matts_sequential"

@@ -13,7 +13,7 @@ import pytest
 from conftest import TOY, command, read_json, read_rows
 from provider import completion
 
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.errors import UserError
 from core.run.cells import cell_folder, cell_name, safe
 from core.run.launch import quoted

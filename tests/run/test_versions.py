@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, command, read_json, read_rows
 
-from analysis.load import find_runs, read_run
+from analysis.runs import find_runs, read_run
 from core.errors import UserError
 from core.run import upgrade
 from core.run.upgrade import by_class, completed, upgraded_row

@@ -19,7 +19,8 @@ from conftest import TOY, command, read_json, read_rows
 from provider import completion
 
 from analysis.audit import audit
-from analysis.load import frame_of, read_run
+from analysis.load import frame_of
+from analysis.runs import read_run
 from core.errors import InfraError, StopRun, UserError
 from core.models import retry
 from core.run.records import current, read_episodes

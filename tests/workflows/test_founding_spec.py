@@ -9,7 +9,7 @@ import pytest
 from conftest import TOY, read_json, read_rows
 
 from analysis.audit import audit
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.agent import CoTAgent
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine

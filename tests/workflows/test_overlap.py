@@ -18,7 +18,8 @@ from test_memory_fold import dump
 
 from analysis.audit import audit
 from analysis.cells import make_cells
-from analysis.load import frame_of, read_run
+from analysis.load import frame_of
+from analysis.runs import read_run
 from core.errors import InfraError, StopRun, UserError
 from core.jsonl import JsonLines
 from core.memory.records import ticked

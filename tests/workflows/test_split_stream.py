@@ -14,7 +14,7 @@ import pytest
 from conftest import TOY, command, read_json, read_rows
 
 from analysis.audit import audit
-from analysis.load import read_run
+from analysis.runs import read_run
 from core.errors import InfraError, StopRun, UserError
 from core.memory.open import read_records
 from core.run.ahead import Ahead

@@ -16,8 +16,8 @@ from conftest import REPO, TOY, command, read_json
 
 from analysis.answer import Question, answer_of, checked
 from analysis.ladder import BREAKS, HOLDS, STEPS, UNKNOWN, climb, first_break, steps_for
-from analysis.load import find_runs, read_run
 from analysis.report.page import verdicts
+from analysis.runs import find_runs, read_run
 from analysis.stats import paired, paired_worst
 from core.errors import UserError
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.errors import UserError, check_numbers, check_positive
-from core.models.network import Blocked, http_client
+from core.models.network import http_client
+from core.models.routes import Blocked
 from core.types import MemoryRecord
 
 
