@@ -8,7 +8,7 @@ import shlex
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stderr
@@ -16,7 +16,7 @@ from functools import partial
 from io import StringIO
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.funnel_steps import kinds_of, lesson_step
 from analysis.kept_columns import kept, made_and_kept
@@ -39,6 +39,8 @@ from core.types import content_id
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
+
 STREAM = {  # {column: the usual value}
     column: RUN_KEYS[key].usual for column, key in COLUMNS.items() if key.startswith("stream.")
 }
@@ -49,40 +51,31 @@ MUCH = 50_000_000  # bytes of episodes that are worth starting processes for
 
 def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
     """One row an episode of every run below the paths; see `run_columns`, `episode_columns`, `lesson_step`."""
-    return _frame(_columns_at(find_runs(paths)))
+    return frame_of_columns(_columns_at(find_runs(paths)))
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     """The table of some runs; a run without an episode has one row, of status "none", so that it is not overlooked."""
-    return _frame(map(_columns_of, runs))
+    return frame_of_columns(map(columns_of, runs))
 
 
-def _columns_at(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """`_columns_of` each run, of which those are read whose columns are not kept."""
-    known = {path: kept(path) for path in paths}
-    made = _read([path for path, columns in known.items() if columns is None])
-    for path, columns in known.items():
-        columns = columns or next(made)
-        yield columns | {"run": columns["run"] | {"run_dir": str(path)}}  # kept under another name of the directory
-
-
-def _read(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """`_columns_of` runs that are read now: if they hold MUCH data, by a process for each core."""
+def for_each(paths: Sequence[Path], make: Callable[[Path], T]) -> Iterator[T]:
+    """What `make`, a function of a module, returns for each run; of MUCH data, by a process for each core."""
     files = (path / EPISODES for path in paths)
     n = min(os.cpu_count() or 1, len(paths)) if sum(f.stat().st_size for f in files if f.is_file()) > MUCH else 1
     # A fork of a process with several threads may hang.
     if n < 2 or "fork" not in get_all_start_methods() or threading.active_count() > 1:
-        yield from (made_and_kept(path, partial(_columns_in, path)) for path in paths)
+        yield from map(make, paths)
         return
     ctrl_c = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # this process answers it
     with ProcessPoolExecutor(n, mp_context=get_context("fork"), **ctrl_c) as pool:
         try:
-            for columns, notes, fault in pool.map(_read_apart, paths):
+            for made, notes, fault in pool.map(partial(_apart, make), paths):
                 for note in notes:
                     say_once(note)
                 if fault is not None:
                     raise UserError(fault)
-                yield columns
+                yield made
         except BrokenProcessPool:
             raise UserError(
                 "a process that read runs was killed, likely for want of memory: give fewer runs."
@@ -91,22 +84,31 @@ def _read(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _read_apart(path: Path) -> tuple[dict[str, Any], list[str], str | None]:
-    """(columns of a run, what was said of it, why it cannot be read), for the process that asked."""
+def _apart(make: Callable[[Path], T], path: Path) -> tuple[T | None, list[str], str | None]:
+    """(what is made of a run, what was said of it, why it cannot be read), for the process that asked."""
     say_once.cache_clear()  # it knows what this process has said before, which that one may not have heard
     with redirect_stderr(StringIO()) as said:
         try:
-            columns, fault = made_and_kept(path, partial(_columns_in, path)), None
+            made, fault = make(path), None
         except UserError as error:
-            columns, fault = {}, str(error)
-    return columns, said.getvalue().splitlines(), fault
+            made, fault = None, str(error)
+    return made, said.getvalue().splitlines(), fault
 
 
-def _columns_in(path: Path) -> dict[str, Any]:
-    return _columns_of(read_run(path))
+def _columns_at(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """`columns_of` each run, of which those are read whose columns are not kept."""
+    known = {path: kept(path) for path in paths}
+    made = for_each([path for path, columns in known.items() if columns is None], _read)
+    for path, columns in known.items():
+        columns = columns or next(made)
+        yield columns | {"run": columns["run"] | {"run_dir": str(path)}}  # kept under another name of the directory
 
 
-def _columns_of(run: Run) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
+    return made_and_kept(path, lambda: columns_of(read_run(path)))
+
+
+def columns_of(run: Run) -> dict[str, Any]:
     """The columns of a run, as JSON data: {run: {column: value}, episodes: {column: values}, bank, keep}."""
     seen: Counter[str] = Counter()
     episodes = []
@@ -125,8 +127,8 @@ def _columns_of(run: Run) -> dict[str, Any]:
     return {"run": facts, "episodes": columns, "bank": bank, "keep": keep}
 
 
-def _frame(found: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """The table of what `_columns_of` says of some runs."""
+def frame_of_columns(found: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """The table of what `columns_of` says of some runs."""
     import pandas as pd
 
     facts, columns, owners = [], {}, []

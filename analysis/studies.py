@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+AnyRun = TypeVar("AnyRun", bound=Run)
 
 BASELINES = ("no_memory", "vanilla")  # taken by themselves, the first that is there
 
@@ -74,7 +76,7 @@ def cell_names(cells: Cells) -> dict[str, str]:
     return dict(zip((row["cell"] for row in rows), unique, strict=True))
 
 
-def run_labels(runs: list[Run], cells: Cells) -> list[tuple[Run, str]]:
+def run_labels(runs: list[AnyRun], cells: Cells) -> list[tuple[AnyRun, str]]:
     """Every run with a name that no other run of the report has, in the order of the cells' names."""
     names = cell_names(cells)
     place = list(names).index

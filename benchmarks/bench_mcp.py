@@ -13,6 +13,7 @@ import asyncio
 import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import closing
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bench_memory import fill_bank, records
-from benchmarks.lines import Lines, lines_parser
+from benchmarks.lines import Lines, lines_parser, seconds
 from benchmarks.servers import mcp_over_stdio
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -30,6 +31,7 @@ from core.models.embedding import HashingEmbedder, MiniLMEmbedder
 from scripts.command_line import REPO, command_of
 
 QUERIES, WARM, STARTS, BASE, FEW = 220, 20, 7, 500, 100
+SDK = [sys.executable, "-c", "import mcp.server.mcpserver"]
 VERBS = "sort parse cache retry encrypt stream merge index schedule validate".split()
 THINGS = "log file,web request,database table,user session,image folder,message queue,test suite,config,graph,report"
 HOW = "in Python,under load,under a lock,from a cron job,on a small machine"
@@ -41,8 +43,8 @@ def question(number: int) -> str:
     return f"{VERBS[number % 10]} a {things[number // 10 % 10]} {how[number // 100 % 5]}"
 
 
-def open_bank(path: Path, embedder: Any) -> MemoryBank:
-    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine())
+def open_bank(path: Path, embedder: Any, key: str = "query") -> MemoryBank:
+    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), key=key)
 
 
 def bank_of_questions(path: Path, embedder: Any, n: int) -> None:
@@ -142,10 +144,12 @@ def main() -> None:
         lines.add("start, to the answer to initialize (median)", statistics.median(started), 2, "s", note=note)
         for name, embedder, limit in (("with minilm", MiniLMEmbedder(), 40), ("hashed words", HashingEmbedder(), 10)):
             few = path / f"{name} few"
-            with closing(open_bank(few, embedder)) as bank:
+            with closing(open_bank(few, embedder, key="both")) as bank:  # as the server fills one
                 bank.add_many(list(records(0, FEW)))
             first = statistics.median(asyncio.run(first_retrieval_s(few)) for _ in range(STARTS))
-            lines.add(f"start, to the first retrieval of {FEW} records, {name}", first, 1, "s")
+            sdk = statistics.median(seconds(subprocess.run, SDK) for _ in range(STARTS))
+            note = f"importing the SDK alone: {sdk:.2f} s"
+            lines.add(f"start, to the first retrieval of {FEW} records, {name}", first, 1, "s", note=note)
             bank_of_questions(path / name, embedder, given.records)
             times = asyncio.run(retrieval_ms(path / name))
             note = f"p95 {statistics.quantiles(times, n=20)[-1]:.2f} ms"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
@@ -41,7 +42,8 @@ class Lines:
             saved = {"held": held, "of": len(self.rows), "cores": os.cpu_count(), "lines": self.rows}
             saved |= {"timings": list(timings)} if timings else {}
             file.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-        print(f"{held} of {len(self.rows)} lines held ({os.cpu_count()} cores)")
+        slow = "; PYTHONDONTWRITEBYTECODE is set, so starts take longer" if sys.dont_write_bytecode else ""
+        print(f"{held} of {len(self.rows)} lines held ({os.cpu_count()} cores{slow})")
 
 
 def lines_parser(doc: str, *, quick: bool = False) -> ArgumentParser:

@@ -57,9 +57,11 @@ class TransientError(InfraError):
 
     retry_after   seconds that the server asked to wait, or None
     status        of its answer, if known
+    loading       it said that it is loading its model: such a try does not count
     """
 
     status: int | None = None
+    loading: bool = False
 
     def __init__(self, message: str, kind: str = "server", retry_after: float | None = None) -> None:
         super().__init__(message, kind)

@@ -13,11 +13,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from analysis.load import frame_of
+from analysis.load import for_each, frame_of_columns
 from analysis.looks import look
+from analysis.report.data import PackedRun, read_packed
 from analysis.report.live import Live, serve
 from analysis.report.page import build, waiting
-from analysis.runs import Run, find_runs, read_run
+from analysis.runs import find_runs, read_run
 from analysis.tables import TABLES, build_tables, with_table_arms
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def write(given: Namespace) -> None:
     """The page as a file."""
-    runs = [read_run(path) for path in find_runs(given.runs)]
+    runs = [*for_each(find_runs(given.runs), read_packed)]
     text = page_of(runs, given)
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(text, encoding="utf-8", newline="\n")
@@ -58,7 +59,7 @@ def watch(given: Namespace) -> None:
     given.partial = True
 
     def make(version: str) -> str:
-        return page_of([read_run(path) for path in find_runs(given.runs)], given, version)
+        return page_of([read_packed(path) for path in find_runs(given.runs)], given, version)
 
     def wait(why: str, version: str) -> str:
         try:
@@ -71,9 +72,10 @@ def watch(given: Namespace) -> None:
     serve(Live(paths=paths, make=make, waiting=wait), given.port, lambda text: print(text, flush=True))
 
 
-def page_of(runs: list[Run], given: Namespace, version: str = "") -> str:
+def page_of(runs: list[PackedRun], given: Namespace, version: str = "") -> str:
     """The page of some runs, with what the options ask for."""
-    frame, compared = with_table_arms(frame_of(runs)), {"baseline": given.baseline, "partial": given.partial}
+    frame = with_table_arms(frame_of_columns(run.columns for run in runs))
+    compared = {"baseline": given.baseline, "partial": given.partial}
     tables = [table for name in given.table or ["all"] for table in build_tables(frame, name, **compared)[1]]
     if not version:  # a page that follows its runs only reads
         tables[-1].notes.extend(look(given.runs, frame))

@@ -9,11 +9,14 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from analysis.funnel_steps import STEPS, kinds_of, lesson_step, steps_within
-from analysis.runs import Run, explaining, read_banks
+from analysis.load import columns_of
+from analysis.runs import Run, explaining, read_banks, read_run
 from analysis.studies import slug
 from core.memory.store.schema import to_dict
 from core.run.metrics import VALID
@@ -25,36 +28,59 @@ QUERY_CHARS = 240  # of a task's query in the index
 Hit = tuple[int, int, int]  # place of an episode that retrieved a record, how many of its lessons, how many it showed
 
 
-def keys_of(labelled: list[tuple[Run, str]]) -> list[str]:
+def keys_of(labelled: Sequence[tuple[Run, str]]) -> list[str]:
     """How the addresses of the page name each run."""
     keys = [slug(label) for _, label in labelled]
     return [f"{key}-{number}" if keys.count(key) > 1 else key for number, key in enumerate(keys)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackedRun(Run):
+    """A run as the page needs it. Its `rows` hold statuses alone: the episodes themselves are packed.
+
+    listed    of each episode: [(task id, its type, its query), status, label, steps, ...]; see `index_of`
+    pieces    [(position of its first episode, base64 of gzip of JSON lines)]
+    lessons   see `lessons_of`
+    columns   see `analysis.load.columns_of`
+    """
+
+    listed: list[list[Any]]
+    pieces: list[tuple[int, str]]
+    lessons: list[dict[str, Any]]
+    columns: dict[str, Any]
+
+
+def read_packed(path: Path) -> PackedRun:
+    """A run directory, read and packed, so that no more than one run's episodes are in memory at a time."""
+    run = read_run(path)
+    banked = read_banks(run, must=False)
+    with explaining(path):
+        kinds = kinds_of(run.rows, lambda: banked)
+        listed = [[_task(row), *_facts(row), lesson_step(row, kinds)] for row in run.rows]
+        made = {"listed": listed, "pieces": [*_packed(run, banked)], "lessons": lessons_of(run, banked)}
+    kept = {each.name: getattr(run, each.name) for each in fields(Run)} | {"rows": [_status(row) for row in run.rows]}
+    return PackedRun(**kept, **made, columns=columns_of(run))
+
+
 def index_of(
-    labelled: list[tuple[Run, str]], groups: list[dict[str, Any]]
+    labelled: list[tuple[PackedRun, str]], groups: list[dict[str, Any]]
 ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """(index, [(element id, packed episodes or lessons)]). A run's `starts` are the first positions of its pieces.
 
     A row of the index is [task, status, label, steps, tokens, retrieved, lessons, attempts, error, step of the funnel].
-    A run's `lessons` is how many its bank has; they are packed in one piece, see `lessons_of`.
+    A run's `lessons` is how many its bank has; they are packed in one piece, and their `run` is a number there.
     """
     tasks: dict[str, tuple[int, str, str]] = {}
     listed, pieces, numbers = [], [], {run.manifest.get("run"): number for number, (run, _) in enumerate(labelled)}
     for number, ((run, label), key) in enumerate(zip(labelled, keys_of(labelled), strict=True)):
         rows = []
-        banked = read_banks(run, must=False)
-        with explaining(run.path):
-            kinds = kinds_of(run.rows, lambda banked=banked: banked)
-            for row in run.rows:
-                about = (len(tasks), row["task_type"], row["query"][:QUERY_CHARS])
-                rows.append([tasks.setdefault(row["task_id"], about)[0], *_facts(row), lesson_step(row, kinds)])
-            packed = list(_packed(run, banked))
-            lessons = lessons_of(run, banked, numbers)
-        pieces += [(f"r{number}c{place}", text) for place, (_, text) in enumerate(packed)]
+        for (task, *about), *facts in run.listed:
+            rows.append([tasks.setdefault(task, (len(tasks), *about))[0], *facts])
+        lessons = [lesson | {"run": numbers.get(lesson["run"])} for lesson in run.lessons]
+        pieces += [(f"r{number}c{place}", text) for place, (_, text) in enumerate(run.pieces)]
         pieces += [(f"b{number}", _pack(map(_line, lessons)))] if lessons else []
         about = {"key": key, "label": label, "seed": run.config["seed"], "n_tasks": run.n_tasks}
-        listed.append(about | {"starts": [start for start, _ in packed], "lessons": len(lessons), "rows": rows})
+        listed.append(about | {"starts": [start for start, _ in run.pieces], "lessons": len(lessons), "rows": rows})
     index = {"runs": listed, "groups": groups, "tasks": [[id, *about] for id, (_, *about) in tasks.items()]}
     return index | {"steps": _steps({row[-1] for run in listed for row in run["rows"]})}, pieces
 
@@ -70,6 +96,14 @@ def embedded(value: Any) -> str:
     """JSON that may stand in a <script> element: ASCII, and nothing in it can end the element or open a comment."""
     signs = {ord(sign): f"\\u{ord(sign):04x}" for sign in "&<>"}
     return json.dumps(value, separators=(",", ":")).translate(signs)
+
+
+def _task(row: dict) -> tuple[str, str, str]:
+    return row["task_id"], row["task_type"], row["query"][:QUERY_CHARS]
+
+
+def _status(row: dict) -> dict[str, str]:
+    return {"status": row["status"]}
 
 
 def _facts(row: dict) -> list[Any]:
@@ -122,16 +156,15 @@ def _known(run: Run, banked: list[MemoryRecord]) -> dict[str, dict]:
     return {record["id"]: {name: record[name] for name in ("items", "task_id", "outcome")} for record in records}
 
 
-def lessons_of(run: Run, banked: Iterable[MemoryRecord], numbers: dict[str, int]) -> list[dict[str, Any]]:
+def lessons_of(run: Run, banked: Iterable[MemoryRecord]) -> list[dict[str, Any]]:
     """One entry a lesson, oldest first: those of the run's episodes, and those that only its banks hold.
 
-    banked    the records of the run's banks, [] where these are gone
-    numbers   {a manifest's "run": the number of that run in the report}
+    banked   the records of the run's banks, [] where these are gone
 
     An entry is {id, item, title, description, content, task, place, run, attempts, outcome, label, wrong, status,
     parents, retrieved: [place], shown: [place], with: [n, n_success], without: [n, n_success]}. A place is that of an
-    episode in `run.rows`; `place` is None where no episode taught it: `run` is the number of the run that did, None for
-    a lesson that was merged from `parents`. `without` counts the tasks that came after the lesson, for a merged one
+    episode in `run.rows`; `place` is None where no episode taught it: `run` is the id of the run that did, None for a
+    lesson that was merged from `parents`. `without` counts the tasks that came after the lesson, for a merged one
     after the last of its parents, and were not shown it; a task that broke is in neither.
     """
     made = {record["id"]: (place, record) for place, row in enumerate(run.rows) for record in row["records"]}
@@ -141,7 +174,7 @@ def lessons_of(run: Run, banked: Iterable[MemoryRecord], numbers: dict[str, int]
     for id_ in sorted(began, key=began.__getitem__):
         place, record = made.get(id_, (None, stored.get(id_)))
         facts = {"id": id_, "task": record["task_id"], "place": place, "outcome": record["outcome"]}
-        facts |= _source(run, record, place, numbers) | {"label": record["label_source"]}
+        facts |= _source(run, record, place) | {"label": record["label_source"]}
         facts |= {"status": stored.get(id_, record).get("status", "active"), "parents": record.get("parents", [])}
         for item, lesson in enumerate(record["items"]):
             uses = _uses(run, hits.get(id_, []), item, len(record["items"]), began[id_])
@@ -158,18 +191,18 @@ def _began(made: dict[str, tuple[int, Any]], stored: dict[str, dict[str, Any]]) 
     return began
 
 
-def _source(run: Run, record: dict[str, Any], place: int | None, numbers: dict[str, int]) -> dict[str, Any]:
+def _source(run: Run, record: dict[str, Any], place: int | None) -> dict[str, Any]:
     """{run, attempts, wrong}: the attempts that it was made from, and whether its label is not the truth."""
     provenance = record.get("provenance") or {}
     if place is None:
-        run_of = None if record["parents"] else numbers.get(provenance.get("run", ""))
+        run_of = None if record["parents"] else provenance.get("run")
         return {"run": run_of, "attempts": [], "wrong": None}
     attempts = run.rows[place]["trajectories"]
     own = next((attempt for attempt in attempts if attempt["id"] == record["source_trajectory_id"]), None)
     samples = provenance.get("attempts") or ([] if own is None else [own["sample"]])
     which = [number for number, attempt in enumerate(attempts) if attempt["sample"] in samples]
     truth = own and ("success" if own["success"] else "failure")
-    return {"run": numbers[run.manifest["run"]], "attempts": which, "wrong": bool(own) and truth != record["outcome"]}
+    return {"run": run.manifest["run"], "attempts": which, "wrong": bool(own) and truth != record["outcome"]}
 
 
 def _later(run: Run) -> list[list[int]]:

@@ -41,7 +41,7 @@ class Addresses:
     groups   [{key, label, runs: [number]}]: for the page's index; empty where no cell has more than one run
     """
 
-    def __init__(self, labelled: list[tuple[Run, str]], keys: list[str], cells: Cells) -> None:
+    def __init__(self, labelled: Sequence[tuple[Run, str]], keys: list[str], cells: Cells) -> None:
         numbers = {str(run.path): number for number, (run, _) in enumerate(labelled)}
         dirs = cells.frame[cells.frame["index"] >= 0].groupby("cell", sort=False)["run_dir"].unique().to_dict()
         runs = {cell: sorted(numbers[path] for path in dirs[cell]) for cell in cell_names(cells) if cell in dirs}

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import shlex
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
 from analysis.funnel_steps import STEPS, steps_above
 from analysis.plots import MARKERS, Palette, Plot, plots_of
 from analysis.report import words
-from analysis.report.data import embedded, index_of, keys_of
+from analysis.report.data import PackedRun, embedded, index_of, keys_of
 from analysis.report.links import Addresses, linked
 from analysis.runs import Run
 from analysis.studies import Study, compared, run_labels, studies
@@ -44,7 +45,7 @@ VARIABLES = {PAGE.ink: "ink", PAGE.soft: "soft", PAGE.line: "line"} | {c: f"s{n}
 
 
 def build(
-    runs: list[Run],
+    runs: list[PackedRun],
     frame: pd.DataFrame,
     tables: list[Any],
     *,
@@ -87,7 +88,7 @@ def build(
     )
 
 
-def waiting(runs: list[Run], said: str, *, title: str, version: str) -> str:
+def waiting(runs: Sequence[Run], said: str, *, title: str, version: str) -> str:
     """The page that is served while there is nothing to show: a sentence, and how far each run has got."""
     from markupsafe import Markup
 
@@ -99,7 +100,7 @@ def waiting(runs: list[Run], said: str, *, title: str, version: str) -> str:
     return _render(title, version, differing={"columns": [], "rows": []}, marks=[], **nothing, **about)
 
 
-def verdicts(runs: list[Run]) -> list[dict[str, str]]:
+def verdicts(runs: Sequence[Run]) -> list[dict[str, str]]:
     """What experiment=verdict has found in the folders of these runs, made anew from them."""
     found = {folder: checked(folder) for folder in dict.fromkeys(run.path.parent for run in runs)}
     return [
@@ -179,7 +180,7 @@ def _progress(run: Run, label: str) -> dict[str, Any]:
     return {"label": label, "said": said, "done": len(run.rows), "n_tasks": max(1, run.n_tasks)}
 
 
-def _arms(labelled: list[tuple[Run, str]], cells: Cells) -> list[tuple[str, list[Run]]]:
+def _arms(labelled: Sequence[tuple[Run, str]], cells: Cells) -> list[tuple[str, list[Run]]]:
     """The runs by cell, under the cell's label."""
     labels = dict(zip(cells.table["cell"], cells.table["label"], strict=True))
     by_cell: dict[str, list[Run]] = {}
@@ -289,7 +290,7 @@ def differing(arms: list[tuple[str, list[Run]]]) -> dict[str, list]:
     return {"columns": ["", *(label for label, _ in arms)], "rows": rows}
 
 
-def shared(runs: list[Run]) -> list[tuple[str, str]]:
+def shared(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """The keys in which all runs agree."""
     configs = [_compared_keys(run) for run in runs]
     return [(key, value) for key, value in configs[0].items() if all(other.get(key) == value for other in configs[1:])]

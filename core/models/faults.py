@@ -190,7 +190,17 @@ _TOO_LONG = _any(
     r"(?:超过|超出|达到|大于).{0,20}(?:最大|上下文|长度|上限|窗口|tokens?)|最大(?:输入|上下文|tokens?)|输入长度.{0,12}\[",
     r"(?:缩短|精简|减少).{0,6}(?:输入|对话|上下文|提示|内容|文本)",
 )
+_LOADING = re.compile(
+    r"\bmodel\b[^.]{0,80}\b(?:still |currently |being )?(?:loading|loaded|starting|initiali[sz]ing|not ready|warming)"
+    r"|\b(?:loading|starting|initiali[sz]ing|warming up)\b[^.]{0,40}\b(?:model|engine|server|worker)|estimated_time",
+    re.IGNORECASE,
+)
 _WINDOW = r"(?:context|model|sequence|seq|prompt)[^.\d]{0,40}?(\d[\d,]{2,})(?![\d.]*\d)"
+
+
+def is_loading(text: str) -> bool:
+    """Whether a server says of a 503 that its model is not there yet: llama.cpp, Hugging Face, TGI, LM Studio, ..."""
+    return _LOADING.search(text) is not None
 
 
 def refused_for(status: int, said: str, page: bool = False) -> str | None:

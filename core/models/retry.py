@@ -35,7 +35,10 @@ log = logging.getLogger("run.retries")  # one line per retry in main.log; the pr
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """Makes at most `attempts` tries for one reply; none begins later than `total_s` seconds after the first."""
+    """Makes at most `attempts` tries for one reply; none begins later than `total_s` seconds after the first.
+
+    A try does not count whose server said that it is loading its model.
+    """
 
     attempts: int
     total_s: float
@@ -45,15 +48,15 @@ class Retry:
 
         Raises the last try's TransientError, whose attribute `retries` is the number of tries before it.
         """
-        from tenacity import (
-            Retrying,
-            retry_if_exception_type,
-            stop_after_attempt,
-            stop_before_delay,
-            stop_when_event_set,
-        )
+        from tenacity import Retrying, retry_if_exception_type, stop_any, stop_before_delay, stop_when_event_set
 
         failed: list[TransientError] = []  # the latest
+        n_counted = 0
+
+        def used_up(state: Any) -> bool:
+            nonlocal n_counted
+            n_counted += not state.outcome.exception().loading
+            return n_counted >= self.attempts
 
         def sleep(seconds: float) -> None:
             with waiting(seconds, reason(failed[-1])):
@@ -61,11 +64,11 @@ class Retry:
 
         def before_sleep(state: Any) -> None:
             failed[:] = [state.outcome.exception()]
-            self._log(state)
+            self._log(failed[0], n_counted, state.upcoming_sleep)
 
         retrying = Retrying(
             retry=retry_if_exception_type(TransientError),
-            stop=stop_after_attempt(self.attempts) | stop_before_delay(self.total_s) | stop_when_event_set(closing),
+            stop=stop_any(used_up, stop_before_delay(self.total_s), stop_when_event_set(closing)),
             wait=_wait,
             sleep=sleep,
             before_sleep=before_sleep,
@@ -78,10 +81,9 @@ class Retry:
             raise
         return result, retrying.statistics["attempt_number"] - 1
 
-    def _log(self, state: Any) -> None:
-        error = state.outcome.exception()
-        text = "try %d of %d failed, the next in %.1f s: %s"
-        log.warning(text, state.attempt_number, self.attempts, state.upcoming_sleep, f"{error.kind}: {error}")
+    def _log(self, error: TransientError, number: int, wait_s: float) -> None:
+        what = "the server is loading its model" if error.loading else f"try {number} of {self.attempts} failed"
+        log.warning("%s, the next in %.1f s: %s", what, wait_s, f"{error.kind}: {error}")
 
 
 def reason(error: TransientError, chars: int | None = REASON_CHARS) -> str:
@@ -199,6 +201,8 @@ def explain(
     explained = _explained(error, model, api_base or "its server", status, key_env, heard)
     if isinstance(explained, InfraError):
         explained.status = heard.status if heard.status >= 400 else status
+    if isinstance(explained, TransientError):
+        explained.loading = explained.status == 503 and faults.is_loading(heard.text)
     return explained
 
 

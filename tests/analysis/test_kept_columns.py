@@ -122,7 +122,7 @@ def test_a_file_that_changes_while_a_run_is_read_is_no_state_to_keep(look, here,
     toy = ("env=toy", "llm=scripted", "embedder=hashing", "limit=2", f"memory.path={bank}")
     here(*toy, run_dir=tmp_path / "learned")
     run, _ = here(*toy, "setting=frozen", run_dir=tmp_path / "frozen")
-    made = load._columns_of
+    made = load.columns_of
 
     def changed_meanwhile(read):
         columns = made(read)
@@ -130,7 +130,7 @@ def test_a_file_that_changes_while_a_run_is_read_is_no_state_to_keep(look, here,
         return columns
 
     with monkeypatch.context() as patch:
-        patch.setattr(load, "_columns_of", changed_meanwhile)
+        patch.setattr(load, "columns_of", changed_meanwhile)
         look(run)
     assert look(run)[1] == [run.name]
 

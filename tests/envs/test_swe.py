@@ -32,7 +32,7 @@ from swe_kit import (
 from test_swe_data import write_rows
 
 from analysis.load import load_runs
-from analysis.report.data import index_of
+from analysis.report.data import index_of, read_packed
 from analysis.runs import read_run
 from core.agent import BashAgent
 from core.errors import InfraError
@@ -476,6 +476,6 @@ def test_an_episode_that_was_not_evaluated_is_shown_so(tmp_path, here, data, cap
     show([str(run_dir)])
     told = capsys.readouterr().out
     assert "unknown" in told and "failure" not in told and "the judge is wrong" not in told
-    named = [(read_run(run_dir), "swe")]
+    named = [(read_packed(run_dir), "swe")]
     index, _ = index_of(named, [])
     assert [row[1] for row in index["runs"][0]["rows"]] == ["unknown"]

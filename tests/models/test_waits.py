@@ -139,6 +139,43 @@ def test_a_server_that_is_ready_soon_is_waited_for_beside_one_that_asks_for_a_da
     assert (len(away.requests), len(busy.requests)) == (1, 2)
 
 
+LOADING = [
+    {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}},  # llama.cpp
+    {"error": "Model org/name is currently loading", "estimated_time": 20.0},  # Hugging Face
+    {"error": {"message": "Model `m` is not ready to serve requests yet.", "type": "service_unavailable"}},  # Dynamo
+    {"error": "The model is still being loaded, try again soon"},
+    {"detail": "Server is starting up: engine core is initializing"},
+]
+GONE = [
+    {"error": {"message": "The model is overloaded. Please try again later.", "status": "UNAVAILABLE"}},
+    {"error": {"message": "no healthy upstream"}},
+    {"error": {"message": "The service is temporarily unavailable: failed to load balance."}},
+]
+
+
+@pytest.mark.parametrize("client", ["openai", "litellm"])
+@pytest.mark.parametrize("body", LOADING)
+def test_a_server_that_loads_its_model_is_waited_for_within_retry_s(serve, monkeypatch, caplog, body, client):
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.001)
+    server = serve(lambda request, n: (503, body) if n < 9 else (200, completion("hi")))
+    with caplog.at_level(logging.WARNING, "run.retries"):
+        assert model(server, client=client, attempts=2).chat(ASK).retries == 8
+    assert all("the server is loading its model" in line for line in caplog.messages)
+    for_ever = serve(lambda request, n: (503, body))
+    with pytest.raises(TransientError, match="(?i)load|ready|starting"):
+        model(for_ever, client=client, attempts=2, retry_s=0.2).chat(ASK)
+    assert len(for_ever.requests) > 2
+
+
+@pytest.mark.parametrize("body", GONE)
+def test_a_try_counts_whose_server_is_overloaded_or_down(serve, monkeypatch, body):
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.001)
+    server = serve(lambda request, n: (503, body))
+    with pytest.raises(TransientError):
+        model(server, attempts=3).chat(ASK)
+    assert len(server.requests) == 3
+
+
 def test_no_pause_is_without_end():
     for forever in (math.inf, math.nan):
         with pytest.raises(ValueError, match="never end"):
