@@ -48,15 +48,15 @@ class Retry:
 
         Raises the last try's TransientError, whose attribute `retries` is the number of tries before it.
         """
-        from tenacity import Retrying, retry_if_exception_type, stop_any, stop_before_delay, stop_when_event_set
+        from tenacity import Retrying, retry_if_exception_type, stop_before_delay, stop_when_event_set
 
         failed: list[TransientError] = []  # the latest
         n_counted = 0
 
-        def used_up(state: Any) -> bool:
+        def stop(state: Any) -> bool:
             nonlocal n_counted
             n_counted += not state.outcome.exception().loading
-            return n_counted >= self.attempts
+            return n_counted >= self.attempts or out_of_time(state)
 
         def sleep(seconds: float) -> None:
             with waiting(seconds, reason(failed[-1])):
@@ -66,9 +66,10 @@ class Retry:
             failed[:] = [state.outcome.exception()]
             self._log(failed[0], n_counted, state.upcoming_sleep)
 
+        out_of_time = stop_before_delay(self.total_s) | stop_when_event_set(closing)
         retrying = Retrying(
             retry=retry_if_exception_type(TransientError),
-            stop=stop_any(used_up, stop_before_delay(self.total_s), stop_when_event_set(closing)),
+            stop=stop,
             wait=_wait,
             sleep=sleep,
             before_sleep=before_sleep,

@@ -157,13 +157,14 @@ GONE = [
 @pytest.mark.parametrize("body", LOADING)
 def test_a_server_that_loads_its_model_is_waited_for_within_retry_s(serve, monkeypatch, caplog, body, client):
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retry, "LONGEST_WAIT_S", 0.05)
     server = serve(lambda request, n: (503, body) if n < 9 else (200, completion("hi")))
     with caplog.at_level(logging.WARNING, "run.retries"):
         assert model(server, client=client, attempts=2).chat(ASK).retries == 8
     assert all("the server is loading its model" in line for line in caplog.messages)
     for_ever = serve(lambda request, n: (503, body))
     with pytest.raises(TransientError, match="(?i)load|ready|starting"):
-        model(for_ever, client=client, attempts=2, retry_s=0.2).chat(ASK)
+        model(for_ever, client=client, attempts=2, retry_s=1.5).chat(ASK)
     assert len(for_ever.requests) > 2
 
 
