@@ -12,8 +12,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
@@ -24,7 +22,6 @@ from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS, alike
 from core.errors import UserError
 from core.run.arms import key_of
-from core.run.launch import again
 from core.textfile import write_whole
 
 if TYPE_CHECKING:
@@ -226,6 +223,11 @@ def commands(folder: Path, found: dict[str, Any]) -> list[str]:
 
     A study that its budget ended goes on first, with twice the budget.
     """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from core.run.launch import again
+
     try:
         config = OmegaConf.load(folder / "multirun.yaml")
         given, limits = config.hydra.overrides, dict(config.budget.run)

@@ -16,8 +16,8 @@ from typing import Any
 
 from analysis.runs import Run
 from core.models.reply_text import storable
+from core.run.arms import env_label
 from core.run.files import TIMINGS, lines_of
-from core.run.launch import env_label
 from core.run.metrics import VALID
 from core.run.records import evaluated
 

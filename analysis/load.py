@@ -28,9 +28,9 @@ from core.checksum import say_once
 from core.errors import UserError
 from core.memory.open import file_of
 from core.models.reply_text import storable
+from core.run.arms import env_label
 from core.run.files import CALLS, EPISODES, lines_of
 from core.run.keys import COLUMNS, RUN_KEYS
-from core.run.launch import env_label
 from core.run.manifest import label_source
 from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import answer_of, evaluated, outcomes_of, place_of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from analysis.answer import FILE, stored
 from analysis.runs import read_run
 from core.errors import UserError
-from core.run.sweep import is_sweep
+from core.run.folders import is_sweep
 from core.types import content_id
 
 if TYPE_CHECKING:

@@ -28,6 +28,13 @@ from core.jsonl import JsonLines, read_lines
 from core.run.metrics import summarise
 from scripts.command_line import REPO, command_of
 
+# A process's most memory begins with what its parent has when it is started, so that the parent has to be small.
+SMALL_PARENT = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:])
+print("memory", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(done.returncode)
+"""
 ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
 ENDS = ("success", "failure", "infra_error")
 TOY = ("env=toy", "llm=scripted", "embedder=hashing", "experiment=main_table", "seed=0")
@@ -97,15 +104,13 @@ def ended(row: dict, end: str) -> dict:
 def looked(folder: Path, module: str, *words: object) -> tuple[float, float, str]:
     """(seconds, megabytes of memory at most, what it printed) of one of the scripts, started in a folder."""
     began = time.monotonic()
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     env = {**os.environ, "PYTHONPATH": str(REPO)}  # it is started elsewhere
-    process = subprocess.Popen(command_of(module, *words), cwd=folder, env=env, **pipes)
-    out, error = process.stdout.read(), process.stderr.read()  # both are short
-    _, status, spent = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:  # how fast it fails is of no interest
-        sys.exit(error.decode())
-    return time.monotonic() - began, spent.ru_maxrss / 1024, out.decode()
+    command = [sys.executable, "-c", SMALL_PARENT, *command_of(module, *words)]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    if done.returncode:  # how fast it fails is of no interest
+        sys.exit(done.stderr)
+    out, _, memory = done.stdout.rpartition("memory ")
+    return time.monotonic() - began, int(memory) / 1024, out
 
 
 def parsed_s(runs: Iterable[Path]) -> float:

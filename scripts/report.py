@@ -45,11 +45,11 @@ def main(arguments: list[str] | None = None) -> None:
 def write(given: Namespace) -> None:
     """The page as a file."""
     runs = [*for_each(find_runs(given.runs), read_packed)]
-    text = page_of(runs, given)
+    page = page_of(runs, given)
     given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(text, encoding="utf-8", newline="\n")
+    given.output.write_bytes(page)
     n_episodes = sum(len(run.rows) for run in runs)
-    print(f"{given.output}: {n_episodes:,} episodes of {len(runs)} runs, {len(text) / 1e6:.1f} MB")
+    print(f"{given.output}: {n_episodes:,} episodes of {len(runs)} runs, {len(page) / 1e6:.1f} MB")
 
 
 def watch(given: Namespace) -> None:
@@ -58,10 +58,10 @@ def watch(given: Namespace) -> None:
         raise UserError(f"{lacking[0]} does not exist: give the folder that the runs are written to.")
     given.partial = True
 
-    def make(version: str) -> str:
+    def make(version: str) -> bytes:
         return page_of([read_packed(path) for path in find_runs(given.runs)], given, version)
 
-    def wait(why: str, version: str) -> str:
+    def wait(why: str, version: str) -> bytes:
         try:
             runs = [read_run(path) for path in find_runs(given.runs)]
         except (UserError, OSError):
@@ -72,7 +72,7 @@ def watch(given: Namespace) -> None:
     serve(Live(paths=paths, make=make, waiting=wait), given.port, lambda text: print(text, flush=True))
 
 
-def page_of(runs: list[PackedRun], given: Namespace, version: str = "") -> str:
+def page_of(runs: list[PackedRun], given: Namespace, version: str = "") -> bytes:
     """The page of some runs, with what the options ask for."""
     frame = with_table_arms(frame_of_columns(run.columns for run in runs))
     compared = {"baseline": given.baseline, "partial": given.partial}

@@ -30,8 +30,8 @@ class Live:
     """
 
     paths: list[Path]
-    make: Callable[[str], str]
-    waiting: Callable[[str, str], str]
+    make: Callable[[str], bytes]
+    waiting: Callable[[str, str], bytes]
     page: bytes = b""
     version: str = ""
     said: str = ""
@@ -51,7 +51,7 @@ class Live:
                 self.said = f"not up to date: {error}"
                 return False
             page = self.waiting(str(error), version)
-        self.page, self.version = page.encode(), version  # in this order: a page is never older than its version
+        self.page, self.version = page, version  # in this order: a page is never older than its version
         self.said = f"following the runs · as of {time.strftime('%H:%M:%S')}"
         self._ready = time.monotonic() + REST * (time.monotonic() - began)
         return True

@@ -7,7 +7,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Sequence
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ def build(
     partial: bool = False,
     title: str,
     version: str = "",
-) -> str:
+) -> bytes:
     """The whole page of one or more runs.
 
     frame     their episodes, as analysis.load makes them
@@ -84,11 +84,11 @@ def build(
         shared=shared(runs),
         runs=[{"label": label, "facts": facts_of(run)} for run, label in labelled],
         index=Markup(embedded(index)),
-        pieces=[(id_, Markup(packed)) for id_, packed in pieces],
+        pieces=pieces,
     )
 
 
-def waiting(runs: Sequence[Run], said: str, *, title: str, version: str) -> str:
+def waiting(runs: Sequence[Run], said: str, *, title: str, version: str) -> bytes:
     """The page that is served while there is nothing to show: a sentence, and how far each run has got."""
     from markupsafe import Markup
 
@@ -110,7 +110,7 @@ def verdicts(runs: Sequence[Run]) -> list[dict[str, str]]:
     ]
 
 
-def _render(title: str, version: str, **values: Any) -> str:
+def _render(title: str, version: str, **values: Any) -> bytes:
     """The template with its styles and scripts; the policy lets these through and no others."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -121,14 +121,17 @@ def _render(title: str, version: str, **values: Any) -> str:
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters["sha256"] = _hash
-    text = templates.get_template("page.html").render(
+    parts = templates.get_template("page.html").generate(
         title=title,
         version=version,
         style=Markup("\n".join(_read(name) for name in STYLES)),
         script=Markup(script),
         **{"waiting": "", **values},
     )
-    return text.encode("utf-8", "replace").decode()
+    made = BytesIO()
+    for part in parts:  # as one text it would take four bytes a character, several times
+        made.write(part.encode("utf-8", "replace"))
+    return made.getvalue()
 
 
 def _hash(text: str) -> str:

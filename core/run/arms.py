@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ GIVEN_BANK = ("memory.path", "memory.namespace")  # may differ from seed to seed
 # Of no consequence for a name: the cells of a sweep share what is composed.
 NOT_SHARED = ("seed", "limit", "run_dir")
 FIELDS = {"contrast": "contrast", "select": "selector"}  # {key: the field of the workflows in which it has an effect}
+GENERATED = "generated"  # the split of tasks that were made here
 MOST_VALUE = 40  # characters of a value in a name
 
 
@@ -221,3 +222,16 @@ def _short(value: Any) -> str:
     plain = {"None": "null", "–": "null", "True": "true", "False": "false"}
     text = plain.get(str(value), "_".join(str(value).split()))
     return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def env_label(name: str, env: Mapping[str, Any] | None) -> str:
+    """A benchmark's name for people; one whose tasks were generated says so: it is not the benchmark itself.
+
+    A file of questions that is no known dataset is called by its own name.
+
+    name   the option of `env`; env: its configuration
+    """
+    env = env or {}
+    if env.get("path") and "dataset" in env and not env["dataset"]:
+        return Path(str(env["path"])).name.partition(".")[0]
+    return f"{name} ({GENERATED})" if env.get("split") == GENERATED else name

@@ -50,3 +50,10 @@ def _discard_new(folder: Path) -> None:
     discard(folder)
     with suppress(OSError):
         PARENT.rmdir()  # if that was the first
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder holds the runs of a sweep, and is not a run itself."""
+    if not folder.is_dir() or (folder / "manifest.json").is_file():
+        return False
+    return (folder / "multirun.yaml").is_file() or any(folder.glob("*/manifest.json"))

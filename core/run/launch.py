@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,26 +24,12 @@ if TYPE_CHECKING:
 
     from core.run.records import RunRecords
 
-GENERATED = "generated"  # the split of tasks that were made here
 _RECORDED = ("episodes.jsonl", "rollouts.jsonl")
 
 
 def choice(group: str) -> str:
     """The option chosen for a config group."""
     return HydraConfig.get().runtime.choices[group]
-
-
-def env_label(name: str, env: Mapping[str, Any] | None) -> str:
-    """A benchmark's name for people; one whose tasks were generated says so: it is not the benchmark itself.
-
-    A file of questions that is no known dataset is called by its own name.
-
-    name   the option of `env`; env: its configuration
-    """
-    env = env or {}
-    if env.get("path") and "dataset" in env and not env["dataset"]:
-        return Path(str(env["path"])).name.partition(".")[0]
-    return f"{name} ({GENERATED})" if env.get("split") == GENERATED else name
 
 
 def run_name(composed: DictConfig) -> Name:

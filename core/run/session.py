@@ -18,7 +18,7 @@ from core.errors import StopRun
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
-from core.run.arms import Name
+from core.run.arms import Name, env_label
 from core.run.display import RunProgress, print_summary
 from core.run.files import SUMMARY
 from core.run.keys import METHOD_KEYS
@@ -26,7 +26,6 @@ from core.run.launch import (
     again,
     choice,
     command_line,
-    env_label,
     hydra_config,
     in_sweep,
     interpreter,

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from core.build import build_redactor
 from core.redact import use
-from core.run.folders import PARENT
+from core.run.folders import PARENT, is_sweep
 from core.run.launch import WithoutSecrets, sweep_command
 from core.run.sweep_watch import BEGUN, DONE, FAILED, Watch, leave_mark, n_finished
 from core.starting import started, stop_in_order
@@ -103,13 +103,6 @@ def refuse_parent(run_dir: str | None) -> None:
     """Exit with an error if run_dir is the folder in which all runs lie: a table of it would have all their rows."""
     if run_dir is not None and Path(run_dir).resolve() == PARENT.resolve():
         sys.exit(f"error: run_dir={run_dir} is the folder of all runs: give one in it, run_dir={PARENT / 'NAME'}.")
-
-
-def is_sweep(folder: Path) -> bool:
-    """Whether a folder holds the runs of a sweep, and is not a run itself."""
-    if not folder.is_dir() or (folder / "manifest.json").is_file():
-        return False
-    return (folder / "multirun.yaml").is_file() or any(folder.glob("*/manifest.json"))
 
 
 def one_by_one(config: DictConfig) -> bool:

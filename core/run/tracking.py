@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import UserError
-from core.run.launch import env_label
+from core.run.arms import env_label
 from core.run.metrics import VALID, steps
 from core.run.records import evaluated, place_of, usage_of
 from core.types import content_id

@@ -12,7 +12,7 @@ from analysis.load import run_columns
 from analysis.runs import read_run
 from analysis.tables import whole_name
 from core.errors import UserError
-from core.run.launch import env_label
+from core.run.arms import env_label
 from envs.alfworld.env import AlfworldEnv
 from envs.alfworld.games import list_games
 

@@ -33,7 +33,6 @@ from test_swe_data import write_rows
 
 from analysis.load import load_runs
 from analysis.report.data import index_of, read_packed
-from analysis.runs import read_run
 from core.agent import BashAgent
 from core.errors import InfraError
 from envs.swe import evaluation
