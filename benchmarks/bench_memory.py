@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -161,6 +162,41 @@ def adding(lines: Lines, path: Path, rows: np.ndarray) -> None:
     lines.add(f"durable single add at {size:,}", ms, 2, "ms", note=note)
 
 
+def changing(lines: Lines, path: Path, rows: np.ndarray) -> None:
+    """What archiving, removing and merging a record takes, over adding one; and forgetting one for good."""
+    opened = bank(path, rows)
+    size = len(opened)
+    more, merges = list(records(size, QUERIES)), list(records(2 * size, QUERIES))
+
+    def add(number: int) -> None:
+        opened.add_many([more[number]], rows[number : number + 1])
+
+    def archive(number: int) -> None:
+        with opened.change("archive") as change:
+            change.update(f"{number:016x}", status="archived")
+
+    def remove(number: int) -> None:
+        with opened.change("remove") as change:
+            change.remove(f"{QUERIES + number:016x}")
+
+    def merge(number: int) -> None:
+        parents = tuple(f"{2 * QUERIES + 2 * number + place:016x}" for place in range(2))
+        with opened.change("merge") as change:
+            change.put(replace(merges[number], parents=parents), rows[number].tobytes())
+            for one in parents:
+                change.update(one, status="archived")
+
+    add_ms, *others = in_turns(add, archive, remove, merge)
+    for name, ms in zip(("archive", "remove", "merge"), others):
+        lines.add(f"{name} at {size:,}, over an add", ms / add_ms, 2, "x", note=f"an add {add_ms:.2f} ms")
+    forget_s = seconds(lambda: opened.history.forget(id=f"{5 * QUERIES:016x}"))
+    opened.close()
+    journal = path.with_name(f"{path.name}.journal")
+    copy_s = seconds(shutil.copyfile, journal, path.with_name("copied"))
+    note = f"copying its journal, {journal.stat().st_size / 1e6:.0f} MB, takes {copy_s:.2f} s"
+    lines.add(f"forget one of {size:,} for good", forget_s, 5, "s", note=note)
+
+
 def opening(lines: Lines, path: Path, size: int, index: str, limit: float, memory: bool = False) -> None:
     """Open a bank in a process of its own, ask it once, add one record."""
     command = command_of("benchmarks.bench_memory", "--open", path, "--index", index)
@@ -209,6 +245,7 @@ def measure_bank(lines: Lines, timings: Timings, path: Path, size: int, queries:
     if size == 100_000:
         lines.add("batches", added_s, 5_000, "rec/s", least=True, note="5 000 records a transaction")
         opening(lines, path, size, "flat", 1)
+        changing(lines, path, rows)
     del rows
     if size >= 100_000:
         path.with_name(path.name + ".index").unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +21,17 @@ from core.memory.contents import ERASED, FORGOTTEN, Contents
 from core.memory.ports import OpenChange
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore
-from core.memory.store.schema import TRACKED, to_dict, to_record
+from core.memory.store.schema import TRACKED, placeholders, to_dict, to_record
 from core.types import MemoryRecord
 
+# The namespace's records, and those that a rollback could bring back; {} is a further condition.
+_HERE = "records WHERE namespace = $1 {} ORDER BY rowid"
+_REMOVED = (
+    "undo_records WHERE namespace = $1 AND was_there AND id NOT IN (SELECT id FROM records WHERE namespace = $1) {} "
+    "ORDER BY seq, step"
+)
+_MERGED = "AND parents <> '[]'"
+_AT_ONCE = 500  # ids in one statement
 _SNAPSHOT = "snapshot:"  # prefix of the key under which the namespace stores a snapshot: its journal entry
 
 
@@ -114,27 +122,23 @@ class History:
         if id is task is run is None:
             raise UserError("say what to forget: an id, a task or a run.")
         with self.change("forget") as change:
-            here = self._records_without_vectors("records WHERE namespace = $1 ORDER BY rowid")
-            # Removed records that a rollback could restore.
-            past = "undo_records WHERE namespace = $1 AND was_there AND id NOT IN"
-            past = f"{past} (SELECT id FROM records WHERE namespace = $1) ORDER BY seq, step"
-            known = self._records_without_vectors(past) | here
-            gone = {
-                one
-                for one, record in known.items()
-                if id in (None, one) and task in (None, record.task_id) and run in (None, record.provenance.get("run"))
-            }
-            while descendants := {r.id for r in known.values() if r.id not in gone and gone.intersection(r.parents)}:
+            given = {name: value for name, value in (("id", id), ("task_id", task)) if value is not None}
+            where = " ".join(f"AND {name} = ${number}" for number, name in enumerate(given, 2))
+            found = self._records(where, _REMOVED, _HERE, values=[*given.values()])
+            gone = {one for one, record in found.items() if run in (None, record.provenance.get("run"))}
+            merged = self._records(_MERGED, _REMOVED, _HERE)
+            parents = {one: record.parents for one, record in merged.items()}
+            while descendants := {one for one in parents.keys() - gone if gone.intersection(parents[one])}:
                 gone |= descendants
-            to_reactivate = self._to_reactivate(here, gone)
+            to_reactivate = self._to_reactivate(gone)
             if gone:
                 self.store.drop_indexes()
+                digests = {one: f"sha256:{_digest(record)}" for one, record in self._there(gone).items()}
                 change.erase(gone)
-                gone_here = {one: f"sha256:{_digest(record)}" for one, record in here.items() if one in gone}
-                change.lasting_fact(FORGOTTEN, json.dumps(self.forgotten() | gone_here))
+                change.lasting_fact(FORGOTTEN, json.dumps(self.forgotten() | digests))
             for one in to_reactivate:
                 change.update(one, status="active")
-        return [one for one in known if one in gone]
+        return [one for one in found | merged if one in gone]
 
     def forgotten(self) -> dict[str, str]:
         """{id: digest} of the records that were forgotten; the namespace's own, while all read the journal."""
@@ -146,18 +150,31 @@ class History:
         change.erase(ids)
         change.fact(ERASED, json.dumps(sorted({*self.contents.erased(), *ids})))
 
-    def _records_without_vectors(self, source: str) -> dict[str, MemoryRecord]:
-        """{id: record} of the namespace, without embeddings. source: the SQL after FROM; $1 is the namespace."""
-        rows = self.store.rows(f"{self.store.dialect.bare} FROM {source}", (self.contents.namespace,))
+    def _records(self, where: str, *sources: str, values: Sequence[str] = ()) -> dict[str, MemoryRecord]:
+        """{id: record} without embeddings; of a record in several sources that of the last.
+
+        where    a further condition, with values from $2 on
+        """
+        asked = (f"{self.store.dialect.bare} FROM {each.format(where)}" for each in sources)
+        rows = (row for query in asked for row in self.store.rows(query, (self.contents.namespace, *values)))
         return {row[1]: to_record(row, self.contents.path) for row in rows}
 
-    def _to_reactivate(self, here: dict[str, MemoryRecord], gone: set[str]) -> list[str]:
+    def _there(self, ids: Iterable[str]) -> dict[str, MemoryRecord]:
+        """Those of these records that have not been removed."""
+        wanted, found = sorted(ids), {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = wanted[start : start + _AT_ONCE]
+            found |= self._records(f"AND id IN ({placeholders(len(some), after=1)})", _HERE, values=some)
+        return found
+
+    def _to_reactivate(self, gone: set[str]) -> list[str]:
         """Ids to make active when `gone` is deleted: archived parents without another merge, superseded duplicates."""
-        parents = {parent for one in gone & here.keys() for parent in here[one].parents}
-        kept = {parent for r in here.values() if r.id not in gone for parent in r.parents}
+        merged = self._records(_MERGED, _HERE)
+        freed = {parent for one in merged.keys() & gone for parent in merged[one].parents}
+        kept = {parent for one in merged.keys() - gone for parent in merged[one].parents}
         copies = {link[0] for link in self.contents.links() if link[1] == "duplicate_of" and link[2] in gone}
-        back = dict.fromkeys(copies, ("superseded",)) | dict.fromkeys(parents - kept, ("archived", "superseded"))
-        return sorted(one for one in back.keys() & here.keys() - gone if here[one].status in back[one])
+        back = dict.fromkeys(copies, ("superseded",)) | dict.fromkeys(freed - kept, ("archived", "superseded"))
+        return sorted(one for one, record in self._there(back.keys() - gone).items() if record.status in back[one])
 
 
 def _digest(record: MemoryRecord) -> str:
