@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -22,6 +23,7 @@ from core.errors import UserError
 from core.memory.open import read_records
 from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
+from core.run.files import CALLS, lines_of
 from core.run.manifest import identity
 from core.run.metrics import VALID, followed, rate
 from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
@@ -29,9 +31,10 @@ from core.run.resume import faults
 from core.run.unfinished import trajectory_of
 from core.run.upgrade import completed
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
-from core.types import Task, content_id
+from core.types import Task, Usage, content_id
 
 FULL = 1 - 1e-9  # a reward, in steps, that adds up to a solved task
+FULL_SUM = 1 + 1e-9  # a sum of costs in another order
 CLOSE = 1e-3  # in cosine: what is nearer by less may be rounding
 # The keys under which retrieval is the cosine of two queries and nothing else: a bank that only grows, searched whole.
 PLAIN_MEMORY = {"unit": "record", "key": "query", "index": "flat", "hygiene": None, "consolidate": None}
@@ -245,6 +248,28 @@ def denominators(run: Run) -> Iterator[str]:
         raise NotChecked("the summary: the run has not finished")
 
 
+def contradictions(run: Run) -> Iterator[str]:
+    """A row that says otherwise than its parts: its reward, its verdict, or more usage than the calls bear out."""
+    said, had = defaultdict(Usage), defaultdict(Usage)
+    for row in every_try(run.path):
+        answer = row["chosen"]
+        if row["reward"] != (true := row["trajectories"][answer]["reward"]):
+            yield f"{where(row)}: reward {row['reward']}, but its attempt has {true}"
+        if row["verdict"] != row["verdicts"][answer]:
+            yield f"{where(row)}: its verdict is not the one on its answer"
+        for role, usage in row["usage"].items():
+            said[role, row["task_id"]] += Usage(**usage)
+    if not (run.path / CALLS).is_file() or run.config.get("attempts_from"):
+        raise NotChecked("usage: the calls are not there, or are another run's")
+    for call in lines_of(run.path, CALLS):
+        had[call["role"], call["task"]] += Usage(**(call["usage"] or {}))
+    for (role, task), usage in said.items():
+        for name in ("calls", "prompt_tokens", "completion_tokens", "cost_usd"):
+            told, found = getattr(usage, name), getattr(had[role, task], name)
+            if told is not None and found is not None and told > found * FULL_SUM:
+                yield f"{task}: {told:g} {name} of the {role}, but by calls.jsonl {found:g}"
+
+
 def lost_or_doubled(run: Run) -> Iterator[str]:
     """Invariant 4: episodes that are not the manifest's tasks in its order, records twice, a bank that differs."""
     expected = run.manifest["task_ids"]
@@ -292,6 +317,7 @@ CHECKS: tuple[Check, ...] = (
     self_retrieval,
     overlapping,
     denominators,
+    contradictions,
     lost_or_doubled,
     drift,
 )

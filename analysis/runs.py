@@ -22,6 +22,7 @@ from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.manifest import flat, identity, label_source
 from core.run.metrics import VALID, summarise
 from core.run.records import current
+from core.run.row_check import check_episode
 from core.run.upgrade import upgraded_manifest
 from core.setting import labels_of
 from core.types import MemoryRecord, Usage, content_id
@@ -227,6 +228,11 @@ def _summary(run: Run) -> dict[str, Any]:
 
 def _rows(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
     every = read_episodes(path / EPISODES, manifest.get("task_ids"))
+    for number, row in enumerate(every, 1):  # whoever changes a row can give it a checksum that fits
+        try:
+            check_episode(row)
+        except ValueError as fault:
+            raise UserError(f"{path} is no whole run: {EPISODES} line {number} {fault}.") from None
     return current([row for row in every if row["status"] != "stopped"])
 
 

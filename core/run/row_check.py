@@ -1,6 +1,7 @@
-"""Checks of what a run reads from a line without a checksum, which may hold anything: keys, types, words and ranges.
+"""Checks of what is read from a line of a run: keys, types, words and ranges.
 
-A line with a checksum is as this program wrote it, and is not looked at field by field.
+A run that goes on looks so at lines without a checksum only. What tables, reports and the audit read of episodes is
+always looked at: a checksum is against accidents, and whoever changes a line on purpose can make one that fits.
 """
 
 from __future__ import annotations

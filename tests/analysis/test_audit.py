@@ -14,11 +14,13 @@ from contextlib import closing
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 
-from analysis.audit import audit
+from analysis.audit import audit, audit_folder
 from analysis.evidence import answer_in
 from analysis.lesson_quality import grade
+from analysis.load import load_runs
+from analysis.report.data import read_packed
 from analysis.runs import read_run
-from core.checksum import whole_yaml
+from core.checksum import sealed, whole_yaml
 from core.errors import UserError
 from core.run.metrics import summarise
 from core.run.records import current
@@ -81,7 +83,8 @@ def gold_in_a_lesson(rows, manifest, summary):
 
 def gold_in_the_verdict(rows, manifest, summary):
     rows[3]["trajectories"][0]["gold"] = GOLD
-    rows[3]["verdict"]["reason"] = f"The expected answer was {GOLD}."
+    for verdict in (rows[3]["verdict"], *rows[3]["verdicts"]):
+        verdict["reason"] = f"The expected answer was {GOLD}."
 
 
 def oracle_verdict(rows, manifest, summary):
@@ -134,7 +137,27 @@ def other_tasks(rows, manifest, summary):
     rows[-1]["records"][0]["task_id"] = "toy/other/1"
 
 
+def reward_of_another(rows, manifest, summary):
+    rows[0]["reward"] = 0.75
+
+
+def verdict_of_another(rows, manifest, summary):
+    rows[3]["verdict"]["label"] = "failure" if rows[3]["verdict"]["label"] == "success" else "success"
+
+
+def usage_without_calls(rows, manifest, summary):
+    rows[2]["usage"]["agent"]["prompt_tokens"] += 99
+
+
+def cost_without_calls(rows, manifest, summary):
+    rows[2]["usage"]["judge"]["cost_usd"] = 9.0
+
+
 BROKEN = {
+    reward_of_another: "contradictions",
+    verdict_of_another: "contradictions",
+    usage_without_calls: "contradictions",
+    cost_without_calls: "contradictions",
     gold_in_the_prompt: "gold_in_prompts",
     oracle_verdict: "oracle_labels",
     oracle_record: "oracle_labels",
@@ -153,12 +176,40 @@ FORGED = {
     "content_ids",
     "changed_lessons",
     "recorded_replies",
+    "contradictions",
 }  # what was planted is besides no longer what was written
+
+
+NO_ROW = {  # what no run writes
+    "reward 9.0": lambda row: row.update(reward=9.0),
+    "verdicts.0.confidence": lambda row: row["verdicts"][0].update(confidence="forged"),
+    "status 'won'": lambda row: row.update(status="won"),
+    "lacks task_type": lambda row: row.pop("task_type"),
+    "lacks verdict.label": lambda row: row["verdict"].update(labels=row["verdict"].pop("label")),
+    "usage.agent.prompt_tokens": lambda row: row["usage"]["agent"].update(prompt_tokens=-5),
+    "trajectories.0.ended_by 'won'": lambda row: row["trajectories"][0].update(ended_by="won"),
+    "chosen 4": lambda row: row.update(chosen=4),
+}
+
+
+@pytest.mark.parametrize("said", NO_ROW)
+def test_a_row_that_no_run_writes_is_refused_though_its_checksum_fits(clean, tmp_path, said):
+    run = shutil.copytree(clean, tmp_path / "run")
+    rows = read_rows(run)
+    NO_ROW[said](rows[2])
+    so_far, lines = 0, []
+    for row in rows:
+        line, so_far = sealed(json.dumps(row).encode() + b"\n", so_far)
+        lines.append(line)
+    (run / "episodes.jsonl").write_bytes(b"".join(lines))
+    for read in (lambda: audit_folder(run), lambda: load_runs([run]), lambda: read_packed(run)):
+        with pytest.raises(UserError, match=rf"episodes.jsonl line 3 .*{said}"):
+            read()
 
 
 @pytest.mark.parametrize("fault", BROKEN, ids=lambda fault: fault.__name__)
 def test_a_broken_invariant_is_found(plant, fault):
-    assert set(plant(fault)["broken"]) - FORGED == {BROKEN[fault]}
+    assert set(plant(fault)["broken"]) - (FORGED - {BROKEN[fault]}) == {BROKEN[fault]}
 
 
 @pytest.mark.parametrize("fault", [gold_in_a_lesson, gold_in_the_verdict], ids=lambda fault: fault.__name__)
@@ -185,7 +236,7 @@ def test_a_failure_that_counted_and_was_tried_again_is_found(here):
     (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (run_dir / "summary.json").write_text(json.dumps(summary))
     found = audit(read_run(run_dir))["broken"]
-    assert found == {"denominators": [f"episode 3 ({again['task_id']}): counted, and was tried again"]}
+    assert found["denominators"] == [f"episode 3 ({again['task_id']}): counted, and was tried again"]
 
 
 def test_the_environment_of_an_earlier_run_is_found_though_its_module_has_moved(plant):
