@@ -143,13 +143,16 @@ def test_a_role_that_may_act_as_the_owner_is_not_bound_and_one_that_was_is_warne
     import psycopg
 
     open_bank()
-    database, made = urlsplit(url).path[1:], ("bank_app", "bank_member", "bank_super")
+    database = urlsplit(url).path[1:]
+    made = ("bank_app", "bank_member", "bank_super", "bank_guest")
     postgres.admin(
         database,
-        *(f"DROP ROLE IF EXISTS {role}" for role in made[1:]),
+        *(f"DROP ROLE IF EXISTS {role}" for role in reversed(made[1:])),
         "CREATE ROLE bank_member LOGIN NOINHERIT",
         "GRANT bank_app TO bank_member",
         "CREATE ROLE bank_super LOGIN BYPASSRLS",
+        "CREATE ROLE bank_guest LOGIN NOINHERIT",
+        "GRANT bank_super TO bank_guest",  # which may SET ROLE bank_super
     )
     for role in made:
         with raw(url) as db, pytest.raises(psycopg.errors.RaiseException, match="would protect nothing"):
@@ -159,7 +162,7 @@ def test_a_role_that_may_act_as_the_owner_is_not_bound_and_one_that_was_is_warne
         db.execute("INSERT INTO members VALUES ('bank_app', 'bob')")  # as an earlier version let it be
     open_bank(namespace="bob")
     assert "bound to a tenant, which protects nothing" in caplog.text
-    postgres.admin(database, *(f"DROP ROLE {role}" for role in made[1:]))
+    postgres.admin(database, *(f"DROP ROLE {role}" for role in reversed(made[1:])))
 
 
 def test_a_bound_role_learns_by_no_id_what_another_tenant_has_sent_or_forgotten(open_bank, postgres, url):

@@ -77,6 +77,8 @@ def _upgrade(db: Any, found: str) -> None:
     if found in ("2", "3"):
         _upgrade_keys(db)
     db.script("ALTER TABLE jobs DROP CONSTRAINT jobs_pkey;" + _file("tenants.sql"))
+    # Reasons that name what was forgotten, with digests: every tenant reads the journal.
+    db.execute("UPDATE journal SET reason = 'forget' WHERE reason LIKE 'forget; %'")
     db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
 
 

@@ -148,8 +148,9 @@ class Scan:
     entries    {seq: row of the table `journal`} of its intact lines
     seq        its last change; 0: none
     base       the change with which it was last rewritten: its rows were written down then; 0: never
-    damaged    numbers of its damaged lines, from 1; an incomplete last one counts
+    damaged    numbers of its damaged lines, from 1; an incomplete last one and one that is there twice count
     unchecked  number of lines of before the checksums
+    last_intact  number of its last line that can be read
     """
 
     entries: dict[int, tuple] = field(default_factory=dict)
@@ -157,6 +158,7 @@ class Scan:
     base: int = 0
     damaged: list[int] = field(default_factory=list)
     unchecked: int = 0
+    last_intact: int = 0
 
 
 def path_of(bank: Path) -> Path:
@@ -216,10 +218,13 @@ def scan(bank: Path) -> Scan:
     """Read a bank's whole journal file."""
     found = Scan()
     for number, line in enumerate(_read(bank), 1):
-        if line is None or line["seq"] < found.seq:  # out of order: lines were exchanged
-            found.damaged.append(number)
         if line is None:
+            found.damaged.append(number)
             continue
+        again = line["undo"] is not None and line["seq"] in found.entries
+        if again or line["seq"] < found.seq:  # out of order: lines were exchanged
+            found.damaged.append(number)
+        found.last_intact = number
         found.seq = max(found.seq, line["seq"])
         found.unchecked += KEY not in line
         if line["undo"] is None:

@@ -62,8 +62,9 @@ def bring_up(db: SqliteSession, path: Path) -> tuple[list[str], bool]:
     """
     found, file = journal_file.scan(path), journal_file.path_of(path)
     mine = {row[0]: row for row in db.execute("SELECT seq, at, tick, reason FROM journal")}
-    have, common, said = max(mine, default=0), max(mine.keys() & found.entries.keys(), default=0), []
-    if common and found.entries[common] != mine[common]:
+    have, said = max(mine, default=0), []
+    common = [seq for seq, entry in mine.items() if seq in found.entries and entry[-1] != SKIPPED]
+    if any(found.entries[seq] != mine[seq] for seq in common):
         return [f"{file.name} is of another bank, or of another state of it: it is kept as {keep_aside(file)}"], True
     if found.damaged:
         lines = ", ".join(map(str, found.damaged[:5])) + (" ..." if len(found.damaged) > 5 else "")
@@ -74,7 +75,10 @@ def bring_up(db: SqliteSession, path: Path) -> tuple[list[str], bool]:
         n = found.seq - have
         text = f"it lacked {'the last change' if n == 1 else f'the last {n} changes'} of its journal, now brought back "
         text += "from there (a writer was killed, or the file beside it that ends in -wal was lost or damaged)"
-        said.append(text + (f"; {lost} of them could not be read and are lost" if lost else ""))
+        text += f"; {lost} of them could not be read and are lost" if lost else ""
+        if found.damaged and found.damaged[-1] > found.last_intact:
+            text += "; what stood after them cannot be read, and is lost if it was acknowledged"
+        said.append(text)
     elif missing := mine.keys() - found.entries.keys():
         said.append(f"{file.name} lacked {len(missing)} of its {len(mine)} changes: it is written anew")
         return said, True
@@ -86,6 +90,8 @@ def _redo(db: SqliteSession, path: Path, have: int) -> int:
     lines = sorted((line for line in journal_file.read(path) if line["seq"] > have), key=lambda line: line["seq"])
     lost, before = 0, have
     for line in lines:
+        if line["undo"] is not None and line["seq"] <= have:  # it is there twice
+            continue
         for seq in range(have + 1, line["seq"]):
             db.execute("INSERT INTO journal VALUES ($1, $2, 0, $3)", (seq, line.get("at", ""), SKIPPED))
             lost += 1

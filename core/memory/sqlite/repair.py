@@ -49,6 +49,7 @@ def repair(path: Path, reason: str) -> None:
                     "Put back a copy of both files."
                 ) from error
             count = db.execute("SELECT count(*) FROM records").fetchone()[0]
+            n_changes, last = db.execute("SELECT count(*), max(seq) FROM journal").fetchone()
             if found.damaged:
                 keep_aside(journal)
             file.rewrite(journal_file.whole(SqliteSession(db)))
@@ -62,7 +63,9 @@ def repair(path: Path, reason: str) -> None:
         file.committed()
         index_file.remove(path)
     text = f"the bank {path} is damaged ({reason}): it is set aside as {aside.name} and rebuilt with {count} records"
-    text += f"; {journal.name} was damaged in {len(found.damaged)} lines, too" if found.damaged else ""
+    if found.damaged:
+        text += f"; {journal.name} was damaged in {len(found.damaged)} lines, too: "
+        text += f"{last - n_changes} of the {last - 1} changes that it or the bank knew of are lost, and any later ones"
     text += "; there was no journal to rebuild it from" if not found.seq else ""
     text += "; these could be read in neither and are lost: " + ", ".join(lost) if lost else ""
     logging.getLogger(__name__).warning(f"{text}.")
