@@ -44,13 +44,23 @@ TextInContext = tuple[dict, str, str]  # an episode's row, a text, what stood be
 
 
 def gold_in_prompts(run: Run) -> Iterator[str]:
-    """Invariant 1: the answer in a prompt that neither the task, nor the env, nor a lesson told (not in train)."""
+    """Invariant 1: the answer in a prompt that neither the task, nor the env, nor a lesson told (not in train).
+
+    A line that tasks with other answers have as well, such as a list of options, does not tell this one.
+    """
     require_secret_answers(run)
+    answers: dict[str, set[str]] = defaultdict(set)
+    for attempt in (attempt for row in run.rows for attempt in row["trajectories"]):
+        for message in attempt["opening"]:
+            for line in MEMORY.sub("", message["content"]).splitlines():
+                answers[line].add(str(attempt["gold"]))
     for row in run.rows:
         context = row["query"]
         for attempt in row["trajectories"]:
             for message in attempt["opening"]:
-                if answer := answer_in(MEMORY.sub("", message["content"]), attempt["gold"], context):
+                lines = MEMORY.sub("", message["content"]).splitlines()
+                own = "\n".join(line for line in lines if len(answers[line]) == 1)
+                if answer := answer_in(own, attempt["gold"], context):
                     yield f"{where(row)}: {message['role']} prompt of attempt {attempt['sample']} holds {answer!r}"
             context += "\n" + text_of(attempt)  # a later round is shown what this one saw
     require_whole_texts(run)

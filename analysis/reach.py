@@ -18,6 +18,6 @@ def could_find(n_tasks: int, n_seeds: int, n_compared: int = 1) -> str:
     if n_seeds < 2:
         return f"with one seed nothing is tested; {could_find(n_tasks, 5, n_compared)}"
     least = least_points(n_tasks, n_seeds, n_compared)
-    what = "no difference, however large" if least > 99.5 else f"a difference of {max(1, round(least))} points or more"
+    what = "no difference, however large," if least > 99.5 else f"a difference of {max(1, round(least))} points or more"
     after = f" after correction for {n_compared} comparisons" if n_compared > 1 else ""
     return f"{n_tasks} tasks x {n_seeds} seeds find {what} with a chance of 80 %{after}"

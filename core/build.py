@@ -341,7 +341,8 @@ def make(node: Any, **deps: Any) -> Any:
         cause = error.__cause__ if isinstance(error, InstantiationException) else error
         if isinstance(cause, UserError):
             raise cause from None
-        if isinstance(cause, TypeError) and ("unexpected keyword" in str(cause) or "missing" in str(cause)):
+        told = ("unexpected keyword", "missing", "abstract class")
+        if isinstance(cause, TypeError) and any(words in str(cause) for words in told):
             raise UserError(f"config for {node['_target_']}: {cause}") from error
         raise
 

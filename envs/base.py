@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsFloat
 
 from core.errors import UserError
 from core.types import Lesson, Task
@@ -93,7 +93,10 @@ class BaseEnv(AbstractContextManager):
 
     def tasks(self, split: str | None = None) -> list[Task]:
         """All tasks of a split (None: the configured one), in the benchmark's own order. Raises UserError if absent."""
-        return self._tasks(split)
+        found = self._tasks(split)
+        right = isinstance(found, list) and all(isinstance(task, Task) for task in found)
+        self._must(right, "_tasks", "a list of Task", found)
+        return found
 
     def reset(self, task: Task | None = None) -> str:
         """Start an episode and return its first observation, which states the task. Allowed at any time before close.
@@ -107,6 +110,7 @@ class BaseEnv(AbstractContextManager):
         self._state = "new"
         task = self._next() if task is None else task
         observation = self._reset(task)
+        self._must(isinstance(observation, str), "_reset", "the first observation, a text", observation)
         self._state = "running"
         return observation
 
@@ -126,7 +130,11 @@ class BaseEnv(AbstractContextManager):
         if not self.running:
             raise EnvStateError(f"step while {self._state}: call reset first")
         self._state = "new"  # stays so when the engine breaks: only a reset can go on from there
-        observation, reward, done, info = self._step(action)
+        made = self._step(action)
+        right = isinstance(made, tuple) and len(made) == 4 and isinstance(made[0], str) and isinstance(made[3], dict)
+        right = right and isinstance(made[1], SupportsFloat)
+        self._must(right, "_step", "(observation: str, reward: float, done: bool, info: dict)", made)
+        observation, reward, done, info = made
         self._state = "running"
         if done:
             self._state = "over"
@@ -210,6 +218,11 @@ class BaseEnv(AbstractContextManager):
 
     def __exit__(self, *_exc) -> None:
         self.close()
+
+    def _must(self, right: bool, method: str, what: str, found: Any) -> None:
+        """Raise UserError for a method of a subclass that returns something else."""
+        if not right:
+            raise UserError(f"{type(self).__name__}.{method} must return {what}; it returned {found!r:.120}.")
 
     def _next(self) -> Task:
         """The next task for a reset() without one."""

@@ -1,8 +1,8 @@
 """What a run was made of beside its configuration: the project's source, and that of parts from outside of it.
 
 A part is from outside if its `_target_` lies in no package of this project: a module that --config-dir names, or an
-installed plug-in. Its hash covers the files of its package, and what these import from outside, installed libraries
-excepted, whose versions the manifest has.
+installed plug-in. Its hash covers its module and what that imports from outside, also from its own package, installed
+libraries excepted, whose versions the manifest has. So a table or a test beside it may change between two starts.
 """
 
 from __future__ import annotations
@@ -56,56 +56,76 @@ def _foreign(target: str) -> str | None:
     if target.partition(".")[0] in PACKAGES or target.startswith("hydra."):  # instantiates what others name
         return None
     made = part({"_target_": target})
-    module = sys.modules.get(getattr(made, "__module__", None) or target.rpartition(".")[0])
-    spec = getattr(module, "__spec__", None)
-    roots = {name.partition(".")[0] for name in (target, getattr(module, "__name__", ""))} - {""}
     files: set[Path] = set()
-    for name in sorted(roots):
-        _collect(_spec(name), files, must=True)
-    if not files and isinstance(spec, ModuleSpec):
-        _collect(spec, files, must=True)
+    for name in (target, getattr(made, "__module__", None) or ""):
+        _collect(name, files, must=True)
+    spec = getattr(sys.modules.get(getattr(made, "__module__", "")), "__spec__", None)
+    if not files and spec is not None and spec.origin and Path(spec.origin).is_file():  # of a module without a finder
+        files.add(Path(spec.origin).resolve())
     return _hash(None, files)
 
 
-def _collect(spec: ModuleSpec | None, files: set[Path], must: bool = False) -> None:
-    """Add the files of a module, or of the whole package, and of all that they import from outside.
+def _collect(name: str, files: set[Path], must: bool = False) -> None:
+    """Add the files of a module, and of all that they import from outside. name: dotted; its end may be no module.
 
-    must   whether an installed one counts as well
+    must   whether an installed one counts as well: it does as a whole
     """
-    for path in _files(spec):
-        inside = "site-packages" in path.parts or any(path.is_relative_to(folder) for folder in INSTALLED)
-        own = path.is_relative_to(ROOT) and "tests" not in path.parts
-        if path in files or own or (inside and not must):
+    spec = _spec(name.partition(".")[0])
+    for module, path in _files(spec, name.split(".")):
+        if "site-packages" in path.parts or any(path.is_relative_to(folder) for folder in INSTALLED):
+            if must:
+                files |= {each.resolve() for each in (path.parent.rglob("*.py") if _is_package(spec) else [path])}
+            return
+        if path in files or (path.is_relative_to(ROOT) and "tests" not in path.parts):
             continue
         files.add(path)
-        for name in () if inside else _imported(path):
-            _collect(_spec(name), files)
+        for imported in sorted(_imported(module, path)):
+            _collect(imported, files)
 
 
-def _files(spec: ModuleSpec | None) -> list[Path]:
+def _is_package(spec: ModuleSpec | None) -> bool:
+    return spec is not None and spec.submodule_search_locations is not None
+
+
+def _files(spec: ModuleSpec | None, name: list[str]) -> Iterator[tuple[str, Path]]:
+    """(module, file) of a dotted name and of the packages that it lies in, without importing any; outermost first."""
     if spec is None:
-        return []
-    if spec.submodule_search_locations is not None:
-        return [path.resolve() for folder in spec.submodule_search_locations for path in Path(folder).rglob("*.py")]
-    return [Path(spec.origin).resolve()] if spec.origin and Path(spec.origin).is_file() else []
+        return
+    if spec.submodule_search_locations is None:
+        if spec.origin and Path(spec.origin).is_file():
+            yield name[0], Path(spec.origin).resolve()
+        return
+    for folder in map(Path, spec.submodule_search_locations):
+        for n in range(1, len(name) + 1):
+            inside = folder.joinpath(*name[1:n])
+            for path in (inside / "__init__.py", inside.with_name(f"{inside.name}.py") if n > 1 else inside):
+                if path.is_file():
+                    yield ".".join(name[:n]), path.resolve()
 
 
-def _imported(path: Path) -> set[str]:
-    """The top-level names of the modules that a file imports."""
+def _imported(module: str, path: Path) -> set[str]:
+    """The dotted names of all that a file imports and of what it takes from there; none of the project's."""
     if path.suffix != ".py":
         return set()
+    try:
+        tree = ast.parse(path.read_bytes(), filename=path)
+    except SyntaxError:  # whoever imports it is told
+        return set()
     found = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    inside = module.split(".")[: None if path.name == "__init__.py" else -1]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found - sys.stdlib_module_names - {*PACKAGES}
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = inside[: len(inside) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {f"{base}.{name.name}" for name in node.names}
+    return {name for name in found if name.partition(".")[0] not in {*sys.stdlib_module_names, *PACKAGES}}
 
 
 def _spec(name: str) -> ModuleSpec | None:
     try:
-        return find_spec(name)
+        return find_spec(name) if name else None
     except (ImportError, ValueError):  # ValueError: a module that was made at run time
         return None
 

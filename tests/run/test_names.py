@@ -15,6 +15,7 @@ from analysis.runs import find_runs, read_run
 from analysis.studies import compared, studies
 from core.errors import UserError
 from core.run.launch import run_name
+from core.run.parts import foreign_parts
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,34 @@ from dataclasses import dataclass
 class Mine(LLMJudge):
     pass
 """
+
+
+def test_a_part_from_outside_is_its_module_and_what_that_imports(tmp_path, monkeypatch):
+    package = tmp_path / "their_parts"
+    files = {
+        "__init__": "",
+        "judge": f"{PART}from . import words\nfrom their_parts.deep.more import LIMIT\n",
+        "words": "from .tables_of import WORDS\n",
+        "tables_of": "WORDS = 1\n",
+        "deep/__init__": "",
+        "deep/more": "from ..last import *\nLIMIT = 2\n",
+        "last": "",
+        "table": "X = 1\n",
+        "test_judge": "",
+        "draft": "def (:\n",
+    }
+    for name, text in files.items():
+        (package / name).parent.mkdir(exist_ok=True, parents=True)
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {"judge": {"_target_": "their_parts.judge.Mine"}}
+    [before] = foreign_parts(config).values()
+    changes = {}
+    for name, text in files.items():
+        (package / f"{name}.py").write_text(f"{text}# changed\n")
+        changes[name] = [*foreign_parts(config).values()] != [before]
+        (package / f"{name}.py").write_text(text)
+    assert [name for name, changed in changes.items() if not changed] == ["table", "test_judge", "draft"]
 
 
 def test_the_source_of_a_part_from_outside_is_part_of_a_run(here, tmp_path, monkeypatch):
