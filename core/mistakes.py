@@ -84,6 +84,11 @@ def plain(error: Exception, words: list[str], config: str = "config") -> str:
     text = str(error)
     if found := re.match(r"Could not override '([^']+)'", text):
         return _no_such_key(found[1], words, config)
+    if found := re.search(r"In '([^']+)': Could not override '[^'@]+@[^']+'", text):
+        return (
+            f"error: {found[1]}.yaml overrides another group of the configuration, so it must begin with the line "
+            "`# @package _global_`."
+        )
     if found := re.search(r"Environment variable '([^']+)' not found", text):
         key = getattr(error, "full_key", None)
         needs = f", which {key} needs" if key else ""

@@ -100,8 +100,46 @@ def test_what_a_part_of_ones_own_lacks_is_one_sentence(main_here, tmp_path, monk
     monkeypatch.setenv("PARTS", "0")
     status, _, said = main_here(*words)
     assert status == 1 and "must begin with the line `# @package _global_`" in said and "Traceback" not in said
+    (tmp_path / "parts/env/own.yaml").write_text(f"defaults:\n  - override /agent: react\n{env}")
+    status, _, said = main_here(*words)
+    assert status == 1 and "env/own.yaml overrides another group" in said and "`# @package _global_`" in said
     status, _, said = main_here("--config-dir", str(tmp_path / "nope"), *TOY)
     assert status == 1 and f"error: --config-dir {tmp_path / 'nope'}: there is no such folder" in said
+
+
+OWN_ENV = """
+from dataclasses import dataclass
+from envs.toy import ToyEnv
+
+@dataclass(kw_only=True)
+class {name}(ToyEnv):
+{method}
+"""
+BREACHES = {  # {the method: what is said of it}
+    "def _tasks(self, split): return iter(super()._tasks(split))": "_tasks must return a list of Task; it returned <",
+    "def _tasks(self, split): return [{'id': 'a'}]": "_tasks must return a list of Task; it returned [{'id'",
+    "def _reset(self, task): super()._reset(task)": "_reset must return the first observation, a text; it ",
+    "def _step(self, action): return super()._step(action)[:3]": "_step must return (observation: str, reward: float, ",
+    "def _step(self, action): return 'x', None, True, {}": "_step must return (observation: str, reward: float, ",
+    "def evaluate(self, prediction): pass": "evaluate must return True or False; it returned None",
+}
+
+
+@pytest.mark.parametrize("method", BREACHES)
+def test_a_breach_of_the_contract_of_environments_is_one_sentence(main_here, tmp_path, monkeypatch, method):
+    name = f"Own{[*BREACHES].index(method)}"
+    (tmp_path / f"{name.lower()}.py").write_text(OWN_ENV.format(name=name, method=f"    {method}"))
+    monkeypatch.syspath_prepend(tmp_path)
+    status, _, said = main_here(*TOY, f"env._target_={name.lower()}.{name}", "limit=2")
+    assert status == 1 and f"{name}.{BREACHES[method]}" in said and "Traceback" not in said
+
+
+def test_a_method_that_an_environment_lacks_is_one_sentence(main_here, tmp_path, monkeypatch):
+    text = "from dataclasses import dataclass\nfrom envs.base import BaseEnv\n\n@dataclass(kw_only=True)\n"
+    (tmp_path / "bare_env.py").write_text(text + "class Bare(BaseEnv):\n    inner: object = None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    status, _, said = main_here(*TOY, "env={_target_: bare_env.Bare, instructions: x, max_steps: 1}")
+    assert status == 1 and "abstract" in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize("words", [["main.py"], ["-m", "scripts.tables", "x"], ["-m", "scripts.report"]])
