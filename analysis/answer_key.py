@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from analysis.evidence import SHORTEST, Check, known_records, secret_of
-from analysis.leaks import LEVEL, at_least, excuse, more_than_chance, stands
+from analysis.leaks import KEY_TASKS, LEVEL, at_least, excuse, more_than_chance, stands
 from analysis.runs import Run
 from analysis.twins import plain
 from core.run.manifest import prompt_texts, shown_by
@@ -21,7 +21,6 @@ from core.run.records import answer_of
 from core.setting import TOLD
 from core.types import MEMORY
 
-FEWEST = 4  # tasks, and answers that differ
 MOST = 0.5  # of the tasks
 WORD_BY_CHANCE = 0.05  # a cautious guess: the chance that an answer of letters stands in a text
 STRETCH = 200  # characters after, or before, a word that names a task
@@ -33,7 +32,7 @@ QUOTED = 20  # characters of a question that is quoted
 def answer_key(run: Run) -> Iterator[str]:
     """A text for all tasks that holds most of their answers: in a prompt, a template, or a lesson of a given bank."""
     rows = list({row["task_id"]: row for row in run.rows if answer_of(row)["gold"]}.values())
-    if len(rows) < FEWEST:
+    if len(rows) < KEY_TASKS:
         return
     for place, text in constant_texts(run):
         if found := many_answers(rows, text) or named_answers(rows, text) or quoted_questions(rows, text):
@@ -63,7 +62,7 @@ def many_answers(rows: list[dict], text: str) -> str | None:
     answers = {secret_of(answer_of(row)["gold"], row["query"]): row["query"] for row in rows}
     answers = {gold: query for gold, query in answers.items() if gold.isdecimal() or len(gold) >= SHORTEST}
     hits = sum(stands(gold, [(text, query)]) for gold, query in answers.items())
-    if hits < max(FEWEST, MOST * len(rows)):
+    if hits < max(KEY_TASKS, MOST * len(rows)):
         return None
     numbers = Counter(map(len, set(re.findall(r"(?<![\w.])\d+(?!\w|\.\d)", text))))  # {digits: how many there are}
     chances = [
@@ -103,7 +102,7 @@ def quoted_questions(rows: list[dict], text: str) -> str | None:
     """What to say where a text quotes the questions of most tasks; else None."""
     whole = plain(text)
     n = sum(len(query) >= QUOTED and query in whole for query in (plain(row["query"]) for row in rows))
-    return f"the questions of {n} of {len(rows)} tasks" if n >= max(FEWEST, MOST * len(rows)) else None
+    return f"the questions of {n} of {len(rows)} tasks" if n >= max(KEY_TASKS, MOST * len(rows)) else None
 
 
 def gold_of(row: dict) -> str:

@@ -34,6 +34,7 @@ from core.types import MEMORY, Lesson
 
 LEVEL = 0.01  # of chance, under which as many answers in a place are worth a look
 MORE = 1.5  # times as many as by chance, at least: an option's letter stands in every question that has it
+KEY_TASKS = 4  # of fewer tasks an answer key is not told from a list of options
 OTHERS = 50  # answers of other tasks that a text is searched for
 WARNING = re.compile(r"\(warning: [^)]*\)")
 NUMBER = re.compile(r"\[\d+\]")
@@ -46,24 +47,37 @@ TextInContext = tuple[dict, str, str]  # an episode's row, a text, what stood be
 def gold_in_prompts(run: Run) -> Iterator[str]:
     """Invariant 1: the answer in a prompt that neither the task, nor the env, nor a lesson told (not in train).
 
-    A line that tasks with other answers have as well, such as a list of options, does not tell this one.
+    A list of options is no leak; see `_lists_options`.
     """
     require_secret_answers(run)
-    answers: dict[str, set[str]] = defaultdict(set)
-    for attempt in (attempt for row in run.rows for attempt in row["trajectories"]):
-        for message in attempt["opening"]:
-            for line in MEMORY.sub("", message["content"]).splitlines():
-                answers[line].add(str(attempt["gold"]))
+    tasks: dict[str, dict[str, str]] = defaultdict(dict)  # {line of a prompt: {task: its answer}}
+    for row in run.rows:
+        for attempt in row["trajectories"]:
+            for message in attempt["opening"]:
+                for line in MEMORY.sub("", message["content"]).splitlines():
+                    tasks[line][row["task_id"]] = attempt["gold"]
     for row in run.rows:
         context = row["query"]
         for attempt in row["trajectories"]:
             for message in attempt["opening"]:
-                lines = MEMORY.sub("", message["content"]).splitlines()
-                own = "\n".join(line for line in lines if len(answers[line]) == 1)
-                if answer := answer_in(own, attempt["gold"], context):
+                text = MEMORY.sub("", message["content"])
+                if answer_in(text, attempt["gold"], context):
+                    text = "\n".join(line for line in text.splitlines() if not _lists_options(line, tasks[line]))
+                if answer := answer_in(text, attempt["gold"], context):
                     yield f"{where(row)}: {message['role']} prompt of attempt {attempt['sample']} holds {answer!r}"
             context += "\n" + text_of(attempt)  # a later round is shown what this one saw
     require_whole_texts(run)
+
+
+def _lists_options(line: str, answers: dict[str, str]) -> bool:
+    """Whether a line is shown to several tasks alike, whose answers differ and all stand in it.
+
+    If it told more than that, it would be an answer key, which is looked for where there are as many tasks.
+
+    answers   {task that is shown the line: its answer}
+    """
+    several = len(answers) >= KEY_TASKS and len({*answers.values()}) > 1
+    return several and all(answer_in(line, answer, "") for answer in answers.values())
 
 
 def shown_items(run: Run) -> Iterator[str]:

@@ -13,13 +13,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_languages import lessons
-from benchmarks.lines import Lines, lines_parser, seconds
+from benchmarks.lines import Lines, lines_parser, peak_mb, seconds
 from core.models.embedding import MiniLMEmbedder, sentence_transformers
 from scripts.command_line import REPO, command_of
 
@@ -34,10 +33,10 @@ def texts_of(n: int) -> list[str]:
     return [" ".join(drawn.choices(words, k=drawn.randint(5, 100))) for _ in range(n)]
 
 
-def embedder(name: str) -> Callable[[Sequence[str]], Any]:
+def embedder(name: str) -> Callable[[list[str]], Any]:
     """A function that embeds texts."""
     if name == "minilm":
-        return MiniLMEmbedder().embed  # pyright: ignore[reportReturnType]
+        return MiniLMEmbedder().embed
     model = sentence_transformers("bench_embedder").SentenceTransformer(str(MiniLMEmbedder.weights().parent))
     return partial(model.encode, show_progress_bar=False)
 
@@ -80,8 +79,7 @@ def main() -> None:
     given = options.parse_args()
     if given.start:
         embedder(given.start)(["Read the error message first."])
-        status = Path("/proc/self/status").read_text()  # getrusage counts what the parent had before this program began
-        print(int(status.partition("VmHWM:")[2].split()[0]) / 1024)
+        print(peak_mb())
         sys.exit()
     lines = Lines()
     rates(lines, given.texts)

@@ -22,6 +22,12 @@ def seconds(call: Callable[..., object], *arguments: object) -> float:
     return time.perf_counter() - began
 
 
+def peak_mb() -> float:
+    """The most memory, in MiB, that this process has had."""
+    # Not getrusage: what it calls the peak includes the process that started this one.
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+
+
 @dataclass
 class Lines:
     """`rows` is what --json saves: of each figure line, value, limit, unit, held and note."""

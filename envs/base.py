@@ -131,8 +131,8 @@ class BaseEnv(AbstractContextManager):
             raise EnvStateError(f"step while {self._state}: call reset first")
         self._state = "new"  # stays so when the engine breaks: only a reset can go on from there
         made = self._step(action)
-        right = isinstance(made, tuple) and len(made) == 4 and isinstance(made[0], str) and isinstance(made[3], dict)
-        right = right and isinstance(made[1], SupportsFloat)
+        kinds = (str, SupportsFloat, object, dict)
+        right = isinstance(made, tuple | list) and len(made) == 4 and all(map(isinstance, made, kinds))
         self._must(right, "_step", "(observation: str, reward: float, done: bool, info: dict)", made)
         observation, reward, done, info = made
         self._state = "running"

@@ -38,13 +38,13 @@ def keys_of(labelled: Sequence[tuple[Run, str]]) -> list[str]:
 class PackedRun(Run):
     """A run as the page needs it. Its `rows` hold statuses alone: the episodes themselves are packed.
 
-    listed    of each episode: [(task id, its type, its query), status, label, steps, ...]; see `index_of`
+    entries   of each episode: [(task id, its type, its query), status, label, steps, ...]; see `index_of`
     pieces    [(position of its first episode, base64 of gzip of JSON lines)]
     lessons   see `lessons_of`
     columns   see `analysis.load.columns_of`
     """
 
-    listed: list[list[Any]]
+    entries: list[list[Any]]
     pieces: list[tuple[int, str]]
     lessons: list[dict[str, Any]]
     columns: dict[str, Any]
@@ -56,8 +56,8 @@ def read_packed(path: Path) -> PackedRun:
     banked = read_banks(run, must=False)
     with explaining(path):
         kinds = kinds_of(run.rows, lambda: banked)
-        listed = [[_task(row), *_facts(row), lesson_step(row, kinds)] for row in run.rows]
-        made = {"listed": listed, "pieces": [*_packed(run, banked)], "lessons": lessons_of(run, banked)}
+        entries = [[_task(row), *_facts(row), lesson_step(row, kinds)] for row in run.rows]
+        made = {"entries": entries, "pieces": [*_packed(run, banked)], "lessons": lessons_of(run, banked)}
     kept = {each.name: getattr(run, each.name) for each in fields(Run)} | {"rows": [_status(row) for row in run.rows]}
     return PackedRun(**kept, **made, columns=columns_of(run))
 
@@ -74,7 +74,7 @@ def index_of(
     listed, pieces, numbers = [], [], {run.manifest.get("run"): number for number, (run, _) in enumerate(labelled)}
     for number, ((run, label), key) in enumerate(zip(labelled, keys_of(labelled), strict=True)):
         rows = []
-        for (task, *about), *facts in run.listed:
+        for (task, *about), *facts in run.entries:
             rows.append([tasks.setdefault(task, (len(tasks), *about))[0], *facts])
         lessons = [lesson | {"run": numbers.get(lesson["run"])} for lesson in run.lessons]
         pieces += [(f"r{number}c{place}", text) for place, (_, text) in enumerate(run.pieces)]

@@ -126,11 +126,12 @@ class History:
             where = " ".join(f"AND {name} = ${number}" for number, name in enumerate(given, 2))
             found = self._records(where, _REMOVED, _HERE, values=[*given.values()])
             gone = {one for one, record in found.items() if run in (None, record.provenance.get("run"))}
-            merged = self._records(_MERGED, _REMOVED, _HERE)
-            parents = {one: record.parents for one, record in merged.items()}
+            merged = self._records(_MERGED, _HERE)
+            once = self._records(_MERGED, _REMOVED) | merged
+            parents = {one: record.parents for one, record in once.items()}
             while descendants := {one for one in parents.keys() - gone if gone.intersection(parents[one])}:
                 gone |= descendants
-            to_reactivate = self._to_reactivate(gone)
+            to_reactivate = self._to_reactivate(gone, merged)
             if gone:
                 self.store.drop_indexes()
                 digests = {one: f"sha256:{_digest(record)}" for one, record in self._there(gone).items()}
@@ -138,7 +139,7 @@ class History:
                 change.lasting_fact(FORGOTTEN, json.dumps(self.forgotten() | digests))
             for one in to_reactivate:
                 change.update(one, status="active")
-        return [one for one in found | merged if one in gone]
+        return [one for one in found | once if one in gone]
 
     def forgotten(self) -> dict[str, str]:
         """{id: digest} of the records that were forgotten; the namespace's own, while all read the journal."""
@@ -167,9 +168,8 @@ class History:
             found |= self._records(f"AND id IN ({placeholders(len(some), after=1)})", _HERE, values=some)
         return found
 
-    def _to_reactivate(self, gone: set[str]) -> list[str]:
+    def _to_reactivate(self, gone: set[str], merged: dict[str, MemoryRecord]) -> list[str]:
         """Ids to make active when `gone` is deleted: archived parents without another merge, superseded duplicates."""
-        merged = self._records(_MERGED, _HERE)
         freed = {parent for one in merged.keys() & gone for parent in merged[one].parents}
         kept = {parent for one in merged.keys() - gone for parent in merged[one].parents}
         copies = {link[0] for link in self.contents.links() if link[1] == "duplicate_of" and link[2] in gone}

@@ -191,7 +191,7 @@ _TOO_LONG = _any(
     r"(?:缩短|精简|减少).{0,6}(?:输入|对话|上下文|提示|内容|文本)",
 )
 _LOADING = re.compile(
-    r"\bmodel\b[^.]{0,80}\b(?:still |currently |being )?(?:loading|loaded|starting|initiali[sz]ing|not ready|warming)"
+    r"\bmodel\b[^.]{0,80}\b(?:loading|being loaded|starting|initiali[sz]ing|not ready|warming)"
     r"|\b(?:loading|starting|initiali[sz]ing|warming up)\b[^.]{0,40}\b(?:model|engine|server|worker)|estimated_time",
     re.IGNORECASE,
 )

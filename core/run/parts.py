@@ -2,7 +2,8 @@
 
 A part is from outside if its `_target_` lies in no package of this project: a module that --config-dir names, or an
 installed plug-in. Its hash covers its module and what that imports from outside, also from its own package, installed
-libraries excepted, whose versions the manifest has. So a table or a test beside it may change between two starts.
+libraries excepted, whose versions the manifest has. So a table or a test beside it may change between two starts. If
+one of these files imports by names that are made at run time, all files of its package are covered.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from core.build import part
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # which a run is made of, with main.py
+BY_NAME = frozenset(("importlib", "pkgutil", "runpy", "__import__", "exec"))
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib"))
 
 
@@ -74,17 +76,28 @@ def _collect(name: str, files: set[Path], must: bool = False) -> None:
     for module, path in _files(spec, name.split(".")):
         if "site-packages" in path.parts or any(path.is_relative_to(folder) for folder in INSTALLED):
             if must:
-                files |= {each.resolve() for each in (path.parent.rglob("*.py") if _is_package(spec) else [path])}
+                files |= {*_package(spec).values()} or {path}
             return
         if path in files or (path.is_relative_to(ROOT) and "tests" not in path.parts):
             continue
         files.add(path)
-        for imported in sorted(_imported(module, path)):
-            _collect(imported, files)
+        imported = _imported(module, path)
+        if imported & BY_NAME:
+            imported |= _package(spec).keys()
+        for each in sorted(imported - BY_NAME):
+            _collect(each, files)
 
 
-def _is_package(spec: ModuleSpec | None) -> bool:
-    return spec is not None and spec.submodule_search_locations is not None
+def _package(spec: ModuleSpec | None) -> dict[str, Path]:
+    """{module: file} of all modules of a package; {} for a module."""
+    found = {}
+    if spec is None:
+        return found
+    for folder in map(Path, spec.submodule_search_locations or ()):
+        for path in folder.rglob("*.py"):
+            inside = path.relative_to(folder).with_suffix("").parts
+            found[".".join((spec.name, *inside)).removesuffix(".__init__")] = path.resolve()
+    return found
 
 
 def _files(spec: ModuleSpec | None, name: list[str]) -> Iterator[tuple[str, Path]]:
@@ -104,7 +117,10 @@ def _files(spec: ModuleSpec | None, name: list[str]) -> Iterator[tuple[str, Path
 
 
 def _imported(module: str, path: Path) -> set[str]:
-    """The dotted names of all that a file imports and of what it takes from there; none of the project's."""
+    """The dotted names of all that a file imports and of what it takes from there; none of the project's.
+
+    One of BY_NAME is among them if the file can import what it does not name.
+    """
     if path.suffix != ".py":
         return set()
     try:
@@ -120,7 +136,10 @@ def _imported(module: str, path: Path) -> set[str]:
             above = inside[: len(inside) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             found |= {f"{base}.{name.name}" for name in node.names}
-    return {name for name in found if name.partition(".")[0] not in {*sys.stdlib_module_names, *PACKAGES}}
+        elif isinstance(node, ast.Name):
+            found |= {node.id} & BY_NAME
+    by_name = {name.partition(".")[0] for name in found} & BY_NAME
+    return by_name | {name for name in found if name.partition(".")[0] not in {*sys.stdlib_module_names, *PACKAGES}}
 
 
 def _spec(name: str) -> ModuleSpec | None:

@@ -10,12 +10,14 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 
 from analysis.audit import audit, audit_folder
 from analysis.evidence import answer_in
+from analysis.leaks import gold_in_prompts
 from analysis.lesson_quality import grade
 from analysis.load import load_runs
 from analysis.report.data import read_packed
@@ -222,6 +224,29 @@ def test_an_answer_that_only_the_learner_knows_is_broken_unless_its_prompts_are_
     report = audit(read_run(tmp_path / "run"))
     assert list(report["broken"]) == ["gold_in_learning"]
     assert "answers_worked_out" in report["unchecked"]
+
+
+DOORS = ("crimson", "emerald", "cobalt")
+
+
+@pytest.mark.parametrize(
+    ("line", "n_rows", "n_found"),
+    [
+        ("The doors are crimson, emerald and cobalt.", 12, 0),  # to every task alike
+        ("The doors are crimson and emerald.", 12, 8),  # cobalt is the answer of four: no list of the options
+        ("The doors are crimson, emerald and cobalt.", 3, 3),  # of so few tasks it may be an answer key
+        ("The door is {}.", 12, 12),
+        ("Doors: crimson, emerald, cobalt. Hint: {}", 12, 12),
+    ],
+)
+def test_only_a_list_of_options_tells_no_answer(clean, line, n_rows, n_found):
+    run = read_run(clean)
+    rows = json.loads(json.dumps(run.rows[:n_rows]))
+    for number, row in enumerate(rows):
+        for attempt in row["trajectories"]:
+            attempt["gold"] = DOORS[number % 3]
+            attempt["opening"][0]["content"] += "\n" + line.format(attempt["gold"])
+    assert len(list(gold_in_prompts(replace(run, rows=rows)))) == n_found
 
 
 def test_a_failure_that_counted_and_was_tried_again_is_found(here):

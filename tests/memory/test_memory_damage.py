@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -16,6 +17,7 @@ import pytest
 from conftest import WITH_KITS
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
+from core.checksum import sealed
 from core.errors import UserError
 from core.memory.__main__ import main
 from core.memory.formats import export, load
@@ -141,6 +143,60 @@ def test_a_journal_of_another_bank_is_kept_and_not_mixed_in(open_bank, files, tr
     assert content(open_bank()) == truth and "is of another bank" in caplog.text
     [kept] = files.glob("bank.sqlite.journal.corrupt-*")
     assert kept.read_bytes() == (files / "other.sqlite.journal").read_bytes()
+
+
+def test_a_journal_that_departs_from_the_bank_early_is_not_mixed_in(open_bank, files, truth, caplog):  # noqa: F811
+    """Banks of one sweep may agree in their last change, which was made in the same second."""
+    open_bank().close()
+    journal = files / "bank.sqlite.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    changed = json.loads(lines[4])
+    del changed["crc32"]
+    lines[4], _ = sealed(json.dumps(changed | {"reason": "another"}).encode() + b"\n", 0)
+    journal.write_bytes(b"".join(lines[:-1]))  # and it is looked at, because it lacks a change
+    caplog.clear()
+    assert content(open_bank()) == truth and "is of another bank" in caplog.text
+
+
+def test_a_journal_line_that_is_there_twice_is_made_once(open_bank, files, truth, caplog, capsys):  # noqa: F811
+    (files / "bank.sqlite-wal").unlink()
+    journal = files / "bank.sqlite.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:-1], lines[-2], lines[-1], lines[-1]]))
+    bank = open_bank()
+    assert content(bank) == truth
+    assert "was damaged in line" in caplog.text and "now brought back" in caplog.text
+    bank.close()
+    assert main(["doctor", str(files / "bank.sqlite")]) == 0
+    assert "the database is whole" in capsys.readouterr().out
+
+
+def test_a_change_that_both_files_have_lost_is_told(open_bank, files, caplog):  # noqa: F811
+    (files / "bank.sqlite-wal").unlink()
+    journal = files / "bank.sqlite.journal"
+    os.truncate(journal, journal.stat().st_size - 10)
+    bank = open_bank()
+    assert len(bank) == 39  # without the last change, which took one out
+    assert "what stood after them cannot be read, and is lost if it was acknowledged" in caplog.text
+
+
+def test_how_many_changes_two_damaged_files_have_lost_is_told(open_bank, files, caplog):  # noqa: F811
+    open_bank().close()
+    path, journal = files / "bank.sqlite", files / "bank.sqlite.journal"
+    flip(path, at_text(path, b"lesson number 30") + 3)
+    flip(journal, at_text(journal, b"lesson number 30") + 3)
+    caplog.clear()
+    bank = open_bank()
+    assert "bank.sqlite.journal was damaged in 1 lines, too: of the 42 changes that one of them names 0" in caplog.text
+    assert bank.get("r30") is None and "lost: r30" in caplog.text
+    bank.close()
+    data = journal.read_bytes()
+    journal.write_bytes(data[: len(data) // 2])
+    path.write_bytes(path.read_bytes()[:20_000])
+    caplog.clear()
+    left = len(open_bank())
+    n, names = map(int, re.search(r"of the (\d+) changes that one of them names (\d+) are lost", caplog.text).groups())
+    assert left < 37 and names <= n
 
 
 def at_text(path, text):

@@ -431,6 +431,7 @@ def test_a_bank_of_the_schema_before_is_brought_up_to_date(postgres, url):
     earlier = postgres.url("earlier")
     with raw(earlier) as db:
         db.execute(dump)
+        db.execute("UPDATE public.journal SET reason = 'forget; x sha256:ab; y sha256:cd' WHERE seq = 1")
     with pytest.raises(UserError, match="older version"):
         MemoryBank(path=earlier, embedder=Compass(), policy=Cosine(), read_only=True)
     opened = []
@@ -458,6 +459,7 @@ def test_a_bank_of_the_schema_before_is_brought_up_to_date(postgres, url):
         assert sorted(bank._store.rows(made)) == sorted(fresh._store.rows(made)), made
     assert bank.add(record("e", item(60), query="@60 e"))
     assert [hit.record.id for hit in bank.retrieve("@10", 9)] == ["a", "b", "e"]
+    assert bank._store.rows("SELECT reason FROM journal WHERE seq = 1") == [("forget",)]  # all tenants read it
     assert bank.history.rollback(4) == 4
     assert bank.embedder.texts == ["@60 e", "@10", "@40 d"]  # the last had lost its vector
     for tag in ("Größe", "GRÖSSE", "machine-learning"):

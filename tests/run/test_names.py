@@ -119,6 +119,7 @@ def test_a_part_from_outside_is_its_module_and_what_that_imports(tmp_path, monke
         "table": "X = 1\n",
         "test_judge": "",
         "draft": "def (:\n",
+        "plugins": "import their_other\n",
     }
     for name, text in files.items():
         (package / name).parent.mkdir(exist_ok=True, parents=True)
@@ -131,7 +132,14 @@ def test_a_part_from_outside_is_its_module_and_what_that_imports(tmp_path, monke
         (package / f"{name}.py").write_text(f"{text}# changed\n")
         changes[name] = [*foreign_parts(config).values()] != [before]
         (package / f"{name}.py").write_text(text)
-    assert [name for name, changed in changes.items() if not changed] == ["table", "test_judge", "draft"]
+    assert [name for name, changed in changes.items() if not changed] == ["table", "test_judge", "draft", "plugins"]
+    for by_name in ("import importlib", "from pkgutil import iter_modules", "x = __import__('table')"):
+        (package / "last.py").write_text(by_name)
+        [before] = foreign_parts(config).values()
+        (package / "table.py").write_text(f"# {by_name}")
+        [changed] = foreign_parts(config).values()
+        (tmp_path / "their_other.py").write_text(f"# {by_name}")  # which only a plug-in imports
+        assert len({before, changed, *foreign_parts(config).values()}) == 3
 
 
 def test_the_source_of_a_part_from_outside_is_part_of_a_run(here, tmp_path, monkeypatch):

@@ -64,8 +64,8 @@ def repair(path: Path, reason: str) -> None:
         index_file.remove(path)
     text = f"the bank {path} is damaged ({reason}): it is set aside as {aside.name} and rebuilt with {count} records"
     if found.damaged:
-        text += f"; {journal.name} was damaged in {len(found.damaged)} lines, too: "
-        text += f"{last - n_changes} of the {last - 1} changes that it or the bank knew of are lost, and any later ones"
+        text += f"; {journal.name} was damaged in {len(found.damaged)} lines, too: of the {last - 1} changes that "
+        text += f"one of them names {last - n_changes} are lost, and later ones if there were any"
     text += "; there was no journal to rebuild it from" if not found.seq else ""
     text += "; these could be read in neither and are lost: " + ", ".join(lost) if lost else ""
     logging.getLogger(__name__).warning(f"{text}.")
