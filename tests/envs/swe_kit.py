@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
-from envs.swe.bubblewrap import check_bubblewrap
+from envs.swe.bubblewrap_words import check_bubblewrap
 from envs.swe.data import Instance
 from envs.swe.env import SUBMIT, SweEnv, make_sandbox
 from envs.swe.evaluation import Result, resolve
@@ -212,7 +212,7 @@ elif words[0] == "exec":
     here = ROOT / words[0]
     if not here.is_dir():
         sys.exit(125)
-    from envs.swe.bubblewrap import enter
+    from envs.swe.bubblewrap_words import enter
     own = ["--bind", here / "testbed", "/testbed", "--bind", here / "given", "/given", "--tmpfs", "/tmp"]
     if os.geteuid() == 0:
         subprocess.run(["chown", "-R", "61000:61000", here], check=True)

@@ -25,7 +25,7 @@ from swe_kit import bubblewrap, make, on_a_disk_of, stand_in, write_instances
 from core.errors import InfraError, UserError
 from core.types import digest
 from envs.swe import bubblewrap as bubblewrap_module
-from envs.swe import seccomp, usage
+from envs.swe import bubblewrap_words, seccomp, usage
 from envs.swe.bubblewrap import Bubblewrap
 from envs.swe.container import Container
 from envs.swe.env import SANDBOXES, make_sandbox
@@ -222,10 +222,10 @@ def test_what_lies_among_the_programs_and_is_none_of_them_is_hidden(where, sourc
     """As in an image with the project in /usr/src/app."""
     place = next(path for path in sorted(Path("/usr/share").iterdir()) if path.is_dir() and any(path.iterdir()))
     if where == "ROOT":
-        monkeypatch.setattr(bubblewrap_module, "ROOT", place)
+        monkeypatch.setattr(bubblewrap_words, "ROOT", place)
     else:
         monkeypatch.setattr(Path, where, lambda: place)
-    bubblewrap_module.system.cache_clear()
+    bubblewrap_words.system.cache_clear()
     box = Bubblewrap(limits=TIGHT)
     try:
         box.open(str(source))
@@ -233,7 +233,7 @@ def test_what_lies_among_the_programs_and_is_none_of_them_is_hidden(where, sourc
         assert box.run(f"ls -A {place}", 10).output == ""
     finally:
         box.close()
-        bubblewrap_module.system.cache_clear()
+        bubblewrap_words.system.cache_clear()
 
 
 @bubblewrap
@@ -420,12 +420,12 @@ def test_without_bubblewrap_nothing_runs(program, said, tmp_path, monkeypatch):
         (folder / "bwrap").write_text(f"#!/bin/sh\n{program}\n")
         (folder / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
-    bubblewrap_module.check_bubblewrap.cache_clear()
+    bubblewrap_words.check_bubblewrap.cache_clear()
     try:
         with pytest.raises(UserError, match=said):
             make(instances).tasks()
     finally:
-        bubblewrap_module.check_bubblewrap.cache_clear()
+        bubblewrap_words.check_bubblewrap.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["memory_mb", "processes", "output_mb"])

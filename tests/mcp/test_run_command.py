@@ -19,8 +19,9 @@ from conftest import REPO
 from mcp_kit import ENV, MODEL, here
 
 from core.errors import UserError
-from mcp_server.run import CLOSING, find_task, hand_over, last_words, parser, split
+from mcp_server.run import find_task, hand_over, parser, split
 from mcp_server.run_command import HEAD, TAIL, HeadAndTail
+from mcp_server.task_memory import CLOSING, last_words
 from mcp_server.tools import MemoryTools
 
 AGENT = """\

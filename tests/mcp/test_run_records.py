@@ -17,7 +17,8 @@ from core.redact import HIDDEN
 from mcp_server import run_records
 from mcp_server.__main__ import main
 from mcp_server.best_effort import BestEffort
-from mcp_server.run import TaskMemory, options, run_around
+from mcp_server.run import options, run_around
+from mcp_server.task_memory import TaskMemory
 
 
 @pytest.fixture
