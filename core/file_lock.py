@@ -96,6 +96,8 @@ def try_lock(path: Path) -> FileLock | None:
 
 
 def _refused(path: Path, reason: str | None) -> StopRun:
+    if not path.exists() and not os.access(path.parent, os.W_OK):
+        return StopRun(f"the folder {path.parent} cannot be written, where {path.name} would be made: {reason}.")
     return StopRun(f"{path} cannot be locked: {reason}.")
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from mcp_types import CallToolResult
 
 from core.errors import InfraError, UserError
 from core.textfile import read_text
-from mcp_server.config import bank_or_server_options, bank_path, has_bank
+from mcp_server.config import TOKEN_ENV, bank_or_server_options, bank_path, has_bank
 from mcp_server.server import READ_ONLY, build_server, list_tools
 from mcp_server.service import open_service, saying_new
 from mcp_server.tools import MemoryTools
@@ -30,6 +30,16 @@ from mcp_server.tools_ace import AceTools
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
+
+
+# What an option that is read as JSON takes, by its type.
+EXAMPLES = {
+    "array": """a list, such as '["ci", "docs"]'""",
+    "object": """an object, such as '{"key": "value"}'""",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+}
 
 
 def run_tool(argv: list[str]) -> int:
@@ -89,7 +99,8 @@ def parse_argument(name: str, text: str, schema: dict[str, Any]) -> Any:
             text = read_text(Path(text[1:]), f"--{name.replace('_', '-')} {text[:100]}")
         return json.loads(text)
     except ValueError:
-        raise UserError(f"--{name.replace('_', '-')} is no JSON: give a {schema['type']}.") from None
+        example = EXAMPLES.get(schema["type"], schema["type"])
+        raise UserError(f"--{name.replace('_', '-')} {text[:60]} is no JSON: give {example}.") from None
 
 
 def call_tool(
@@ -108,7 +119,7 @@ def call_tool(
     if given.url is not None and given.bank is not None:
         raise UserError("say where the memory is: --bank PATH, or --url URL of a running server.")
     if given.url is not None:
-        server = running_server(given.url, os.environ.get(given.token_env, ""))
+        server = running_server(given.url, token_of(given))
         result = talk(given.url, server, lambda client: client.call_tool(name, arguments))
         if result.is_error:
             raise UserError(result.content[0].text)
@@ -138,6 +149,13 @@ def answer_of(
         service.close()
 
 
+def token_of(given: argparse.Namespace) -> str:
+    """The bearer token for a running server, of the options of `bank_or_server_options`; "" without one."""
+    if given.token_file is not None:
+        return read_text(given.token_file, f"--token-file {given.token_file}").strip()
+    return os.environ.get(given.token_env, "")
+
+
 @asynccontextmanager
 async def running_server(url: str, token: str) -> AsyncIterator[Client]:
     """The SDK's client of the server at an address. token: its bearer token, or empty."""
@@ -145,8 +163,20 @@ async def running_server(url: str, token: str) -> AsyncIterator[Client]:
     from mcp.client.client import Client
     from mcp.client.streamable_http import streamable_http_client
 
+    async def refused(response: httpx2.Response) -> None:
+        if response.status_code in (401, 403):  # the SDK drops the reason
+            said = (await response.aread()).decode("utf-8", "replace")
+            with suppress(ValueError, KeyError, TypeError):
+                said = json.loads(said)["error_description"]
+            which = "the token that was sent" if token else "a call without a token"
+            raise UserError(
+                f"{url} refuses {which}: {' '.join(said.split())[:300]}. The variable {TOKEN_ENV} holds it, or "
+                "--token-env NAME or --token-file FILE."
+            )
+
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=600))
+    timeout, hooks = httpx2.Timeout(30, read=600), {"response": [refused]}
+    http = httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks)
     async with http, Client(streamable_http_client(url, http_client=http)) as client:
         yield client
 

@@ -1,4 +1,5 @@
-"""reasoningbank-mcp client NAME: the settings with which an MCP client starts this installation's server."""
+"""reasoningbank-mcp client NAME: the settings with which an MCP client starts this installation's server, or with
+--url reaches a running one."""
 
 from __future__ import annotations
 
@@ -7,20 +8,46 @@ import json
 import shlex
 import shutil
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core.memory.open import file_of
-from mcp_server.config import bank_options, bank_path
+from mcp_server.config import TOKEN_ENV, bank_options, bank_path, load_config
 
 NAME = "reasoningbank"
-# {client: (its file, the key above the server's name, more that it wants)}; Codex reads TOML
-CLIENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "claude": (".mcp.json of a project", "mcpServers", {}),
-    "cursor": (".cursor/mcp.json, or ~/.cursor/mcp.json for all projects", "mcpServers", {}),
-    "vscode": (".vscode/mcp.json", "servers", {"type": "stdio"}),
-    "codex": ("~/.codex/config.toml", "mcp_servers", {}),
-    "zed": ("settings.json", "context_servers", {}),
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientFormat:
+    """How a client writes its MCP servers.
+
+    file       where it reads them
+    above      the key above a server's name
+    starts     what it wants beside a command and its arguments
+    reaches    what it wants beside the address of a running server
+    url        the key of that address
+    variable   how an environment variable is named within a header; None: it cannot be
+    """
+
+    file: str
+    above: str = "mcpServers"
+    starts: dict[str, Any] = field(default_factory=dict)
+    reaches: dict[str, Any] = field(default_factory=dict)
+    url: str = "url"
+    variable: str | None = "${env:%s}"
+
+
+CLIENTS = {
+    "claude": ClientFormat(file=".mcp.json of a project", reaches={"type": "http"}, variable="${%s}"),
+    "cursor": ClientFormat(file=".cursor/mcp.json, or ~/.cursor/mcp.json for all projects"),
+    "vscode": ClientFormat(
+        file=".vscode/mcp.json", above="servers", starts={"type": "stdio"}, reaches={"type": "http"}
+    ),
+    "windsurf": ClientFormat(file="~/.codeium/windsurf/mcp_config.json", url="serverUrl"),
+    "gemini": ClientFormat(file="~/.gemini/settings.json", url="httpUrl", variable="$%s"),
+    "codex": ClientFormat(file="~/.codex/config.toml", above="mcp_servers"),  # TOML
+    "zed": ClientFormat(file="settings.json", above="context_servers", variable=None),
 }
 
 
@@ -29,18 +56,36 @@ def run_client(argv: list[str]) -> int:
     top = argparse.ArgumentParser(prog="reasoningbank-mcp client", description=(__doc__ or "").partition(": ")[2])
     top.add_argument("client", choices=CLIENTS)
     bank_options(top)
+    top.add_argument("--url", metavar="URL", help="a running server instead of --bank, e.g. http://127.0.0.1:8000/mcp")
+    top.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help=f"holds its bearer token ({TOKEN_ENV})")
     given = top.parse_intermixed_args(argv)
-    file, above, more = CLIENTS[given.client]
-    command, *arguments = server_command(given)
+    load_config(given.overrides)  # what the server would refuse, this refuses
+    client = CLIENTS[given.client]
+    settings = reached(given, client) if given.url else started(given, client)
     if given.client == "codex":
-        print(f"[{above}.{NAME}]\ncommand = {json.dumps(command)}\nargs = {json.dumps(arguments)}")
+        lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+        print(f"[{client.above}.{NAME}]\n{lines}")
     else:
-        print(json.dumps({above: {NAME: more | {"command": command, "args": arguments}}}, indent=2, ensure_ascii=False))
-    say = f"put this into {file}"
-    if given.client == "claude":
-        say += f", or run: claude mcp add {NAME} -- {shlex.join([command, *arguments])}"
+        print(json.dumps({client.above: {NAME: settings}}, indent=2, ensure_ascii=False))
+    say = f"put this into {client.file}"
+    if given.client == "claude" and not given.url:
+        say += f", or run: claude mcp add {NAME} -- {shlex.join([settings['command'], *settings['args']])}"
     print(f"{say}.", file=sys.stderr)
     return 0
+
+
+def started(given: argparse.Namespace, client: ClientFormat) -> dict[str, Any]:
+    """The settings of a server that the client starts."""
+    command, *arguments = server_command(given)
+    return client.starts | {"command": command, "args": arguments}
+
+
+def reached(given: argparse.Namespace, client: ClientFormat) -> dict[str, Any]:
+    """The settings of a running server; the token itself is not written where the client reads a variable."""
+    if given.client == "codex":
+        return {client.url: given.url, "bearer_token_env_var": given.token_env}
+    token = "TOKEN" if client.variable is None else client.variable % given.token_env
+    return client.reaches | {client.url: given.url, "headers": {"Authorization": f"Bearer {token}"}}
 
 
 def server_command(given: argparse.Namespace) -> list[str]:

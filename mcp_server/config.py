@@ -21,6 +21,7 @@ from platformdirs.windows import Windows
 
 from core.errors import UserError
 from core.memory.open import file_of
+from core.memory.open import has_bank as is_there
 from core.mistakes import plain
 from core.textfile import read_text
 from mcp_server.foreign_outline import outline_words
@@ -250,7 +251,8 @@ def bank_or_server_options(sub: argparse.ArgumentParser) -> None:
     """The options of a command that calls a tool: on a bank's file, or on a running server, which is faster."""
     bank_options(sub)
     sub.add_argument("--url", metavar="URL", help="a running server instead of --bank, e.g. http://127.0.0.1:8000/mcp")
-    sub.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="its bearer token")
+    sub.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help=f"holds its bearer token ({TOKEN_ENV})")
+    sub.add_argument("--token-file", type=Path, metavar="FILE", help="holds it instead")
 
 
 def bank_file(given: argparse.Namespace) -> Path:
@@ -267,9 +269,8 @@ def bank_path(given: argparse.Namespace) -> str:
 
 
 def has_bank(given: argparse.Namespace) -> bool:
-    """Whether the bank's file is there; a database counts as there."""
-    file = file_of(bank_path(given))
-    return file is None or file.exists()
+    """Whether the bank is there, or the journal that it is rebuilt from; a database counts as there."""
+    return is_there(bank_path(given))
 
 
 def default_bank() -> Path:

@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from core.errors import UserError
 from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
@@ -21,9 +20,6 @@ from mcp_server.config import bank_file, bank_options
 from mcp_server.run_command import run_command, with_memory
 from mcp_server.run_report import list_lessons, note_run, report
 from mcp_server.task_memory import K, TaskMemory, used_of
-
-if TYPE_CHECKING:
-    pass
 
 EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite -- claude -p "Make the parser accept empty files"
@@ -63,7 +59,7 @@ def run_around(argv: list[str]) -> int:
     reached = "stdin" if given.stdin else "arguments" if with_lessons != plain else "variables"
     if text and reached == "variables" and given.memory_file is None and VARIABLE not in " ".join(command):
         note_nowhere(command)
-    done = run_command(with_lessons, plain, task, text, given.stdin)
+    done = run_command(with_lessons, plain, task, text, given.stdin, sys.stderr if given.result == "-" else sys.stdout)
     if done.too_long:
         why = "it is too long for this system with the lessons in it: they were in their file alone"
         best_effort.warn("command", why)
@@ -80,6 +76,7 @@ def run_around(argv: list[str]) -> int:
         "retrieved": [hit.record.id for hit in hits],
         "used": used_of(hits, done),
         "learned": [],
+        "why_not": None,
         "new_memories": [],
         "mean_duration_s": None,
         "earlier_runs": 0,
@@ -142,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--judge", choices=JUDGES, help="llm where a model is configured (llm=NAME), else heuristic")
     top.add_argument("--closing-words", action="store_true", help="without a model, keep the command's last paragraph")
     top.add_argument("--consolidate-every", type=int, metavar="N", help="new lessons after which a round begins (20)")
-    top.add_argument("--result", metavar="FILE", help="write the result as JSON to a file; - prints it")
+    top.add_argument("--result", metavar="FILE", help="write the result as JSON to a file; -: on stdout alone")
     top.add_argument("--json", dest="result", action="store_const", const="-", help="as --result -")
     top.add_argument("--memory-timeout", type=float, default=30, metavar="S", help="for retrieving (30)")
     top.add_argument("--learn-timeout", type=float, default=300, metavar="S", help="for judging and distilling (300)")

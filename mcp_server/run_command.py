@@ -43,11 +43,14 @@ def with_memory(task: str, memory: str) -> str:
     return f"{memory}\n\nTask: {task}" if memory else task
 
 
-def run_command(command: list[str], plain: list[str], task: str, memory: str, stdin: str | None) -> CommandResult:
+def run_command(
+    command: list[str], plain: list[str], task: str, memory: str, stdin: str | None, out: IO[str]
+) -> CommandResult:
     """Run a command, streaming its output through and passing on signals that end this process.
 
     plain   the command without lessons: run instead, with only the lessons' file, if `command` is too long (E2BIG)
     stdin   memory | prompt: what the command gets on stdin; None: this process's stdin
+    out     where its stdout goes
     """
     with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
         file = Path(folder) / "memory.md"
@@ -77,7 +80,7 @@ def run_command(command: list[str], plain: list[str], task: str, memory: str, st
         with passing_signals(process):
             kept = [HeadAndTail(), HeadAndTail()]
             threads = [
-                threading.Thread(target=copy, args=(process.stdout, sys.stdout, kept[0]), daemon=True),
+                threading.Thread(target=copy, args=(process.stdout, out, kept[0]), daemon=True),
                 threading.Thread(target=copy, args=(process.stderr, sys.stderr, kept[1]), daemon=True),
             ]
             for thread in threads:

@@ -67,7 +67,8 @@ def report(where: str | None, result: dict[str, Any]) -> None:
         sure = "" if new["confidence"] is None else f", {new['confidence']:.2f}"
         print(f"memory: learned: {new['title']} (from a {new['verdict']}{sure})", file=sys.stderr)
     label, took = verdict.get("label") or "not judged", f"{result['duration_s']:.1f} s{compared(result)}"
-    print(f"memory: {label}, {result['memories_learned']} learned, {took}", file=sys.stderr)
+    why_not = f" ({result['why_not']})" if result["why_not"] else ""
+    print(f"memory: {label}, {result['memories_learned']} learned{why_not}, {took}", file=sys.stderr)
     result = in_strings(result, current().certain)
     if where == "-":
         print(json.dumps(result, ensure_ascii=False))

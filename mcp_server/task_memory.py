@@ -108,6 +108,7 @@ class TaskMemory:
         """Judge the attempt, distil lessons and store them: {success, verdict, confidence, learned}.
 
         If the bank sets the record aside at once, as a copy of a shown one or as suspect, it is under `set_aside`.
+        Where nothing was learned, `why_not` says why.
         """
         service, bank = self.service(), self.bank()
         self._model_until = time.monotonic() + self.given.learn_timeout
@@ -123,7 +124,7 @@ class TaskMemory:
             "source": verdict.source,
         }
         if verdict.label is None:
-            return outcome
+            return outcome | {"why_not": "the attempt was not judged"}
         outcome["success"] = verdict.label == "success"
         lessons, source = self._lessons(task, attempt, verdict, hits, done)
         if lessons:
@@ -134,8 +135,16 @@ class TaskMemory:
             steps = [(step.action, step.observation) for step in attempt.steps]
             service.add(bank, replace(record, domain=self.given.domain), used, steps, verdict.confidence)
             stored = describe_stored(bank, id)
-            outcome |= {"learned": [id]} if stored["state"] == "active" else {"set_aside": stored}
+            if stored["state"] == "active":
+                outcome["learned"] = [id]
+            else:
+                why = ", ".join(stored.get("why", ())) or "it repeats a lesson that was shown"
+                outcome |= {"set_aside": stored, "why_not": f"the lesson is {stored['state']} ({why})"}
             outcome["new_memories"] = new_memories(bank, outcome["learned"], outcome["verdict"])
+        elif self.given.closing_words:
+            outcome["why_not"] = "the command printed nothing"
+        else:
+            outcome["why_not"] = "no model distils it: give llm=NAME, or --closing-words to store its last paragraph"
         return outcome
 
     def _verdict(self, task: Task, attempt: Trajectory, done: CommandResult) -> Verdict:

@@ -48,18 +48,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def printed(lines: Iterator[str]) -> int:
-    """Print what a command yields; returns what it returns, None: 0."""
+    """Print what a command yields; returns what it returns, None: 0. Says on stderr that there was nothing."""
+    n = 0
     while True:
         try:
             print(next(lines))
+            n += 1
         except StopIteration as end:
+            if not n:
+                print("nothing is there to show.", file=sys.stderr)
             return end.value or 0
 
 
 def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
     """(the bank of the command line, whether it is new): for reading only, unless the command changes it."""
     from core.memory.bank import MemoryBank
-    from core.memory.open import embedder_of, file_of
+    from core.memory.open import embedder_of, file_of, has_bank
     from core.memory.policies.cosine import Cosine
     from core.memory.sqlite.damage import check_integrity
     from core.memory.sqlite.repair import repair
@@ -68,7 +72,7 @@ def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
     if (file := file_of(path)) is not None:
         if given.command == "doctor" and (reason := check_integrity(file, thorough=True)):
             repair(file, reason)
-        if not file.exists() and given.command not in MAKES:
+        if not has_bank(file) and given.command not in MAKES:
             raise UserError(f"there is no bank {file}.")
     lists_snapshots = given.command == "snapshot" and given.name is None
     lists_waiting = given.command == "review" and not (given.approve or given.reject)
@@ -77,7 +81,7 @@ def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
     namespace = getattr(given, "namespace", None) or "default"
     embedder = NamedEmbedder(name=name)
     clock = getattr(given, "clock", "stream")
-    is_new = file is not None and not file.exists()
+    is_new = not has_bank(path)
     how = {"namespace": namespace, "clock": clock, "read_only": read_only}
     return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), **how), is_new
 
@@ -125,7 +129,7 @@ def parser() -> argparse.ArgumentParser:
     one["review"].add_argument("--reject", nargs="+", metavar="ID", help="archived")
     for name in ("export", "import"):
         one[name].add_argument("file", type=Path, metavar="FILE")
-        one[name].add_argument("--format", choices=FORMATS, default="jsonl")
+        one[name].add_argument("--format", choices=FORMATS, help="left out: markdown for a name in .md, else jsonl")
     sub = one["consolidate"]
     sub.add_argument("--only", action="append", choices=("deduplicate", "merge", "contradict", "prune"))
     by = "a cross-encoder looks for contradictions: its name or folder, left out the usual one"

@@ -24,7 +24,7 @@ from core.memory.open import open_store
 from core.memory.ports import SAME, Consolidates, Hygiene, OpenChange, Policy, Steps
 from core.memory.protocol import Memory
 from core.memory.ranking import ranked
-from core.memory.records import EpisodeFeedback, feedback_of, record_of
+from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_of
 from core.memory.store.changes import Change, Items
 from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
 from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
@@ -514,7 +514,7 @@ class MemoryBank(Contents, Memory):
             "SELECT count(*) FROM records WHERE rowid NOT IN (SELECT rowid FROM vectors)"
         )[0][0]
         found = f"{lost} had no vector and have one now" if lost else "each with its vector"
-        yield f"{len(self)} records, {found}" + (f", but for {dropped} that are set aside" if dropped else "")
+        yield f"{n_records(len(self))}, {found}" + (f", but for {dropped} that are set aside" if dropped else "")
         yield from self._store.rebuild()
 
     def _embed_missing(self) -> None:

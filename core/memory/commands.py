@@ -12,6 +12,7 @@ from core.errors import UserError
 from core.memory import formats
 from core.memory.filter import Filter
 from core.memory.formats.markdown import dated, shown
+from core.memory.records import n_records
 from core.memory.store.schema import to_dict
 from core.types import Lesson, MemoryRecord, Scored, content_id
 
@@ -52,8 +53,10 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
 def list_(bank: Any, given: Namespace) -> Iterator[str]:
     """one line a record, oldest first"""
     records = bank.records(given.namespace, given.status)
+    names = {record.namespace for record in records}
+    width = 0 if names <= {"default"} else max(map(len, names))
     for record in records[-given.limit :] if given.limit else records:
-        yield _line(record, given.json)
+        yield _line(record, given.json, namespace=f"{record.namespace:<{width}}" if width else "")
 
 
 def show(bank: Any, given: Namespace) -> Iterator[str]:
@@ -64,7 +67,7 @@ def show(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def search(bank: Any, given: Namespace) -> Iterator[str]:
-    """what a task would find"""
+    """the records nearest to a query, with their similarity; a policy's threshold would leave some of them out"""
     where = Filter(domain=given.domain, tags=tuple(given.tag or ()), outcome=given.outcome)
     ask = bank.lexical if given.lexical else bank.nearest
     hits: list[Scored] = ask(given.query, given.k, where=where)
@@ -124,13 +127,16 @@ def review(bank: Any, given: Namespace) -> Iterator[str]:
 
 def export(bank: Any, given: Namespace) -> Iterator[str]:
     """write all records to a file"""
-    yield f"{formats.export(bank, given.file, given.format, given.namespace)} records written to {given.file}"
+    if str(given.file) == "-":
+        raise UserError("export writes a file: give its name, or /dev/stdout.")
+    form = given.format or formats.by_name(given.file)
+    yield f"{n_records(formats.export(bank, given.file, form, given.namespace))} written to {given.file} as {form}"
 
 
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
     """add the records of a file"""
-    added, known = formats.load(bank, given.file, given.format, given.namespace)
-    yield f"{added} records added, {known} were there already or refused"
+    added, known = formats.load(bank, given.file, given.format or formats.by_name(given.file), given.namespace)
+    yield f"{n_records(added)} added, {known} there already or refused"
 
 
 def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
@@ -164,7 +170,7 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
 
 def reembed(bank: Any, given: Namespace) -> Iterator[str]:
     """store the vectors that lessons are found by with memory.key=both or item; those that are there are made anew"""
-    yield f"{bank.reembed(given.key)} records embedded anew, with their lessons"
+    yield f"{n_records(bank.reembed(given.key))} embedded anew, with their lessons"
 
 
 def snapshot(bank: Any, given: Namespace) -> Iterator[str]:
@@ -194,7 +200,7 @@ def rollback(bank: Any, given: Namespace) -> Generator[str, None, int]:
 def forget(bank: Any, given: Namespace) -> Iterator[str]:
     """delete records, and what was merged from them, for good"""
     gone = bank.history.forget(id=given.id, task=given.task, run=given.run)
-    yield f"{len(gone)} records deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
+    yield f"{n_records(len(gone))} deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
     if gone and bank.remains:
         yield bank.remains
 
@@ -216,9 +222,10 @@ def doctor(bank: Any, given: Namespace) -> Iterator[str]:
     yield from bank.verify_indexes()
 
 
-def _line(record: MemoryRecord, as_json: bool, score: float | None = None) -> str:
+def _line(record: MemoryRecord, as_json: bool, score: float | None = None, namespace: str = "") -> str:
     if as_json:
         return json.dumps(to_dict(record) | ({} if score is None else {"retrieved_score": score}))
     titles = " / ".join(item.title for item in record.items)
-    parts = [record.id, "" if score is None else f"{score:.3f}", f"{record.outcome:<7}", f"{record.status:<8}"]
+    about = [namespace, f"{record.outcome:<7}", f"{record.status:<8}"]
+    parts = [record.id, "" if score is None else f"{score:.3f}", *about]
     return "  ".join(part for part in (*parts, " ".join(record.original_query.split())[:60], titles[:100]) if part)

@@ -62,7 +62,9 @@ def file_of(path: str | Path) -> Path | None:
         raise UserError(
             f"the bank's path holds {variable[0]}, which nothing has replaced by a value: give the path itself."
         )
-    return Path(path)
+    if (file := Path(path)).is_dir():
+        raise UserError(f"the bank's path {path} is a folder: give the path of a file, such as {file / 'bank.sqlite'}.")
+    return file
 
 
 def has_bank(path: str | Path) -> bool:
@@ -72,7 +74,7 @@ def has_bank(path: str | Path) -> bool:
 
 def embedder_of(path: str | Path, *, read_only: bool = False) -> str | None:
     """Name of a bank's embedder; None if there is no bank or it is empty."""
-    if (file := file_of(path)) is not None and not file.exists():
+    if not has_bank(path):
         return None
     with closing(open_store(path, read_only=read_only)) as store:
         return store.meta("embedder")

@@ -29,6 +29,11 @@ def record_of(
     return ticked(made, index)
 
 
+def n_records(n: int) -> str:
+    """A number of records in words."""
+    return f"{n} record" if n == 1 else f"{n} records"
+
+
 def source_of(record: MemoryRecord, by: str) -> str:
     """The source of a record; "" if it is not known. by: task, namespace, or a key of its provenance."""
     known = {"task": record.task_id, "namespace": record.namespace}

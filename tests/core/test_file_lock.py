@@ -124,7 +124,7 @@ def test_who_shares_waits_for_the_one_that_is_alone(tmp_path):
 
 @pytest.mark.parametrize("make", [FileLock, try_lock, lambda path: SharedLock(path, alone=False)])
 def test_a_folder_that_is_missing_is_said_in_one_sentence(tmp_path, make):
-    with pytest.raises(StopRun, match=r"lock cannot be locked: .*\.$"):
+    with pytest.raises(StopRun, match=r"missing cannot be written, where lock would be made: .*\.$"):
         make(tmp_path / "missing" / "lock")
 
 

@@ -77,7 +77,7 @@ def test_every_tool_has_its_twin(by_hand):
     ("words", "sentence"),
     [
         (("retrieve_memory", "--query", " "), "query is empty"),
-        (("retrieve_memory", "--query", "x", "--top-k", "many"), "--top-k is no JSON: give a integer"),
+        (("retrieve_memory", "--query", "x", "--top-k", "many"), "--top-k many is no JSON: give a whole number"),
         (("extract_memory", "--query", "x", "--trajectory", "@/no/such/file"), "cannot be read"),
         (("extract_memory", "--query", "x", "--trajectory", "[]"), "no model is configured"),
         (("remember", "--query", "x"), "remember is no command"),
@@ -98,8 +98,15 @@ def test_twins_and_hooks_work_on_a_running_server(tmp_path, capsys, monkeypatch)
         monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"prompt": "tidy up the cellar"})))
         assert main(["hook", "retrieve", *where]) == 0
         assert "From top to bottom." in capsys.readouterr().out
-        monkeypatch.setenv("REASONINGBANK_MCP_TOKEN", "")
-        assert main([*save]) == 2
+        for token, said in (("", "refuses a call without a token: "), ("another", "refuses the token that was sent: ")):
+            monkeypatch.setenv("REASONINGBANK_MCP_TOKEN", token)
+            assert main([*save]) == 2
+            err = capsys.readouterr().err
+            assert said in err and "REASONINGBANK_MCP_TOKEN" in err and err.count("\n") == 1
+        (tmp_path / "token").write_text(TOKEN + "\n")
+        save += ("--token-file", str(tmp_path / "token"))
+        assert main([*save]) == 0
+        assert main([*save, "--url", f"{url}/nothing"]) == 2
     assert "does not answer as a memory server" in capsys.readouterr().err
 
 
@@ -305,6 +312,23 @@ def test_codex_reads_its_settings_as_toml(capsys):
     assert main(["client", "codex", "--bank", '/b/"quoted".sqlite']) == 0
     entry = tomllib.loads(capsys.readouterr().out)["mcp_servers"]["reasoningbank"]
     assert entry["args"][-2:] == ["--bank", '/b/"quoted".sqlite']
+
+
+def test_a_clients_settings_of_a_running_server_hold_the_name_of_its_token_and_not_the_token(capsys, monkeypatch):
+    monkeypatch.setenv("MINE", TOKEN)
+    for client, format in CLIENTS.items():
+        assert main(["client", client, "--url", "http://host:8000/mcp", "--token-env", "MINE"]) == 0
+        out = capsys.readouterr().out
+        entry = (tomllib if client == "codex" else json).loads(out)[format.above]["reasoningbank"]
+        assert entry[format.url] == "http://host:8000/mcp" and "command" not in entry and TOKEN not in out
+        assert ("MINE" in out) is (client != "zed")  # which reads no variables
+
+
+@pytest.mark.parametrize("word", ["preset=typo", "retreival.top_k=3"])
+def test_settings_that_the_server_would_refuse_are_not_printed(capsys, word):
+    assert main(["client", "cursor", word]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and word.partition("=")[0] in err
 
 
 def test_a_port_that_another_program_has_is_one_sentence_with_a_free_one(tmp_path, capsys):

@@ -90,8 +90,11 @@ def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent):
     failing = ["bash", "-c", "echo 'FAILED tests/test_export.py'; echo '2 failed, 10 passed in 3 s' >&2"]
     _, found = around(bank, "--task", TASK, command=failing)  # the status of a pipe, for instance, hides it
     assert found["verdict"]["label"] == "failure" and found["exit_status"] == 0 and found["success"] is False
+    assert "--closing-words" in found["why_not"]
+    done, _ = around(bank, "--json", "--closing-words", "--task", TASK, command=["echo", "Done."])
+    assert json.loads(done.stdout)["output"] == "Done.\n" and "Done." in done.stderr
     _, found = around(bank, "--judge", "none", "--closing-words", command=[*agent, "-p", TASK])
-    assert found["verdict"]["label"] is None and found["memories_learned"] == 0
+    assert found["verdict"]["label"] is None and found["memories_learned"] == 0 and "not judged" in found["why_not"]
     _, found = around(bank, *MODEL, command=[*agent, "-p", TASK])
     assert found["verdict"]["source"] == "llm" and found["memories_learned"] == 1
     assert around(bank, "--task", TASK, command=["no-such-command"], status=127)[1]["exit_status"] == 127
@@ -237,6 +240,7 @@ def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_pat
         assert found["memories_learned"] == 1
     _, copied = around(bank, *words, command=[*agent, "-p", f"{TASK}, part 4"])  # the same lesson, which it was shown
     assert copied["memories_learned"] == 0 and copied["set_aside"]["state"] == "archived"
+    assert "the lesson is archived" in copied["why_not"]
     assert "the model broke" in found["warnings"][0]["why"]
     with here(bank) as (_, service):
         told = json.loads(MemoryTools(service).bank_status().content[0].text)["warnings"]

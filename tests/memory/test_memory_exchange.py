@@ -202,19 +202,22 @@ def test_the_command_line_from_the_first_lesson_to_the_last(tmp_path, capsys):
     assert "active" in run(capsys, "status", bank, id, "active")[1]
     assert json.loads(run(capsys, "stats", bank, "--json")[1])["records"] == 1
     assert "is change 5" in run(capsys, "snapshot", bank, "here")[1]
-    assert "1 records written" in run(capsys, "export", bank, tmp_path / "out.jsonl")[1]
+    assert "1 record written" in run(capsys, "export", bank, tmp_path / "out.jsonl")[1]
+    assert "as markdown" in run(capsys, "export", bank, tmp_path / "LESSONS.md")[1]
+    assert (tmp_path / "LESSONS.md").read_text().startswith("# Memory bank: 1 record\n")
+    assert run(capsys, "export", bank, "-")[0] == 2
     assert (
-        "1 records added"
+        "1 record added"
         in run(capsys, "import", tmp_path / "new.sqlite", tmp_path / "out.jsonl", "--embedder", "hashing-256")[1]
     )
     assert "active: 1 -> 1" in run(capsys, "consolidate", bank)[1]
     assert run(capsys, "consolidate", bank, "--only", "contradict")[0] == 2  # by which checker?
     assert "undone" in run(capsys, "rollback", bank, "--to", "here")[1]
-    assert "1 records deleted" in run(capsys, "forget", bank, "--id", id)[1]
+    assert "1 record deleted" in run(capsys, "forget", bank, "--id", id)[1]
     code, out, _ = run(capsys, "doctor", bank)
     assert code == 0
     assert "the database is whole" in out
-    assert run(capsys, "list", bank)[1] == ""
+    assert run(capsys, "list", bank)[1:] == ("", "nothing is there to show.\n")
 
 
 def test_contradictions_by_hand(tmp_path, capsys, monkeypatch):
@@ -253,6 +256,28 @@ def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys, words
     code, out, err = run(capsys, words[0], tmp_path / "none.sqlite", *words[1:])
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+@pytest.mark.sqlite_file
+def test_a_path_that_holds_no_bank_is_named_for_what_it_is(tmp_path, capsys, caplog):
+    """A folder, a folder in the journal's place, a bank of which the journal alone is left."""
+    bank = tmp_path / "bank.sqlite"
+    words = ("--query", "boil water", "--title", "Lid", "--description", "", "--content", "Use a lid.")
+    run(capsys, "add", bank, "--embedder", "hashing-256", *words)
+    run(capsys, "add", bank, "--namespace", "bob", *words)
+    assert "  bob      success" in run(capsys, "list", bank)[1]
+    assert "is a folder" in run(capsys, "list", tmp_path)[2]
+    bank.unlink()
+    assert "doctor" in run(capsys, "list", bank)[2]
+    code, out, err = run(capsys, "add", bank, "--query", "fry", *words[2:])  # with the embedder that it had
+    assert (code, err) == (0, "") and "rebuilt with 2 records" in caplog.text and "set aside" not in caplog.text
+    assert len(run(capsys, "list", bank)[1].splitlines()) == 3
+    bank.unlink()
+    bank.with_name("bank.sqlite.journal").unlink()
+    bank.with_name("bank.sqlite.journal").mkdir()
+    for command in (("list",), ("add", *words)):
+        code, out, err = run(capsys, command[0], bank, *command[1:])
+        assert (code, out, err.count("\n")) == (2, "", 1) and "is a folder, and the journal" in err
 
 
 @pytest.mark.sqlite_file

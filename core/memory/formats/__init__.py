@@ -41,6 +41,11 @@ def export(bank: MemoryBank, path: Path, form: str, namespace: str | None = None
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
 
 
+def by_name(path: Path) -> str:
+    """The format that a file's name asks for."""
+    return "markdown" if path.suffix.lower() in (".md", ".markdown") else "jsonl"
+
+
 def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> tuple[int, int]:
     """Import a file; returns (records added, records stored already). UserError names the entry that does not fit.
 

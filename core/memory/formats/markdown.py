@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.escaping import markdown
 from core.memory.moment import last_use
 from core.memory.policies.trust import feedback, warning_of
+from core.memory.records import n_records
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     others = Counter(record.status for record in found if record.status != "active")
     marks = f"marked {sum(r.n_helpful for r in records)} times helpful, {sum(r.n_harmful for r in records)} harmful"
     left_out = "".join(f", {count} {status} left out" for status, count in sorted(others.items()))
-    parts = [f"# Memory bank: {len(records)} records", f"{marks}{left_out}"]
+    parts = [f"# Memory bank: {n_records(len(records))}", f"{marks}{left_out}"]
     parts += [shown(record, bank.of(record.namespace).links(record.id)) for record in records]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="replace", newline="\n")
     return len(records)

@@ -40,7 +40,7 @@ class ReadOnlyFile:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file() and not path_of(path).exists():
-            raise UserError(f"memory.path={path} does not exist, and a frozen bank is only read.")
+            raise UserError(f"the bank {path} does not exist, and one that is only read is not made.")
         self.path, ahead, spoilt = path, 0, False
         for tries in range(TRIES):
             before = stamp(path)
@@ -73,7 +73,7 @@ class ReadOnlyFile:
 
 
 def _needs_repair(path: Path, reason: str) -> UserError:
-    return UserError(f"memory.path={path} needs repair ({reason}): run {_doctor(path)}.")
+    return UserError(f"the bank {path} needs repair ({reason}): run {_doctor(path)}.")
 
 
 def _doctor(path: Path) -> str:

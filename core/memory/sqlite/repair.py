@@ -13,6 +13,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.moment import now
+from core.memory.records import n_records
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite import journal_file
 from core.memory.sqlite.damage import damage_of
@@ -62,7 +63,8 @@ def repair(path: Path, reason: str) -> None:
         new.replace(path)
         file.committed()
         index_file.remove(path)
-    text = f"the bank {path} is damaged ({reason}): it is set aside as {aside.name} and rebuilt with {count} records"
+    kept = f"set aside as {aside.name} and " if aside.exists() else ""
+    text = f"the bank {path} is damaged ({reason}): it is {kept}rebuilt with {n_records(count)}"
     if found.damaged:
         text += f"; {journal.name} was damaged in {len(found.damaged)} lines, too: of the {last - 1} changes that "
         text += f"one of them names {last - n_changes} are lost, and later ones if there were any"
