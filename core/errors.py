@@ -118,6 +118,16 @@ def check_choice(part: object, group: str, name: str, known: Sequence[str | bool
         raise UserError(f"{group}.{name}={value}: choose {', '.join(words[:-1])} or {words[-1]}.")
 
 
+def check_returned(right: bool, where: str, what: str, found: object) -> None:
+    """Raise UserError unless `right`, for a method of a part from outside that returns something else than it must.
+
+    where   the method, such as MyMemory.retrieve
+    what    what it must return
+    """
+    if not right:
+        raise UserError(f"{where} must return {what}; it returned {found!r:.120}.")
+
+
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """The two known names with the most similar spelling, the most similar first; [] if none is similar."""
     from difflib import get_close_matches

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, SupportsFloat
 
-from core.errors import UserError
+from core.errors import UserError, check_returned
 from core.types import Lesson, Task
 
 
@@ -221,8 +221,7 @@ class BaseEnv(AbstractContextManager):
 
     def _must(self, right: bool, method: str, what: str, found: Any) -> None:
         """Raise UserError for a method of a subclass that returns something else."""
-        if not right:
-            raise UserError(f"{type(self).__name__}.{method} must return {what}; it returned {found!r:.120}.")
+        check_returned(right, f"{type(self).__name__}.{method}", what, found)
 
     def _next(self) -> Task:
         """The next task for a reset() without one."""

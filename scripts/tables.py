@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from analysis.cells import Cells
 from analysis.funnel import build_funnel
 from analysis.looks import look
 from analysis.matrix import build_matrix
@@ -30,7 +31,7 @@ from analysis.text_table import FORMATS, TextTable, show
 from analysis.transfer import build_transfer
 from core.build import imported
 from core.console import Console
-from core.errors import UserError
+from core.errors import UserError, check_returned
 from core.escaping import spreadsheet
 from scripts.command_line import parser, plain_errors
 
@@ -65,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
         "command": shlex.join(["python", "-m", "scripts.tables", *given.runs, *words]),
     }
     made = [build(frame, **more) for build in builders]
+    for name, found in zip(names, made, strict=True):
+        check_returned(is_table(found), name, "(Cells, a list of at least one TextTable)", found)
     texts = [text for _, found in made for text in found]
     looks = look(given.runs, frame)
     made[-1][1][0].notes.extend(looks)
@@ -89,6 +92,13 @@ def builder(name: str) -> Callable[..., Any]:
     if not callable(build):
         raise UserError(f"--table {name} is no function: give PACKAGE.MODULE.FUNCTION.")
     return build
+
+
+def is_table(found: Any) -> bool:
+    """Whether a function of the user's has returned what a table is."""
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Cells)):
+        return False
+    return isinstance(found[1], list) and found[1] and all(isinstance(text, TextTable) for text in found[1])
 
 
 def print_tables(texts: list[TextTable], output: Path | None) -> None:

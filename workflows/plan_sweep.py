@@ -231,7 +231,8 @@ def _line(found: list[SeedGroup]) -> str:
     cost = "USD unknown (no price known for the model)" if still.cost_usd is None else f"{usd(still.cost_usd)} USD"
     text = f"estimate: {counts}; at most {still.calls:,} calls, {_short(still.tokens)} tokens, {cost}"
     if missing := [each for each in found if not each.plan]:
-        text += f"; without {sum(len(each.left) for each in missing)} cells that have none ({missing[0].problem})"
+        n = sum(len(each.left) for each in missing)
+        text += f"; {n} more cells could not be estimated ({missing[0].problem})"
     return text + ". dry_run=true says how."
 
 

@@ -17,7 +17,7 @@ from core.errors import InfraError, OverBudget, UserError, check_choice
 from core.learning.attempts import Attempts, without_truth
 from core.learning.judges import Judge
 from core.learning.lessons import Contrast, Distills
-from core.memory.protocol import Memory
+from core.memory.protocol import Memory, hits_of
 from core.models.meter import Meter, account_of
 from core.run.metrics import Follows
 from core.run.records import RunRecords, as_told, did_in, records_of, shown_in
@@ -111,7 +111,7 @@ class ReasoningBank:
             return before
         domain, _ = self.bank.filing(task)
         within = {} if domain is None else {"domain": domain}
-        return self.bank.retrieve(task.query, exclude_task=task.id, **within)
+        return hits_of(self.bank, "retrieve", self.bank.retrieve(task.query, exclude_task=task.id, **within))
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
         """Make k attempts concurrently, each in its own env. An attempt that breaks does not affect the others.

@@ -10,7 +10,7 @@ from typing import Any
 
 from core.agent import Agent, Responder
 from core.conversation import conversation, turns
-from core.errors import AttemptOver, InfraError, UserError
+from core.errors import AttemptOver, InfraError, check_returned
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.seeding import derive_seed
@@ -113,8 +113,8 @@ class Rollout:
         except AttemptOver as error:  # the env evaluates the state reached, as at the step limit
             attempt.cut_off(error)
         attempt.success = env.evaluate(attempt.answer)
-        if attempt.success is None:
-            raise UserError(f"{type(env).__name__}.evaluate must return True or False; it returned None.")
+        right = attempt.success is not None
+        check_returned(right, f"{type(env).__name__}.evaluate", "True or False", attempt.success)
         if env.late:
             attempt.reward = float(attempt.success)
         attempt.gold = env.get_ground_truth()

@@ -14,8 +14,9 @@ Its fields are its keys in config/memory/*.yaml. A field named `path`, `embedder
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from core.errors import check_returned
 from core.types import MemoryRecord, Scored, Task, Usage
 
 
@@ -75,3 +76,13 @@ class Memory(Protocol):
 
     def close(self) -> None:
         """Release files and wait for background work."""
+
+
+def hits_of(part: object, method: str, found: object) -> list[Scored]:
+    """What a memory, or a policy, has retrieved. UserError unless it is a list of Scored, as the protocol has it."""
+    right = isinstance(found, list) and all(
+        isinstance(hit, Scored) and isinstance(hit.record, MemoryRecord) and isinstance(hit.score, (int, float))
+        for hit in found
+    )
+    check_returned(right, f"{type(part).__name__}.{method}", "a list of Scored (record, score)", found)
+    return cast(list[Scored], found)

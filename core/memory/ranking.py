@@ -15,6 +15,7 @@ from typing import Protocol
 from core.memory.filter import Filter
 from core.memory.long_texts import LONG, own_part
 from core.memory.ports import Bank, Policy
+from core.memory.protocol import hits_of
 from core.memory.records import source_of
 from core.memory.store.hits import newest_first
 from core.memory.words import has_no_blanks, ranked_by_words, word_shares
@@ -114,7 +115,7 @@ def _ranking(
         found = ranked_by_words(query, near, bank.found_by_others(exclude_task, within))
         if found or not policy.by_meaning or policy.min_score is not None:
             return found[:top_k]
-    hits = policy.rank(bank, query, top_k, exclude_task, where)
+    hits = hits_of(policy, "rank", policy.rank(bank, query, top_k, exclude_task, where))
     if not policy.by_meaning or len(query) < LONG or not hits or hits[0].record.original_query == query:
         return hits
     return _of_long_text(bank, policy, query, top_k, exclude_task, where)

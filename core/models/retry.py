@@ -236,7 +236,7 @@ def _explained(error: Exception, model: str, where: str, status: int, key_env: s
     if kind := _transient_kind(error, status) or ("rate_limit" if kind == "rate_limit" else None):
         asked = retry_after(getattr(error, "litellm_response_headers", None))
         if kind == "timeout" and not heard.status:  # a 408 or 504 is an answer
-            short = f"no answer within timeout_s ({short}): raise it, or make fewer calls at once"
+            short = f"no answer within its timeout_s ({short}): raise it (llm.timeout_s), or make fewer calls at once"
         return TransientError(f"{model}: {short}", kind, asked)
     return InfraError(f"{model}: {short}", "bad_request")
 

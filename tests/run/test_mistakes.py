@@ -15,6 +15,7 @@ from hydra.errors import CompactHydraException, HydraException
 from core.errors import UserError
 from core.mistakes import plain
 from mcp_server.config import load_config
+from scripts.tables import main as tables
 
 EXACT = {
     "limt=3": "error: there is no key limt: did you mean limit?",
@@ -132,6 +133,44 @@ def test_a_breach_of_the_contract_of_environments_is_one_sentence(main_here, tmp
     monkeypatch.syspath_prepend(tmp_path)
     status, _, said = main_here(*TOY, f"env._target_={name.lower()}.{name}", "limit=2")
     assert status == 1 and f"{name}.{BREACHES[method]}" in said and "Traceback" not in said
+
+
+OWN_PARTS = """
+from dataclasses import dataclass
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+
+@dataclass(kw_only=True)
+class OwnMemory(MemoryBank):
+    def retrieve(self, *given, **named): return {memory}
+
+@dataclass(kw_only=True)
+class OwnPolicy(Cosine):
+    def rank(self, bank, query, top_k, exclude_task, where): return {policy}
+
+def table(frame, **about): return {table}
+"""
+
+
+@pytest.mark.parametrize("found", ["None", "[('a record', 0.5)]", "{'hits': []}", "'text'"])
+def test_what_a_memory_or_a_policy_or_a_table_returns_wrongly_is_one_sentence(
+    main_here, tmp_path, monkeypatch, capsys, found
+):
+    name = f"own_parts_{sum(map(ord, found))}"
+    (tmp_path / f"{name}.py").write_text(OWN_PARTS.format(memory=found, policy=found, table=found))
+    monkeypatch.syspath_prepend(tmp_path)
+    run = ("limit=2", f"run_dir={tmp_path / 'run'}")
+    for words, method in {
+        (f"memory._target_={name}.OwnMemory", "arm=reasoningbank"): "OwnMemory.retrieve",
+        (f"retrieval._target_={name}.OwnPolicy", "arm=reasoningbank"): "OwnPolicy.rank",
+    }.items():
+        status, _, said = main_here(*TOY, "limit=2", *words)
+        assert status == 1 and f"{method} must return a list of Scored" in said and "Traceback" not in said
+    assert main_here(*TOY, *run)[0] == 0
+    capsys.readouterr()
+    assert tables([str(tmp_path / "run"), "--table", f"{name}.table"]) == 2
+    said = capsys.readouterr().err
+    assert f"{name}.table must return (Cells, " in said and said.count("\n") == 1
 
 
 def test_a_method_that_an_environment_lacks_is_one_sentence(main_here, tmp_path, monkeypatch):
