@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import ExitStack
@@ -301,6 +302,7 @@ def imported(name: str, given: str) -> Any:
     """
     from hydra.utils import get_object
 
+    logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what it raises
     try:
         return get_object(name)
     except ImportError as error:

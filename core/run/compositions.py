@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
-from hydra.errors import HydraException
+from hydra.errors import ConfigCompositionException, HydraException
 from hydra.types import RunMode
+from omegaconf import DictConfig
 
 _MOST = 2000  # that are kept, of 30 KB each
 
@@ -63,7 +65,27 @@ def _parsed_once(original: Any) -> Any:
             about = Path(source.path, source._normalize_file_name(config_path)).stat()
             key += about.st_mtime_ns, about.st_size
         if key not in kept:
-            kept[key] = pickle.dumps(original(self, config_path))
+            file = Path(source.path, source._normalize_file_name(config_path))
+            kept[key] = pickle.dumps(_read_by(lambda: original(self, config_path), file))
         return pickle.loads(kept[key])
 
     return load_config
+
+
+def _read_by(read: Callable[[], Any], file: Path) -> Any:
+    """A file of the configuration, as `read` reads it. Raises a HydraException that names the place of a mistake."""
+    from yaml import MarkedYAMLError, YAMLError
+
+    try:
+        found = read()
+    except UnicodeDecodeError as error:
+        raise ConfigCompositionException(f"{file} is no UTF-8 text: {error.reason}.") from error
+    except YAMLError as error:
+        mark, why = None, str(error)
+        if isinstance(error, MarkedYAMLError):
+            mark, why = error.problem_mark, str(error.problem).replace("character '\\t' that", "a tab, which")
+        where = "" if mark is None else f", line {mark.line + 1}"
+        raise ConfigCompositionException(f"{file}{where} is no YAML: {' '.join(why.split())}.") from error
+    if found is not None and not isinstance(found.config, DictConfig):
+        raise ConfigCompositionException(f"{file} holds a list, and a part of the configuration is lines KEY: VALUE.")
+    return found

@@ -108,6 +108,29 @@ def test_what_a_part_of_ones_own_lacks_is_one_sentence(main_here, tmp_path, monk
     assert status == 1 and f"error: --config-dir {tmp_path / 'nope'}: there is no such folder" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"_target_: envs.toy.ToyEnv\n\tworkers: 2\n", ", line 2 is no YAML: found a tab"),
+        (b"name: [x\n", ", line 2 is no YAML: expected ',' or ']'"),
+        (b"name: x\nworkers: 1\nname: y\n", ", line 3 is no YAML: found duplicate key name"),
+        (b"name: 'x\n", ", line 2 is no YAML: found unexpected end of stream"),
+        (b"a: b: c\n", ", line 1 is no YAML: mapping values are not allowed here"),
+        (b"- a\n- b\n", " holds a list, "),
+        ("name: caf\u00e9\n".encode("latin-1"), " is no UTF-8 text"),
+        ("name: x\n".encode("utf-16"), " is no UTF-8 text"),
+        (b"name: \x01\n", " is no YAML: "),
+    ],
+)
+@pytest.mark.parametrize("sweep", [(), ("-m", "seed=0,1")])
+def test_a_file_of_ones_own_that_is_no_yaml_is_one_sentence(main_here, tmp_path, text, said, sweep):
+    (file := tmp_path / "parts/env/own.yaml").parent.mkdir(parents=True)
+    file.write_bytes(text)
+    words = ("--config-dir", str(tmp_path / "parts"), *TOY, "env=own")
+    status, _, err = main_here(*sweep[:1], *words, *sweep[1:])
+    assert status == 1 and f"{file}{said}" in err and "Traceback" not in err
+
+
 OWN_ENV = """
 from dataclasses import dataclass
 from envs.toy import ToyEnv
