@@ -136,7 +136,7 @@ def export(bank: Any, given: Namespace) -> Iterator[str]:
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
     """add the records of a file"""
     added, known = formats.load(bank, given.file, given.format or formats.by_name(given.file), given.namespace)
-    yield f"{n_records(added)} added, {known} there already or refused"
+    yield f"{n_records(added)} added, {known} were there already or refused"
 
 
 def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
@@ -226,6 +226,6 @@ def _line(record: MemoryRecord, as_json: bool, score: float | None = None, names
     if as_json:
         return json.dumps(to_dict(record) | ({} if score is None else {"retrieved_score": score}))
     titles = " / ".join(item.title for item in record.items)
-    about = [namespace, f"{record.outcome:<7}", f"{record.status:<8}"]
+    about = [f"{record.outcome:<7}", f"{record.status:<8}", namespace]
     parts = [record.id, "" if score is None else f"{score:.3f}", *about]
     return "  ".join(part for part in (*parts, " ".join(record.original_query.split())[:60], titles[:100]) if part)

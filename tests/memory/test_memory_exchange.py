@@ -265,7 +265,7 @@ def test_a_path_that_holds_no_bank_is_named_for_what_it_is(tmp_path, capsys, cap
     words = ("--query", "boil water", "--title", "Lid", "--description", "", "--content", "Use a lid.")
     run(capsys, "add", bank, "--embedder", "hashing-256", *words)
     run(capsys, "add", bank, "--namespace", "bob", *words)
-    assert "  bob      success" in run(capsys, "list", bank)[1]
+    assert "active    bob      " in run(capsys, "list", bank)[1]
     assert "is a folder" in run(capsys, "list", tmp_path)[2]
     bank.unlink()
     assert "doctor" in run(capsys, "list", bank)[2]

@@ -6,7 +6,7 @@ Policies only propose changes; the consolidator writes them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
-KEPT = 4_096  # max. number of cached vectors
+KEPT = 16_384  # max. number of cached vectors
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
 
@@ -151,13 +151,20 @@ class ConsolidationContext:
 
     def vector(self, text: str) -> np.ndarray:
         """A text's unit vector, float32 (d,), cached."""
+        known = self.settings.vectors.get(text)
+        return self.vectors([text])[0] if known is None else known
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """The texts' unit vectors, float32 (n, d); those that are not known yet are embedded in one call."""
+        import numpy as np
+
         known = self.settings.vectors
-        if (vector := known.get(text)) is None:
-            vector = self.bank.embedder.embed([text])[0]
-            if len(known) >= KEPT:
+        if new := [text for text in dict.fromkeys(texts) if text not in known]:
+            if len(known) + len(new) > KEPT:
                 known.clear()
-            known[text] = vector
-        return vector
+                new = list(dict.fromkeys(texts))
+            known.update(zip(new, self.bank.embedder.embed(new), strict=True))
+        return np.stack([known[text] for text in texts])
 
     def present_confidence(self, record: MemoryRecord) -> float:
         """A record's confidence, decayed to the current time."""

@@ -17,6 +17,7 @@ from core.types import Lesson, MemoryRecord
 # Comparison of two lessons by their texts alone.
 
 _NUMBER = re.compile(r"\d+")
+ROUNDED = 1e-5  # more than a cosine differs by when it is rounded, or computed with others
 
 
 @lru_cache(maxsize=4_096)
@@ -74,7 +75,7 @@ class Deduplicate(ConsolidationPolicy):
         apart: dict[tuple[str, str], ProposedChange] = {}  # (newer, older) of each pair that is near and differs
         compared: set[tuple[str, str]] = set()  # a pair is mostly near from both sides
         for record in ctx.fresh_records():
-            for other in ctx.near(record):
+            for other in self.comparable(ctx, record, ctx.near(record)):
                 if record.id in found:
                     break
                 if other.id in found or (other.id, record.id) in compared:
@@ -88,6 +89,31 @@ class Deduplicate(ConsolidationPolicy):
         there = {link[:3] for newer in {newer for newer, _ in apart} for link in ctx.bank.links(newer)}
         new = [change for ids, change in apart.items() if not found.keys() & set(ids)]
         return superseded + [change for change in new if change.links[0][:3] not in there]
+
+    def comparable(
+        self, ctx: ConsolidationContext, record: MemoryRecord, others: list[MemoryRecord]
+    ) -> list[MemoryRecord]:
+        """Those of the others that hold a lesson which may be near to one of the record, or equal to it.
+
+        One product of all lessons' vectors leaves the rest out: most records are near by their task alone.
+        """
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import cdist
+
+        places = [place for place, other in enumerate(others) for _ in other.items]
+        lessons = [lesson for other in others for lesson in other.items]
+        if self.min_score is None or not lessons or not record.items:
+            return others
+        cosines = ctx.vectors([one.text for one in lessons]) @ ctx.vectors([one.text for one in record.items]).T
+        near = cosines >= self.min_score - ROUNDED
+        if self.title_distance:
+            titles = [[normalised(one.title) for one in some] for some in (lessons, record.items)]
+            edits = cdist(*titles, scorer=Levenshtein.distance, score_cutoff=self.title_distance - 1)
+            near |= (edits < self.title_distance) & (cosines >= self.title_min_score - ROUNDED)
+        equal = {content_hash(one) for one in record.items}
+        found = zip(places, lessons, near.any(axis=1).tolist(), strict=True)
+        kept = {place for place, one, is_near in found if is_near or content_hash(one) in equal}
+        return [other for place, other in enumerate(others) if place in kept]
 
     def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:
         """The link from the newer to the older of two records with near lessons that differ; None: not such a pair."""
