@@ -49,7 +49,7 @@ def begin(doing: str) -> None:
 
 
 def refuse_little_memory() -> None:
-    """End the program if `ulimit -v` leaves too little for a run: libraries would end it by a segmentation fault."""
+    """End the program if `ulimit -v` leaves too little: libraries would end it by a segmentation fault."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -57,7 +57,7 @@ def refuse_little_memory() -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY:
         sys.exit(
-            f"error: this process may use {limit >> 20} MiB of memory (ulimit -v), and a run needs "
+            f"error: this process may use {limit >> 20} MiB of memory (ulimit -v), and this program needs "
             f"{_LEAST_MEMORY >> 20} MiB or more: raise the limit."
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
+from core.starting import refuse_little_memory
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
 from core.version import VersionAction
 from mcp_server.config import TOKEN_ENV, bank_options, bank_path, has_bank
@@ -34,6 +35,7 @@ EXAMPLES = """\
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, or 2 with one sentence on stderr for bad input; of a hook 1, as 2 would stop its client."""
+    refuse_little_memory()
     open_standard_streams()
     argv = sys.argv[1:] if argv is None else argv
     failed = 1 if argv[:1] == ["hook"] else 2

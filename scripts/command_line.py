@@ -33,9 +33,10 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
     def decorate(main: Callable[..., int | None]) -> Callable[..., int]:
         @functools.wraps(main)
         def guarded(arguments: list[str] | None = None) -> int:
-            from core.starting import stop_in_order
+            from core.starting import refuse_little_memory, stop_in_order
 
             stop_in_order()
+            refuse_little_memory()
             from core.errors import UserError  # here, because scripts.doctor runs where core cannot be imported
             from core.streams import open_standard_streams, reader_is_gone
 

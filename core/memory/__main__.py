@@ -14,6 +14,7 @@ from core.memory import commands
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.models.embedding import MINILM, NamedEmbedder
+from core.starting import refuse_little_memory
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
 from core.version import VersionAction
 
@@ -28,6 +29,7 @@ MAKES = ("add", "import")  # a bank that is not there yet
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, 1 where a command did nothing, or 2 with one sentence for bad input."""
+    refuse_little_memory()
     open_standard_streams()
     given = parser().parse_args(argv)
     try:

@@ -80,12 +80,14 @@ def test_the_first_line_comes_before_the_imports(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is not enforced elsewhere")
-def test_too_little_memory_is_one_sentence_and_no_crash():
+@pytest.mark.parametrize("program", [None, "scripts.tables", "core.memory", "mcp_server"])
+def test_too_little_memory_is_one_sentence_and_no_crash(program):
     import resource
 
     limit = (300 << 20, 300 << 20)
     done = subprocess.run(
-        command(*TOY),
+        command(*TOY) if program is None else [sys.executable, "-m", program, "stats", "nothing"],
+        cwd=REPO,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit),
         capture_output=True,
         text=True,

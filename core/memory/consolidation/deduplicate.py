@@ -6,6 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from core.errors import check_choice, check_numbers
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
@@ -105,7 +106,7 @@ class Deduplicate(ConsolidationPolicy):
         if self.min_score is None or not lessons or not record.items:
             return others
         cosines = ctx.vectors([one.text for one in lessons]) @ ctx.vectors([one.text for one in record.items]).T
-        near = cosines >= self.min_score - ROUNDED
+        near: Any = cosines >= self.min_score - ROUNDED  # (n of lessons, n of the record's)
         if self.title_distance:
             titles = [[normalised(one.title) for one in some] for some in (lessons, record.items)]
             edits = cdist(*titles, scorer=Levenshtein.distance, score_cutoff=self.title_distance - 1)
