@@ -151,14 +151,16 @@ class Subject:
         return [DATE.sub("", (copy / name).read_text(encoding="utf-8")) for name in self.files]
 
     def trial(self, name: str, damage: str, number: int, copy: Path) -> str | None:
-        """The end of one trial; None where this kind cannot damage this file."""
+        """The end of one trial; None where this kind cannot damage this file, or these: names joined by +."""
         rng = random.Random(f"{self.name} {name} {damage} {number}")
-        before = (self.whole / name).read_bytes()
-        if not before or (after := DAMAGES[damage](before, rng)) == before:
+        before = {each: (self.whole / each).read_bytes() for each in name.split("+")}
+        after = {each: DAMAGES[damage](data, rng) if data else data for each, data in before.items()}
+        if any(after[each] == before[each] for each in before):
             return None
         shutil.copytree(self.whole, copy)
         try:
-            (copy / name).write_bytes(after)
+            for each, data in after.items():
+                (copy / each).write_bytes(data)
             found = [command.run(copy) for command in self.commands]
             where = f"--- {self.name} {name} {damage} {number}:"
             said = set[str]()
@@ -283,7 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("--trials", type=int, default=60, help="of each kind of damage to each file")
     options.add_argument("--subject", action="append", choices=[each.name for each in SUBJECTS])
-    options.add_argument("--file", action="append", metavar="NAME", help="only files of this name")
+    options.add_argument("--file", action="append", metavar="NAME", help="only files of this name; A+B: both at once")
     options.add_argument("--damage", action="append", choices=DAMAGES)
     given = options.parse_args(arguments)
     import faiss  # noqa: F401 - what every command would load
@@ -305,6 +307,7 @@ def main(arguments: list[str] | None = None) -> int:
                 str(each.relative_to(subject.whole)) for each in sorted(subject.whole.rglob("*")) if each.is_file()
             ]
             wanted = [name for name in files if not UNREAD.search(name) and name in (given.file or files)]
+            wanted += [name for name in given.file or () if "+" in name and set(name.split("+")) <= set(files)]
             for name, damage in itertools.product(wanted, given.damage or DAMAGES):
                 n_trials = 1 if damage == "emptied" else given.trials
                 ends = [subject.trial(name, damage, number, folder / "copy1") for number in range(n_trials)]
