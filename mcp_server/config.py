@@ -19,7 +19,7 @@ from platformdirs.macos import MacOS
 from platformdirs.unix import Unix
 from platformdirs.windows import Windows
 
-from core.errors import UserError
+from core.errors import UserError, meant
 from core.memory.open import file_of
 from core.memory.open import has_bank as is_there
 from core.mistakes import plain
@@ -198,7 +198,9 @@ def _preset_words(overrides: list[str]) -> list[str]:
     chosen = [word.removeprefix("preset=") for word in overrides if word.startswith("preset=")]
     name = chosen[-1] if chosen else known["preset"]
     if name not in known["presets"]:
-        raise UserError(f"preset={name}: give {' or '.join(known['presets'])}.")
+        raise UserError(
+            f"preset={name}: there is none{meant(name, known['presets'])} Give {', '.join(known['presets'])}."
+        )
     words = [each for word in known["presets"][name] for each in (word if isinstance(word, list) else [word])]
     if any(word.startswith("llm=") for word in overrides):
         later = known["presets_with_model"].get(name, [])

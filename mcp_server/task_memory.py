@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -112,6 +113,8 @@ class TaskMemory:
         """
         service, bank = self.service(), self.bank()
         self._model_until = time.monotonic() + self.given.learn_timeout
+        if service.has_model:
+            print(f"memory: the model judges and distils, in at most {self.given.learn_timeout:g} s", file=sys.stderr)
         task = Task(id=content_id("task", self.query), query=self.query)
         payload = {"query": self.query, "trajectory": turns(self.task, done)}
         attempt = without_lessons(as_trajectory(payload), hits)

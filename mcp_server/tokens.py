@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import hmac
 import ipaddress
+import logging
 import os
 import re
 import secrets
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 READ, WRITE = "read", "write"  # what a token allows
 SHORTEST_TOKEN = 16
+log = logging.getLogger(__name__)
 _LINE = re.compile(r"sha256:([0-9a-f]{64})\s+(\S+)")
 
 
@@ -47,6 +49,8 @@ def read_token(host: str, env: str, file: Path | None) -> str | None:
 
     Raises UserError for a token that is too short, and for a missing one unless `host` is a loopback address.
     """
+    if file is not None:
+        warn_of_readers(file, f"--token-file {file}")
     token = (read_text(file, f"--token-file {file}") if file is not None else os.environ.get(env, "")).strip()
     if not token and is_loopback(host) and file is None:
         return None
@@ -57,6 +61,12 @@ def read_token(host: str, env: str, file: Path | None) -> str | None:
             f"{where} (python -c 'import secrets; print(secrets.token_urlsafe(32))')."
         )
     return token
+
+
+def warn_of_readers(file: Path, given: str) -> None:
+    """Log a warning where other users of this machine can read a file with a token."""
+    if os.name == "posix" and file.is_file() and file.stat().st_mode & 0o077:
+        log.warning(f"{given} can be read by other users of this machine: chmod 600 {file}.")
 
 
 class Tenants:

@@ -224,7 +224,7 @@ def test_a_bank_that_no_client_extracts_into_has_an_empty_queue(tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("preset=fast",), "give paper_faithful or production"),
+        (("preset=prodction",), "did you mean production? Give paper_faithful, production"),
         (("retrieval.topk=3",), "retrieval.topk"),
         (("--embedder", "hashing-64"), "was made by the embedder"),
         (("--transport", "http", "--host", "0.0.0.0"), "bearer token"),

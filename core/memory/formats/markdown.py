@@ -25,13 +25,17 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     marks = f"marked {sum(r.n_helpful for r in records)} times helpful, {sum(r.n_harmful for r in records)} harmful"
     left_out = "".join(f", {count} {status} left out" for status, count in sorted(others.items()))
     parts = [f"# Memory bank: {n_records(len(records))}", f"{marks}{left_out}"]
-    parts += [shown(record, bank.of(record.namespace).links(record.id)) for record in records]
+    # Not how often each was used: a bank's document that is kept in git would change with every retrieval.
+    parts += [shown(record, bank.of(record.namespace).links(record.id), uses=False) for record in records]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="replace", newline="\n")
     return len(records)
 
 
-def shown(record: MemoryRecord, links: Sequence[tuple[str, str, str, str]] = ()) -> str:
-    """One record as Markdown, in which all that others wrote can be read: its query, fields, links and items."""
+def shown(record: MemoryRecord, links: Sequence[tuple[str, str, str, str]] = (), *, uses: bool = True) -> str:
+    """One record as Markdown, in which all that others wrote can be read: its query, fields, links and items.
+
+    uses   also how often and when it was last retrieved
+    """
     facts = {
         "id": record.id,
         "outcome": f"{record.outcome} (by {record.label_source})",
@@ -43,12 +47,14 @@ def shown(record: MemoryRecord, links: Sequence[tuple[str, str, str, str]] = ())
         "tags": ", ".join(record.tags),
         "confidence": record.confidence,
         "trust": record.trust if record.trust != 1.0 else None,
-        "used": f"{record.n_used} times, {record.n_used_success} in a success" if record.n_used else None,
+        "used": f"{record.n_used} times, {record.n_used_success} in a success" if uses and record.n_used else None,
         "marked": f"helpful {record.n_helpful}, harmful {record.n_harmful}, trust score {feedback(record):+.2f}",
         "warning": warning_of(record),
         "merged from": ", ".join(record.parents),
         "created": record.created_at,
-        "last used": used.isoformat(timespec="seconds") if record.last_used and (used := last_use(record)) else None,
+        "last used": used.isoformat(timespec="seconds")
+        if uses and record.last_used and (used := last_use(record))
+        else None,
         "source": record.provenance.get("url"),
     }
     lines = [f"## {_flat(record.original_query[:200])}", ""]
