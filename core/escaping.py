@@ -39,12 +39,16 @@ _MARKDOWN = re.compile(
     r"|`(?=``+(?![ \t]*[\w+#.-]{0,20}[ \t]*$))|~(?=~~+(?![ \t]*[\w+#.-]{0,20}[ \t]*$))",
     re.MULTILINE,
 )
-_COLUMNS = re.compile(r"^([ \t>]*)(?=[|: \t-]*\|)(?=[|: \t-]*-)(?=[|: \t-]+$)", re.MULTILINE)  # |---|---|
+_RULE = re.compile(r"([ \t>]*)(?=[|: \t-]*-)([|: \t-]+)")  # of a table: |---|---|, of one column also :-
 
 
 def markdown(text: str) -> str:
     """The text as Markdown that shows all of it. Emphasis, lists and code stay what they are."""
-    return _COLUMNS.sub(r"\1\\", _MARKDOWN.sub(r"\\\g<0>", printable(text)))
+    lines = _MARKDOWN.sub(r"\\\g<0>", printable(text)).split("\n")
+    for place, line in enumerate(lines):
+        if (rule := _RULE.fullmatch(line)) and ("|" in line or (place and "|" in lines[place - 1])):
+            lines[place] = f"{rule[1]}\\{rule[2]}"
+    return "\n".join(lines)
 
 
 # Where a cell begins: at its beginning, and behind what some spreadsheets take for its end.

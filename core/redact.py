@@ -181,8 +181,17 @@ def _forms(value: str) -> tuple[str, ...]:
     """The spellings of a value in a text: unchanged, escaped for JSON (models and servers quote it), URLs and HTML."""
     import html  # slow, and needed only where there is a secret
 
-    in_url = quote(value, safe="", errors="surrogateescape")  # a variable may hold bytes that are not valid text
-    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], in_url, html.escape(value)
+    # A variable may hold bytes that are not valid text.
+    in_url = [quote(value, safe=safe, errors="surrogateescape") for safe in ("", "/", "!'()*")]
+    in_url += [in_url[0].replace("%20", "+")]
+    in_url += [re.sub("%..", lambda code: code[0].lower(), text) for text in in_url]
+    as_json = [json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]]
+    as_json += [re.sub(r"\\u....", lambda code: code[0].upper().replace("U", "u", 1), as_json[0])]
+    as_json += [text.replace("/", "\\/") for text in as_json]
+    as_json += [re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", text) for text in as_json[:2]]  # as Go does
+    as_json += [json.dumps(text)[1:-1] for text in as_json]  # JSON within JSON
+    in_html = [html.escape(value), html.escape(value).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")]
+    return value, *as_json, *in_url, *in_html
 
 
 _used: list[Redactor] = []

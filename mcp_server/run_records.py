@@ -12,7 +12,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -155,10 +155,9 @@ def run_runs(argv: list[str]) -> int:
 def write_csv(where: str, rows: list[Row]) -> None:
     """Write rows as CSV to a file, or to stdout for `-`. Raises UserError if the file cannot be written."""
     try:
-        with open(
-            sys.stdout.fileno() if where == "-" else where, "w", newline="", encoding="utf-8", closefd=where != "-"
-        ) as file:
-            writer = csv.DictWriter(file, list(COLUMNS))
+        with nullcontext(sys.stdout) if where == "-" else Path(where).open("w", newline="", encoding="utf-8") as file:
+            ends = "\n" if where == "-" else "\r\n"
+            writer = csv.DictWriter(file, list(COLUMNS), lineterminator=ends)
             writer.writeheader()
             writer.writerows({name: spreadsheet(value) for name, value in row.items()} for row in rows)
     except OSError as error:

@@ -41,6 +41,8 @@ def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) ->
         raise UserError(
             f"memory/store=postgres: memory.path={path} is no URL; give memory.path=postgresql://USER@HOST/DATABASE."
         )
+    if file.is_dir():
+        raise UserError(f"the bank's path {path} is a folder: give the path of a file, such as {file / 'bank.sqlite'}.")
     return SqliteStore(file, read_only=read_only)
 
 
@@ -62,9 +64,7 @@ def file_of(path: str | Path) -> Path | None:
         raise UserError(
             f"the bank's path holds {variable[0]}, which nothing has replaced by a value: give the path itself."
         )
-    if (file := Path(path)).is_dir():
-        raise UserError(f"the bank's path {path} is a folder: give the path of a file, such as {file / 'bank.sqlite'}.")
-    return file
+    return Path(path)
 
 
 def has_bank(path: str | Path) -> bool:

@@ -69,6 +69,8 @@ HIDDEN = {
     "escaped tag": "\\<b hidden=words> \\\\<b hidden=words>",
     "cells too many": "| a |\n|---|\n| b | hidden words |",
     "cells, no bars": "a | b\n:-- | --:\nc | d | hidden words",
+    "one column": "| a |\n:-\n| b | hidden words |",
+    "one column, both sides": "a |\n  :-:\nb | hidden words",
     "formula": "$\\phantom{hidden words}$",
     "note": "x[^1]\n\n[^1]: hidden words",
     "entity": "&lt;hidden&gt; &#104;words",

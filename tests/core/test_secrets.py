@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import sys
 import time
 from types import SimpleNamespace
+from urllib.parse import quote, quote_plus
 
 import pytest
 import yaml
@@ -81,6 +83,17 @@ ENVIRONMENT = {  # {variable: (its value, what of it is secret)}
     "OPTIONS": ("-Dtoken=q9q9w8w8-jj-2 -Xmx1g", "q9q9w8w8-jj-2"),
     "HOOK": ("https://h/x?a=1&sig=ab12cd34ef56", "ab12cd34ef56"),
     "PLAIN": ("Xk29dLq0Zp41MvBt77QwErTy5601aa", "Xk29dLq0Zp41MvBt77QwErTy5601aa"),
+    "AWS_SECRET_ACCESS_KEY": ("/JalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEX", "/JalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEX"),
+    "CLIENT_SECRET": ("~q8Q_Zt41xLm09Kd72PwErTy", "~q8Q_Zt41xLm09Kd72PwErTy"),
+    "HEADERS": ("Authorization: Bearer zebra-7781", "zebra-7781"),
+    "AUTH_HEADER": ("Bearer zebra-7782", "zebra-7782"),
+    "QUOTED": ('{"client_secret": "two words 9977"}', "two words 9977"),
+    "CONNINFO": ("user=u password='ze bra-7783' host=h", "ze bra-7783"),
+    "https_proxy": ("bob:zebra-7784@h:3", "zebra-7784"),
+    "MYSQL_DSN": ("app:zebra-7785@tcp(db:3306)/x", "zebra-7785"),
+    "API_KEYS": ("k1-first-7786,k2-second-7787", "k2-second-7787"),
+    "COOKIES": ("theme=dark; sid=zebra-7788", "zebra-7788"),
+    "DB_PW": ("zebra-7789", "zebra-7789"),
     "PLAINER": ("c0ffee00" * 4, "c0ffee00" * 4),
 }
 
@@ -110,6 +123,14 @@ HARMLESS = {
     "API_KEY_FILE": "/run/secrets/k1",
     "IMAGE": f"repo/name:tag-1.2.3-x@sha256:{'ab' * 32}",
     "PACKAGE": "npm:foo-bar-22@1.2.3",
+    "OPENAI_API_KEY": "not-needed",
+    "X_API_KEY": "lm-studio",
+    "TOKENIZER": "Qwen/Qwen2.5-7B-Instruct",
+    "ANSWER_KEY": "column_1",
+    "PACKAGE_URL": "npm:left-pad@1.2.3",
+    "IMAGE_URL": f"python:3.11-slim@sha256:{'ab' * 32}",
+    "SLOT_URL": "10:30-11:45@roomA",
+    "GOOGLE_TOKEN": "/home/me/.config/Keys2/googleAccountKey1.json",
     "KUBERNETES_PORT": "tcp://10.0.0.1:443",
     "INDEX": "https://pypi.org/simple/",
     "REASONINGBANK_TASK": "log in with password=hunter22x",
@@ -135,6 +156,7 @@ TEXTS = [
     f"{2**200} and 3.14159265358979323846264338327950288",
     "for key, token in zip(keys, tokens): assert token != key  # token=None, password: str",
     "https://shop.test/cart?item=17&page=2&q=blue+shoes and http://localhost:8000/v1",
+    "upgrade npm:left-pad@1.2.3, pull python:3.11-slim@sha256:0f1e, meet 10:30-11:45@roomA",
     "click [token] then [auth_key_row_12] at //div[@id='session']; ratio 3:2@home",
 ]
 
@@ -292,6 +314,36 @@ PLACEHOLDERS = ("none", "test", "ollama", "EMPTY", "1234", "null", "agent", "dum
 def test_what_stands_where_a_key_is_wanted_is_no_secret(value):
     redact = Redactor({"OPENAI_API_KEY": value, "MY_OWN_NAME": value}, {"MY_OWN_NAME"})
     assert redact(f"the {value} of 10{value}") == f"the {value} of 10{value}"
+
+
+def test_a_secret_is_known_in_every_spelling_that_programs_write():
+    """As URLs, forms, JSON of several programs, JSON within JSON and HTML have it."""
+    secret = "wJ+l/XU n<F\"E'M&I\u00e97\\MD"
+    redact = Redactor({"MY_SECRET": secret})
+    form, path = quote_plus(secret), quote(secret)
+    spelled = [
+        quote(secret, safe=""),
+        path,
+        form,
+        path.lower(),
+        quote(secret, safe="!'()*"),
+        form.replace("%2B", "%2b"),
+    ]
+    spelled += [json.dumps(secret), json.dumps(json.dumps(secret)), json.dumps(secret).replace("/", "\\/")]
+    spelled += [json.dumps(secret).replace("\\u00e9", "\\u00E9"), html.escape(secret)]
+    spelled += [json.dumps(secret).replace("<", "\\u003c").replace("&", "\\u0026")]
+    spelled += [html.escape(secret).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")]
+    left = [text for text in spelled if HIDDEN not in redact.values(f"it said: {text}.")]
+    assert left == [path.lower()]  # letters in another case are another secret
+
+
+def test_the_value_behind_an_option_is_secret():
+    assert (
+        Redactor({}, settings=["tool", "--api-key", "zebra-7790", "--top-k", "column-7791"]).values(
+            "zebra-7790 column-7791"
+        )
+        == f"{HIDDEN} column-7791"
+    )
 
 
 def test_a_key_is_known_by_whatever_name_the_configuration_has_for_it_and_without_its_newline():
