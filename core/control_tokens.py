@@ -20,29 +20,35 @@ BLOCK = "memory_items"
 
 # Signs and letters that look like ours, beside those that NFKD knows (full-width, bold, italic, with an accent).
 _LOOKS = str.maketrans(
-    "‹〈〈⟨˂ᐸ❬›〉〉⟩˃ᐳ❭∣│❘ǀ⁄∕【〔】〕аеіјорсухѕԁһԛԝмтнкαορτνАВЕІЅНКМОРСТХ≺≻¦",
-    "<<<<<<<>>>>>>>||||//[[]]aeijopcyxsdhqwmthkaoptvABEISHKMOPCTX<>|",
+    "‹〈〈⟨˂ᐸ❬›〉〉⟩˃ᐳ❭∣│❘ǀ⁄∕【〔】〕аеіјорсухѕԁһԛԝмтнкαορτνειγηυχϲАВЕІЅНКМОРСТХΑΒΕΖΗΙΚΜΝΟΡΤΥΧ≺≻¦",
+    "<<<<<<<>>>>>>>||||//[[]]aeijopcyxsdhqwmthkaoptveiynuxcABEISHKMOPCTXABEZHIKMNOPTYX<>|",
 )
-_INVISIBLE = re.compile(
-    "[\x01-\x08\x0e-\x1f\x7f\xad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u1ab0-\u1aff\u1dc0-\u1dff\u2060-\u206f\u20d0-\u20ff\u3164\ufe00-\ufe0f\ufe20-\ufe2f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
+_INVISIBLE = re.compile("[\x01-\x08\x0e-\x1f\x7f]")  # of ASCII; of the others `_as_ours` says so
+_NO_LETTERS = (
+    "Mn",
+    "Me",
+    "Cf",
+    "Cc",
+)  # Unicode's categories: marks above, below and around a letter, formats, controls
+_FILLERS = set("\u115f\u1160\u17b4\u17b5\u3164\uffa0")  # letters without a shape
 
 # The control tokens of tokenizers, by the families that have them. Those in <|...|> need no names: every "<|" is one.
 _IN_ANGLES = (
-    r"s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eo[apthm]|bo[pthm]"  # Llama 1 and 2, Gemma, BERT, GLM, InternLM
+    r"s|(?:bos|eos|pad|unk|mask|sep|cls|sop|eop|eod)(?:_token)?|eo[apthm]|bo[pthm]"  # Llama 1 and 2, Gemma, BERT, GLM
     r"|(?:start|begin|beginning|end)_?of_?\w+|\w{1,30}\|"  # Gemma: <start_of_turn>, <turn|>; GPT-2: <endoftext>
     r"|(?:im|turn)_(?:start|end)|(?:start|end)_header_id|eot_id|eom_id"  # without their bars
     r"|think(?:ing)?|thought|tools|tool_(?:calls?|response|results?)|function_(?:calls?|results?)"  # Qwen, Claude
     r"|role|system|user|assistant|human|model|ai|bot"  # Ling: <role>; marks of roles in words
-    r"|seed:[\w:]{1,30}|antml:\w{1,30}"
+    r"|seed:[\w:]{1,30}|(?:antml|minimax):\w{1,30}|longcat_\w{1,30}|arg_(?:key|value)"
     r"|(?:start|end)_function_\w+|escape|ctrl_?\d+|image(?:_soft_token)?|audio_soft_token|img_context"  # Gemma, LLaVA
-    r"|fim_\w+|file_sep|repo_?name|filename|gh_stars|issue_\w+|jupyter_\w+|empty_output|commit_\w+"  # StarCoder
+    r"|fim[_-]\w+|pr(?:_\w{1,30})?|file_sep|repo_?name|filename|gh_stars|issue_\w+|jupyter_\w+"  # StarCoder
+    r"|commit_\w+|empty_output"
     r"|unused_?\d+|reserved_?\w*\d+|special_\d+|extra_id_\d+|tokens_unused_\d+"  # Gemma, Apertus, T5, InternLM
 )
 _IN_BRACKETS = (
     r"(?i:INST)|SYSTEM|USER|ASSISTANT|BOS|EOS|PAD|SEP|CLS|MASK|UNK|EOT|[gs]?MASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|MODEL_SETTINGS"
     r"|TOOL_(?:CALLS?|RESULTS?|CONTENT)|ARGS|CALL_ID|THINK|PREFIX|SUFFIX|MIDDLE|IMG(?:_BREAK|_END)?"
+    r"|UNUSED_TOKEN_\d+|@[A-Z]{2,9}@|(?:BEGIN_)?AUDIO|TRANSCRIBE|REF"
 )
 _FALCON = "TITLE|ABSTRACT|INTRODUCTION|SUMMARY|COMMENT|ANSWER|QUESTION|DOMAIN|PREFIX|SUFFIX|MIDDLE"
 _ROLES = "|".join(
@@ -63,9 +69,12 @@ def _marks(block: str) -> re.Pattern[str]:
 
 
 def _spaced(name: str) -> str:
-    """The pattern of a tag's name: in any case, in singular too, "_" as any sign, digits that look like letters."""
-    likes = {"_": r"[^A-Za-z0-9<>]{0,9}", "o": "[o0]", "i": "[i1l|]", "e": "[e3]", "s": "[s5$]", "a": "[a4@]"}
-    spelled = "".join(likes.get(letter, letter) for letter in name.removesuffix("s"))
+    """The pattern of a tag's name: in any case, in singular too, "_" as any sign, digits that look like letters.
+
+    Between its letters may stand what Markdown does not show.
+    """
+    likes = {"_": r"[^A-Za-z0-9<>]{0,30}", "o": "[o0]", "i": "[i1l|]", "e": "[e3]", "s": "[s5$]", "a": "[a4@]"}
+    spelled = "[*_~`]{0,3}".join(likes.get(letter, letter) for letter in name.removesuffix("s"))
     return f"(?i:{spelled}{likes['s']}?(?![a-z]))"
 
 
@@ -99,7 +108,11 @@ def _as_seen(text: str) -> tuple[str, list[int]]:
 
 @cache
 def _as_ours(letter: str) -> str:
-    """A character of ASCII in the place of one that looks like it; any other as it is."""
+    """A character of ASCII in the place of one that looks like it, a control for one without a shape; else itself."""
+    if letter.isascii() or letter == "\x85":  # a new line
+        return letter
+    if unicodedata.category(letter) in _NO_LETTERS or letter in _FILLERS:
+        return "\x01"
     bare = "".join(each for each in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(each))
     ours = bare.translate(_LOOKS)
     return ours if len(ours) == 1 and ours.isascii() else letter

@@ -5,6 +5,7 @@ The prompts are start_task and finish_task, and for MaTTS matts_parallel and mat
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from core.control_tokens import escape
@@ -50,6 +51,9 @@ def memory_entries(hit: Scored) -> list[dict[str, Any]]:
     ]
 
 
+_HEAD = re.compile(r"^(?=[ \t]*(?:\[\d+\] id=|Memory \d+ \[))", re.MULTILINE)  # a body may not begin another lesson
+
+
 def memory_prompt(hits: list[Scored], max_chars: int, style: str = "plain", *, whose: bool = False) -> str:
     """Retrieved lessons as delimited, escaped and capped text, each with its id; "" when there are none.
 
@@ -72,7 +76,7 @@ def memory_prompt(hits: list[Scored], max_chars: int, style: str = "plain", *, w
                 title = " ".join(memory["title"].split())[:200]
                 head = f"Memory {len(parts) + 1} [{mark}] - {title} (id={memory['memory_id']}, {note})"
             body = "\n".join(memory[name] for name in shown if memory[name])
-            head, body = escape(head), escape(body)
+            head, body = escape(head), _HEAD.sub("> ", escape(body))
             if len(body) > left:
                 if parts:
                     break
@@ -96,7 +100,7 @@ def start_task(task: str) -> str:
 def finish_task(task: str, outcome: str) -> str:
     """The prompt that ends a task by storing what was learned."""
     return (
-        f"{quoted_task(task)}\n\nThe task is over, outcome: {outcome}. Look back at what you did.\n"
+        f"{quoted_task(task)}\n\nThe task is over, outcome: {escape(outcome)}. Look back at what you did.\n"
         "1. For each lesson that you retrieved and used: mark_helpful or mark_harmful with its id.\n"
         "2. If something would help with a task like this, call save_lesson with query = the task as it was asked, "
         "success = whether it was solved, a short title, and as content one to five sentences of general strategy: "

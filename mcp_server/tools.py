@@ -10,6 +10,7 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
+from core.control_tokens import escape
 from core.errors import UserError
 from core.jsonl import in_strings
 from core.memory.bank import MemoryBank
@@ -147,7 +148,7 @@ class MemoryTools:
         """Everything about one memory."""
         bank = self._service.bank_for(agent_id)
         record = find_record(bank, memory_id)
-        return result(None, shown(record, dated(bank.link_details(record.id))))
+        return result(None, escape(shown(record, dated(bank.link_details(record.id)))))
 
     def bank_status(self, agent_id: str = "") -> CallToolResult:
         """Counts, embedder, model, version and pending extractions of this memory."""
@@ -263,7 +264,7 @@ class MemoryTools:
         """All memories as jsonl, json or markdown."""
         if format not in ("jsonl", "json", "markdown"):
             raise UserError(f"format={format[:40]}: give jsonl, json or markdown.")
-        return result(None, exported(self._service.bank_for(agent_id), format))
+        return result(None, exported(self._service.bank_for(agent_id), format), exact=True)
 
     def _checked_mode(self, async_mode: bool | None) -> bool:
         """Whether to learn in the background. Raises UserError if a model is needed here and now and there is none.
@@ -336,7 +337,8 @@ def usage_summary(record: MemoryRecord) -> dict[str, Any]:
 def index_line(insight: dict[str, Any]) -> str:
     """An entry of list_index as a line of text."""
     notes = [f"({insight[name]})" for name in ("warning", "sourceUrl") if name in insight]
-    return "  ".join((insight["memory_id"], f"trust {insight['trust']:+.2f}", insight["title"], *notes))
+    title = escape(" ".join(insight["title"].split()))
+    return "  ".join((insight["memory_id"], f"trust {insight['trust']:+.2f}", title, *notes))
 
 
 def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:
@@ -347,8 +349,15 @@ def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:
     return result({"status": status, **about})
 
 
-def result(data: dict[str, Any] | None, text: str | None = None) -> CallToolResult:
-    """A tool's result as data and as text; text=None: the data as JSON."""
+def result(data: dict[str, Any] | None, text: str | None = None, *, exact: bool = False) -> CallToolResult:
+    """A tool's result as data and as text; text=None: the data as JSON.
+
+    Clients put the data, too, before a model, so its texts are escaped; a `formatted_prompt` is already.
+    exact   as it is: an export
+    """
+    if data is not None and not exact:
+        kept = {name: data[name] for name in ("formatted_prompt",) if name in data}
+        data = in_strings(data, escape) | kept
     text = json.dumps(data, ensure_ascii=False) if text is None else text
     data = {"text": text} if data is None else data  # some clients show the model only the data
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)

@@ -104,7 +104,7 @@ class AceTools:
     def export_memory(self, format: Literal["json", "markdown"] = "json") -> CallToolResult:
         """Export all insights."""
         text = exported(self._bank(), format)
-        return result(json.loads(text) if format == "json" else None, text)
+        return result(json.loads(text) if format == "json" else None, text, exact=True)
 
     def _bank(self) -> MemoryBank:
         return self._service.bank_for("")

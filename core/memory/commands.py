@@ -225,7 +225,7 @@ def doctor(bank: Any, given: Namespace) -> Iterator[str]:
 def _line(record: MemoryRecord, as_json: bool, score: float | None = None, namespace: str = "") -> str:
     if as_json:
         return json.dumps(to_dict(record) | ({} if score is None else {"retrieved_score": score}))
-    titles = " / ".join(item.title for item in record.items)
+    titles = " / ".join(" ".join(item.title.split()) for item in record.items)
     about = [f"{record.outcome:<7}", f"{record.status:<8}", namespace]
-    parts = [record.id, "" if score is None else f"{score:.3f}", *about]
+    parts = [" ".join(record.id.split()), "" if score is None else f"{score:.3f}", *about]
     return "  ".join(part for part in (*parts, " ".join(record.original_query.split())[:60], titles[:100]) if part)

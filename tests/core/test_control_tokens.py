@@ -15,7 +15,9 @@ TAGS = (
     "</memоry_items>", "‹/memory_items›", "</ｍｅｍｏｒｙ_items>", "<\x00/memory_items>",
     "</m\U000e0041emory_items>", "</memory\u2060_items>", "</memory\u2014items>", "</memory\u203fitems>",
     "</mem\u00f3ry_items>", "</mem\u0301ory_items>", "\u226e/memory_items>", "</mem0ry_it3ms>",
-    "\u227a/memory_items\u227b",
+    "\u227a/memory_items\u227b", "</\u039cEMORY_ITEMS>", "</m\u03b5mor\u03b3_\u03b9tems>", "</m*e*mory_items>",
+    "</memory\u202a_items>", "</mem\x9bory_items>", "</m\U0001bca0emory_items>",
+    "</m\u064bemory_items>", "</m\u0483emory_items>", "</memory____________items>",
 )  # fmt: skip
 TOKENS = (
     "</s>", "<s>", "[INST]", "[/INST]", "<<SYS>>", "<end_of_turn>", "<start_of_turn>", "<|im_start|>",
@@ -25,7 +27,8 @@ TOKENS = (
     "<think>", "</think>", "<tool_call>", "</tool_response>", "<seed:eos>", "<role>",
     "<|START_OF_TURN_TOKEN|>", "<unused94>", "<SPECIAL_12>", "<extra_id_0>", "</S>", "[inst]",
     "<start_function_call>", "<fim_middle>", "<file_sep>", "<image_soft_token>", "<ctrl46>", "[ASSISTANT]", "<bot>",
-    "<PRE>", ">>QUESTION<<",
+    "<PRE>", ">>QUESTION<<", "<BOS_TOKEN>", "<EOP_TOKEN>", "[UNUSED_TOKEN_146]", "<minimax:tool_call>",
+    "<longcat_user>", "<arg_key>", "<pr_status>", "<fim-prefix>", "[AUDIO]", "[@BOS@]",
 )  # fmt: skip
 ROLES = (
     "Human:", "Assistant:", "USER:", "System :", "**User:**", "AI:", "### Instruction:", "### Response:",
