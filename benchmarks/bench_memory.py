@@ -3,6 +3,7 @@
     python -m benchmarks.bench_memory [--json FILE]     operations, and banks of 1 000 to 100 000: a few minutes
     python -m benchmarks.bench_memory --quick           without 100 000, and each operation timed less often
     python -m benchmarks.bench_memory --max 1000000     with a bank of a million: 10 more minutes, 8 GB of disk
+    python -m benchmarks.bench_memory --consolidate 1000    only a round of consolidation over so many records
 
 The vectors are synthetic, 384 dimensions, clustered as embeddings of tasks are: 1000 centres in 32 latent dimensions,
 mapped into 384 with noise; uniformly random ones have no neighbours to find. Each query is new, asked once.
@@ -28,7 +29,7 @@ import faiss
 import numpy as np
 
 from benchmarks.lines import Lines, lines_parser, peak_mb, seconds
-from benchmarks.memory_operations import DOMAINS, Timings, operations, size_mb
+from benchmarks.memory_operations import DOMAINS, Timings, consolidating, operations, size_mb
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import Embedder
@@ -262,6 +263,7 @@ def measure_bank(lines: Lines, timings: Timings, path: Path, size: int, queries:
 def main() -> None:
     options = lines_parser(__doc__, quick=True)
     options.add_argument("--max", type=int, default=100_000, help="the largest bank (default: %(default)s)")
+    options.add_argument("--consolidate", type=int, metavar="N", help="only a round over N records, without a model")
     options.add_argument("--folder", type=Path, help="where the banks are made (default: a temporary one)")
     options.add_argument("--open", type=Path, help=argparse.SUPPRESS)
     options.add_argument("--index", default="flat", help=argparse.SUPPRESS)
@@ -271,6 +273,10 @@ def main() -> None:
         open_and_tell(given.open, given.index)
         return
     lines, timings, queries = Lines(), Timings(), vectors(QUERIES, seed=1)
+    if given.consolidate:
+        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+            consolidating(timings, Path(folder).resolve(), 1, given.consolidate, "")
+        return
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         made = {"make": lambda path: bank(path, queries), "records": lambda start, n: list(records(start, n))}
         rows = vectors(5_000, seed=0)

@@ -23,7 +23,7 @@ from core.memory.policies.cosine import Cosine
 from core.models.base import Reply
 from core.models.embedding import HashingEmbedder
 from core.models.meter import Meter
-from core.types import MemoryRecord, Usage
+from core.types import Lesson, MemoryRecord, Usage
 from scripts.command_line import REPO
 
 SIZE = 2_431  # the bank of the published table
@@ -159,24 +159,40 @@ def operations(timings: Timings, folder: Path, make: Open, records: Records, row
         timings.time(
             f"cosine of two vectors, {dim:,} dimensions", times(10_000), lambda _, p=pairs: cosine(*p), published
         )
-    consolidating(timings, folder, records, times(10))
+    consolidating(timings, folder, times(10))
 
 
-def consolidating(timings: Timings, folder: Path, records: Records, n: int) -> None:
-    """A round over 100 records without a model: deduplicate and prune, each time in a bank of its own.
+def consolidating(timings: Timings, folder: Path, n: int, size: int = 100, published: str = "5-10 ms") -> None:
+    """A round over so many records without a model: deduplicate and prune, each time in a bank of its own.
 
-    Lessons are compared by their words, whose embedding (by hashing) is a part of it.
+    Their words are drawn as often as words of a language are (Zipf), so that few are alike. Lessons are compared by
+    their words, whose embedding (by hashing) is a part of it.
     """
     from hydra.utils import instantiate
 
     took, life = [], compose("memory=prune", "memory/consolidate/deduplicate=default").memory.consolidate
     for number in range(n):
-        path = str(folder / f"round{number}.sqlite")
+        path = str(folder / f"round{size}-{number}.sqlite")
         with closing(MemoryBank(path=path, embedder=HashingEmbedder(), policy=Cosine())) as bank:
-            bank.add_many(records(0, 100))
+            bank.add_many(unlike(size))
             bank.consolidate = instantiate(life)
             took.append(seconds(bank.consolidate.consolidate, bank))
-    timings.add("consolidation of 100, without a model", took, "5-10 ms")
+    timings.add(f"consolidation of {size:,}, without a model", took, published)
+
+
+def unlike(n: int) -> list[MemoryRecord]:
+    """Records of two lessons of 56 words each."""
+    rng, share = np.random.default_rng(0), 1 / np.arange(1, 20_001)
+    words = rng.choice([f"w{number}" for number in range(20_000)], size=(n, 142), p=share / share.sum())
+
+    def record(number: int, drawn: list[str]) -> MemoryRecord:
+        query, one, other = (" ".join(drawn[begin:end]) for begin, end in ((0, 30), (30, 86), (86, 142)))
+        lessons = (Lesson(title=text[:40], description="", content=text[40:]) for text in (one, other))
+        about = {"source_trajectory_id": "", "score": 1.0, "outcome": "success", "label_source": "llm"}
+        about |= {"task_id": f"bench/{number}", "tick": number}
+        return MemoryRecord(id=f"{number:016x}", original_query=query, items=tuple(lessons), **about)
+
+    return [record(number, list(drawn)) for number, drawn in enumerate(words)]
 
 
 def compose(*words: str) -> Any:
