@@ -41,7 +41,7 @@ clean:  ## remove .venv
 	rm -rf $(VENV)
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
 # scripts/install.py installs by uv, else by pip, and asks before parts under the GPL (ACCEPT_GPL=1 says yes).

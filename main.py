@@ -139,7 +139,9 @@ def give_up(message: str, run_dir: Path, *, resumable: bool = True) -> None:
     discard(run_dir)
     if not in_sweep():
         sys.exit(message)
-    raise CompactHydraException(message) from None
+    error = CompactHydraException(message)
+    error.may_go_on = resumable
+    raise error from None
 
 
 def stopped(run_dir: Path | None = None, at_once: bool = False) -> None:

@@ -41,7 +41,7 @@ def _line(folder: Path, frame: pd.DataFrame) -> str:
     shown, state = inside.groupby("run_dir"), content_id(sorted(map(str, inside.groupby("run_dir").size().items())))
     others = _cells(folder, {Path(run).name for run, _ in shown}, set(inside["task_set"]))
     here = inside["cell"].nunique()
-    arms = f"{len(others | set(inside['cell']))} arms on these tasks, {here} of them here"
+    arms = f"{len(others | set(inside['cell']))} arms on these tasks, of which {here} are shown here"
     if stored(folder) is not None:
         return (
             f"{folder.name} holds a verdict ({FILE}), whose p and interval allow for a look after each seed; those of "
@@ -73,4 +73,5 @@ def _looked(folder: Path, state: str) -> str:
     except OSError as error:
         return f"how often it was looked at is not counted ({error.strerror})"
     times, n = "once" if len(seen) == 1 else f"{len(seen)} times", len(set(seen))
-    return f"tables and reports looked at it {times}, in {n} state{'s' * (n > 1)} of its runs"
+    states = "one state" if n == 1 else f"{n} states"
+    return f"a table or report of it was made {times}, from {states} of its runs"

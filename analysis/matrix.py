@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, success
 from analysis.looks import look
-from analysis.reach import could_find
+from analysis.reach import findable
 from analysis.tables import EXPERIMENTS, TABLES, gaps, load_episodes, published, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
 from analysis.verdict import LEVEL, UNTESTED, comparison_outcome, of_banks, orders
@@ -152,12 +152,8 @@ def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
             f"of a seed share, p < {LEVEL} after Holm's correction for the {many}, also in the worst case of what "
             "broke. No mark: no difference shown."
         )
+    notes += findable(rows)
     outcomes = {comparison_outcome(row) for row in rows if row.get("difference") is not None}
-    sizes = [(row["n_tasks"], row["n_seeds"]) for row in rows if row.get("difference") is not None]
-    for n_tasks, n_seeds in dict.fromkeys(sizes) if compared and "same" in outcomes else ():
-        notes.append(
-            f"Where no difference is shown there may be one: {could_find(n_tasks, n_seeds, compared)} (scripts.power)."
-        )
     if "undecided" in outcomes:
         notes.append("Undecided: such a p, but not in the worst case of what broke; the notes below say which tasks.")
     if any(row["n_shared_banks"] for row in rows):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from analysis.stats import GUESSES, detectable
+from analysis.verdict import comparison_outcome
 
 LEVEL = 0.05
 
@@ -21,3 +24,15 @@ def could_find(n_tasks: int, n_seeds: int, n_compared: int = 1) -> str:
     what = "no difference, however large," if least > 99.5 else f"a difference of {max(1, round(least))} points or more"
     after = f" after correction for {n_compared} comparisons" if n_compared > 1 else ""
     return f"{n_tasks} tasks x {n_seeds} seeds find {what} with a chance of 80 %{after}"
+
+
+def findable(rows: list[dict[str, Any]]) -> list[str]:
+    """Where no difference is shown: how large one that is found would have to be."""
+    tested = sum(row.get("p_holm") is not None for row in rows)
+    compared = [row for row in rows if row.get("difference") is not None]
+    if not tested or "same" not in map(comparison_outcome, compared):
+        return []
+    sizes = dict.fromkeys((row["n_tasks"], row["n_seeds"]) for row in compared)
+    return [
+        f"Where no difference is shown there may be one: {could_find(*size, tested)} (scripts.power)." for size in sizes
+    ]

@@ -128,6 +128,17 @@ def check_returned(right: bool, where: str, what: str, found: object) -> None:
         raise UserError(f"{where} must return {what}; it returned {found!r:.120}.")
 
 
+EXTRAS = {**dict.fromkeys(("pandas", "scipy", "matplotlib"), "report"), "pyarrow": "parquet"}  # {library: its extra}
+
+
+def extra_for(error: ModuleNotFoundError) -> str | None:
+    """The sentence for a library of one of our extras that is not installed; None for any other library."""
+    if error.name not in EXTRAS:
+        return None
+    extra = f"`pip install 'reasoningbank-harness[{EXTRAS[error.name]}]'`"
+    return f"this needs {error.name}: {extra}, or make setup in a checkout."
+
+
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """The two known names with the most similar spelling, the most similar first; [] if none is similar."""
     from difflib import get_close_matches

@@ -62,7 +62,10 @@ def refuse_flags(words: list[str]) -> None:
     known = [flag for flag in parser._option_string_actions if flag.startswith("--")]
     wrong = next((word for word in words if word[:2] == "--" and not parser._get_option_tuples(word)), None)
     name = (wrong or "").partition("=")[0]
-    if wrong and name not in known:
+    key = name[2:].replace("-", "_")
+    if wrong and name not in known and key in _keys_of([], "config"):
+        said = f"{key} is a key and no flag: give {key}=VALUE."
+    elif wrong and name not in known:
         said = f"there is no flag {name}{meant(name, known)} python main.py --help shows all."
     elif late := parser.parse_known_args(words)[1]:
         said = f"{late[0]} follows a flag such as -m that stands among KEY=VALUE words: give flags first."

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
-EXTRAS = {**dict.fromkeys(("pandas", "scipy", "matplotlib"), "report"), "pyarrow": "parquet"}  # {library: its extra}
 
 
 def parser(doc: str, *, runs: bool = False) -> argparse.ArgumentParser:
@@ -37,7 +36,10 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
 
             stop_in_order()
             refuse_little_memory()
-            from core.errors import UserError  # here, because scripts.doctor runs where core cannot be imported
+            from core.errors import (  # here, because scripts.doctor runs where core cannot be imported
+                UserError,
+                extra_for,
+            )
             from core.streams import open_standard_streams, reader_is_gone
 
             open_standard_streams()
@@ -55,10 +57,9 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
                 print(f"error: {what}", file=sys.stderr)
                 return status
             except ModuleNotFoundError as error:
-                if error.name not in EXTRAS:
+                if (sentence := extra_for(error)) is None:
                     raise
-                extra = f"`pip install 'reasoningbank-harness[{EXTRAS[error.name]}]'`"
-                print(f"error: this needs {error.name}: {extra}, or make setup in a checkout.", file=sys.stderr)
+                print(f"error: {sentence}", file=sys.stderr)
                 return status
             except KeyboardInterrupt:
                 print("\nstopped.", file=sys.stderr)

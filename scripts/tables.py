@@ -31,7 +31,7 @@ from analysis.text_table import FORMATS, TextTable, show
 from analysis.transfer import build_transfer
 from core.build import imported
 from core.console import Console
-from core.errors import UserError, check_returned
+from core.errors import UserError, check_returned, meant
 from core.escaping import spreadsheet
 from scripts.command_line import parser, plain_errors
 
@@ -68,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     made = [build(frame, **more) for build in builders]
     for name, found in zip(names, made, strict=True):
         check_returned(is_table(found), name, "(Cells, a list of at least one TextTable)", found)
+    if given.baseline is not None:
+        refuse_unknown(given.baseline, made[0][0].table)
     texts = [text for _, found in made for text in found]
     looks = look(given.runs, frame)
     made[-1][1][0].notes.extend(looks)
@@ -92,6 +94,13 @@ def builder(name: str) -> Callable[..., Any]:
     if not callable(build):
         raise UserError(f"--table {name} is no function: give PACKAGE.MODULE.FUNCTION.")
     return build
+
+
+def refuse_unknown(baseline: str, cells: Any) -> None:
+    """Raise UserError for a --baseline that no row of the table has as its label, its arm or a word of its label."""
+    known = {*cells["label"], *cells["arm"], *(word for label in cells["label"] for word in label.split())}
+    if baseline not in known:
+        raise UserError(f"--baseline {baseline}: no arm of these runs is called so{meant(baseline, sorted(known))}")
 
 
 def is_table(found: Any) -> bool:

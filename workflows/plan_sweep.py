@@ -17,6 +17,7 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -26,7 +27,8 @@ from rich.table import Table
 
 from core.build import build_meter, build_models, build_roles, make, part
 from core.console import Console
-from core.errors import UserError
+from core.errors import UserError, extra_for
+from core.mistakes import plain
 from core.run.finalize import finalize
 from core.run.settle import settle
 from core.run.sweep import planned
@@ -248,8 +250,9 @@ def _findable(found: list[SeedGroup], reach: Reach) -> list[str]:
             n_tasks = min(len(each.plan.tasks) for each in planned if each.plan)
             try:
                 said = reach(n_tasks, min(len(each.left) for each in planned), len(planned) - 1)
-            except ModuleNotFoundError as error:  # as its table will say, too
-                said = f"what it could find is not known: {error.name} is not installed"
+            except ModuleNotFoundError as error:
+                sentence = extra_for(error) or f"{error}."
+                return [f"neither what it could find nor a table at its end can be computed yet: {sentence}"]
             lines.append(f"{f'{env}: ' if env else ''}{said} (python -m scripts.power).")
     return lines
 
@@ -291,4 +294,6 @@ def _short(count: int) -> str:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, HydraException):
+        return plain(error, sys.argv[1:]).removeprefix("error: ").partition(" Choose ")[0].rstrip(".")
     return next(iter(str(error).splitlines()), "") or type(error).__name__

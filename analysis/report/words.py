@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis.cells import BLOCK
 from analysis.made_of import cells_differ
+from analysis.reach import findable
 from analysis.studies import Study
 from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason
 from core.run.display import percent
@@ -119,8 +120,10 @@ def warnings(study: Study) -> list[str]:
     if any(cell["n_shared_banks"] for cell in counted):
         alone = ", ".join(cell["label"] for cell in counted if cell["n_shared_banks"])
         found.append(f"Of this bank alone: seeds of {alone} began from one given bank; another one may do otherwise.")
-    if any(cell["setting"] in TRUE_LABELS or "oracle" in str(cell["label_source"]) for cell in counted):
-        found.append("The learner saw the environment's labels (oracle): these rates are not those of test time.")
+    if told := [c["label"] for c in counted if c["setting"] in TRUE_LABELS or "oracle" in str(c["label_source"])]:
+        who = "" if len(told) == len(counted) else f" of {', '.join(told)}"
+        are = "these rates" if len(told) == len(counted) else "its rates" if len(told) == 1 else "their rates"
+        found.append(f"The learner{who} saw the environment's labels (oracle): {are} are not those of test time.")
     if any("answers" in str(cell["label_source"]) for cell in counted):
         found.append("Lessons were made with the reference answers shown: a task may have met its own, reworded.")
     if any("unknown" in str(cell["label_source"]) for cell in counted):
@@ -133,7 +136,7 @@ def warnings(study: Study) -> list[str]:
 
 def legend(study: Study) -> str:
     """How the intervals in the picture were made, and on what."""
-    kinds = "Wilson's; over several seeds it knows how these differ"
+    kinds = "Wilson's; with several seeds, the wider the more these differ"
     sources = sorted({str(cell["label_source"]) for cell in study.counted} - {"none"})
     labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
     said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{labels}."
@@ -141,8 +144,9 @@ def legend(study: Study) -> str:
         said += (
             f" Better and worse are said for these tasks {orders(list(study.cells))}, if they hold in the worst case of"
             " what broke too. The tasks of one seed share a bank: the test allows for that, and for one seed nothing is"
-            " said. Where seeds share a given bank, it is of this bank alone."
+            " said. Where all seeds began with the same given bank, the result holds for this bank only."
         )
+        said = " ".join((said, *findable(list(study.cells))))
     return said
 
 

@@ -89,7 +89,10 @@ class Sweeping(Callback):
         if self.marks is None:
             return
         failed = job_return.status == JobStatus.FAILED
-        said = {"state": FAILED, "reason": str(vars(job_return)["_return_value"])} if failed else {"state": DONE}
+        said: dict[str, Any] = {"state": DONE}
+        if failed:
+            error = vars(job_return)["_return_value"]
+            said = {"state": FAILED, "reason": str(error), "may_go_on": getattr(error, "may_go_on", True)}
         leave_mark(Path(self.marks), config.hydra.job.num, **said)
         if failed and config.hydra.sweeper["_target_"] == BASIC:
             job_return.status, job_return.return_value = JobStatus.COMPLETED, None

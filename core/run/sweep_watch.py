@@ -23,7 +23,7 @@ from rich.text import Text
 
 from core.checksum import read_whole
 from core.console import Console
-from core.errors import UserError
+from core.errors import UserError, extra_for
 from core.run.display import percent
 from core.run.folders import discard
 from core.run.launch import interpreter, short
@@ -36,7 +36,7 @@ MOST_CHARS = 200  # of a cell's error while the others run; the end prints all o
 
 
 def leave_mark(marks: Path, number: int, **said: Any) -> None:
-    """Update a cell's mark file: {folder, state, before, reason}. Values that are not given stay."""
+    """Update a cell's mark file: {folder, state, before, reason, may_go_on}. Values that are not given stay."""
     path = marks / f"{number}.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     temporary = path.with_suffix(".tmp")
@@ -58,6 +58,7 @@ class Cell:
     n_tasks  number of its tasks; 0 while that is unknown
     n_done   tasks with an episode
     n_new    episodes of this start
+    may_go_on  False: the same command will be refused again
     spent    USD of this start's episodes; None: unknown
     """
 
@@ -65,6 +66,7 @@ class Cell:
     folder: Path
     state: str = BEGUN
     reason: str = ""
+    may_go_on: bool = True
     before: int = 0
     n_tasks: int = 0
     n_done: int = 0
@@ -104,6 +106,7 @@ class Cell:
             self.n_tasks = len(_json(self.folder / "manifest.json").get("task_ids", ()))
         self._read_episodes()
         self.state, self.reason = mark["state"], mark.get("reason", "")
+        self.may_go_on = mark.get("may_go_on", True)
         if self.state != BEGUN:
             self._read_episodes()
             self.summary = _json(self.folder / "summary.json")
@@ -282,14 +285,24 @@ class Watch(threading.Thread):
     def _print_table(self) -> None:
         from hydra.utils import get_method
 
-        if not any(cell.summary for cell in self._cells.values()):
+        if not self._has_results():
             return
         try:
             get_method(self._table)(self._folder, Console(width=None if sys.stdout.isatty() else 140))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
+        except ModuleNotFoundError as error:
+            sentence = extra_for(error) or f"{error}."
+            print(f"no table yet, as {sentence}\nthen: {self._script('tables')}", file=sys.stderr)
         except Exception:  # noqa: BLE001 - the incomplete cells must be printed even if the table fails
             traceback.print_exc()
+
+    def _has_results(self) -> bool:
+        """Whether a cell was run or is whole: what a refused one holds is of another command."""
+        return any(cell.summary and (cell.may_go_on or cell.n_new) for cell in self._cells.values())
+
+    def _script(self, name: str, *words: str) -> str:
+        return shlex.join([interpreter(), "-m", f"scripts.{name}", str(short(self._folder)), *words])
 
     def _print_end(self) -> bool:
         if not self._cells:  # the command was wrong, and Hydra has printed an error
@@ -308,10 +321,12 @@ class Watch(threading.Thread):
             say = [f"{n} of {self._n_cells()} cells are not whole:"]
             for reason, names in problems.items():
                 say += [*(f"  {name}" for name in names), *(f"    {line}" for line in reason.splitlines())]
-            print("\n".join([*say, f"to go on: {self._command}"]), file=sys.stderr, flush=True)
-        if any(cell.summary for cell in self._cells.values()):
-            words = [interpreter(), "-m", "scripts.report", str(short(self._folder)), "-o", "report.html"]
-            print(f"  {short(self._folder)}\nnext, a page to look at: {shlex.join(words)}", flush=True)
+            refused = sum(not cell.may_go_on for cell in self._cells.values())
+            say += [f"to go on: {self._command}"] if n > refused else []
+            print("\n".join(say), file=sys.stderr, flush=True)
+        if self._has_results():
+            page = self._script("report", "-o", "report.html")
+            print(f"  {short(self._folder)}\nnext, a page to look at: {page}", flush=True)
         discard(self._folder)  # if every cell was refused
         return not n
 

@@ -113,7 +113,7 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
     assert (wanted_dir / "episodes.jsonl").stat().st_mtime_ns == finished  # what was done is not done again
     assert main([str(folder), "--table", "main"]) == 0
     assert main([str(sweep), "--table", "main"]) == 0
-    said = [line for line in capsys.readouterr().out.splitlines(keepends=True) if "looked at it" not in line]
+    said = [line for line in capsys.readouterr().out.splitlines(keepends=True) if "table or report of it" not in line]
     again, whole = "".join(said).split("### Main table")[1:]
     assert again == whole
 

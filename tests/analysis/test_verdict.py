@@ -279,13 +279,15 @@ def test_seeds_that_are_largely_one_have_no_verdict(copy):
 def test_a_sweep_counts_its_looks_and_its_arms(copy, capsys):
     (copy / looks.LOOKS).unlink()
     assert tables.main([str(copy)]) == 0 and tables.main([str(copy)]) == 0
-    assert "holds 3 arms on these tasks, 3 of them here; tables and reports looked at it 2 times, in 1 state of" in (
-        capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert "holds 3 arms on these tasks, of which 3 are shown here; a table or report of it was made 2 times" in said
     some = [str(run) for arm in ("no_memory", "reasoningbank") for run in runs_of(copy, arm)]
     tables.main(some)
     said = capsys.readouterr().out
-    assert "3 arms on these tasks, 2 of them here; tables and reports looked at it 3 times, in 2 states" in said
+    assert (
+        "3 arms on these tasks, of which 2 are shown here; a table or report of it was made 3 times, from 2 states"
+        in said
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_looked_at_all_the_same(copy, capsys):

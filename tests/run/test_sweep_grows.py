@@ -269,6 +269,26 @@ def test_a_table_that_breaks_hides_nothing(main_here):
     assert "no table of S" in errors and "1 of 1 cells are not whole:" in errors
 
 
+def lacks_a_library(folder, console):
+    raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+
+def test_without_the_library_of_tables_a_sweep_ends_in_one_sentence(main_here):
+    code, _, errors = main_here(
+        "-m", *TOY, "limit=2", "run_dir=S", "hydra.callbacks.sweep.table=test_sweep_grows.lacks_a_library"
+    )
+    assert code == 0 and "Traceback" not in errors
+    assert "no table yet, as this needs pandas: `pip install" in errors and "-m scripts.tables S" in errors
+
+
+def test_cells_that_would_be_refused_again_are_neither_tabled_nor_to_go_on(main_here):
+    words = ("-m", *TOY, "seed=0,1", "run_dir=S")
+    assert main_here(*words, "limit=4")[0] == 0
+    code, out, errors = main_here(*words, "limit=2")
+    assert code == 1 and "a run only grows" in errors
+    assert "to go on" not in errors and "scripts.report" not in out and "Success" not in out
+
+
 ENVS = ("llm=scripted", "embedder=hashing", "env=toy,toy_chance")
 
 
