@@ -19,6 +19,7 @@ BODY_RATE = 500.0  # bytes of a body that earn one more second
 KEPT_BACK = 40  # descriptors for the bank, its locks, the model and the server itself
 LEAST = 8  # connections, however few descriptors there are
 SAY_S = 10.0  # the same is logged once in this time
+MOST_SAID = 1_000  # texts that are known to have been logged
 _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -36,13 +37,34 @@ class Seldom:
     """Warnings that clients can cause: each is logged once in SAY_S, so that nobody fills a disk with them."""
 
     def __init__(self) -> None:
-        self._said: dict[str, float] = {}
+        self._said: dict[Any, float] = {}
 
-    def warn(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._said.get(text, -SAY_S) >= SAY_S:
-            self._said[text] = now
+    def warn(self, text: str, about: str = "") -> None:
+        """about: what texts that differ in a number are about, and are one for."""
+        if self.is_due(about or text):
             log.warning(f"{text}.")
+
+    def is_due(self, what: Any) -> bool:
+        """Whether this was not said within SAY_S; it counts as said now."""
+        now = time.monotonic()
+        due = now - self._said.get(what, -SAY_S) >= SAY_S
+        if due:
+            if len(self._said) >= MOST_SAID:
+                self._said.clear()
+            self._said[what] = now
+        return due
+
+
+class SeldomFilter(logging.Filter):
+    """A filter of a handler: what a line of another library logs of clients is written once in SAY_S."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seldom = Seldom()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ours = record.name.partition(".")[0] in ("core", "mcp_server")
+        return ours or self._seldom.is_due((record.pathname, record.lineno))
 
 
 class Body:

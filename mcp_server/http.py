@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from core.errors import InfraError, StopRun, UserError
 from mcp_server import metrics
 from mcp_server.config import ServerSettings
-from mcp_server.connections import Body, ConnectionRules, Seldom, most_connections
+from mcp_server.connections import Body, ConnectionRules, Seldom, SeldomFilter, most_connections
 from mcp_server.server import NAME, BankServer, redact_logs
 from mcp_server.sessions import IDLE_S, FairSessions
 from mcp_server.streams import FairStreams
@@ -327,8 +327,11 @@ def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
     behind = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}
     rules = ConnectionRules(most_connections())
     limits = {"http": rules.protocol(), "limit_concurrency": rules.most, "timeout_graceful_shutdown": 2}
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", **limits, **behind)
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", ws="none", **limits, **behind)
     redact_logs(app.server.service.redact, "uvicorn")  # it has handlers of its own
     # The rules say so themselves, more seldom.
     logging.getLogger("uvicorn.error").addFilter(lambda line: line.msg != "Exceeded concurrency limit.")
+    seldom = SeldomFilter()
+    for handler in (*logging.getLogger().handlers, *logging.getLogger("uvicorn").handlers):
+        handler.addFilter(seldom)
     uvicorn.Server(config).run()

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROLES = ("judge", "extractor")
+_PATH = re.compile(r"(?<![\w/\\:.])(?:~|[A-Za-z]:)?[/\\][\w.@+-]+(?:[/\\][\w.@+-]+)+")  # absolute, not of a URL
 
 
 class Service:
@@ -143,7 +145,7 @@ class Service:
         try:
             return self.roles()["extractor"].llm.name, ""
         except StopRun as error:
-            return None, self.redact(str(error))
+            return None, self.said(error)
 
     def bind_agents(self) -> None:
         """Restrict each caller to the memory that its token is bound to, from now on."""
@@ -180,13 +182,14 @@ class Service:
         return bank
 
     def said(self, error: Exception) -> str:
-        """What a client may read of an error: no secrets, and with `bound` not where the bank is."""
+        """What a client may read of an error: no secrets, and with `bound` no path of this machine."""
         text = self.redact(str(error))
         if self.bound:
             path = str(self.bank.path)
             places = {path, self.redact(path), str(Path(path).absolute()), str(Path(path).resolve())}
             for place in sorted(places, key=len, reverse=True):
                 text = text.replace(f"the bank {place}", "the bank").replace(place, "BANK")
+            text = _PATH.sub("PATH", text)
         return text
 
     async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Retrieved]) -> Any:

@@ -16,6 +16,8 @@ from typing import Any
 import pydantic_core
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from mcp_server.connections import Seldom
+
 log = logging.getLogger(__name__)
 
 IDLE_S = 1800.0  # the SDK ends a session after this time without a request
@@ -58,6 +60,7 @@ class FairSessions:
         self._app, self._most = app, most
         self._open: OrderedDict[str, OpenSession] = OrderedDict()  # by id, the longest idle first
         self._coming: Counter[str] = Counter()  # sessions that are being opened, by tenant
+        self._seldom = Seldom()
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -145,9 +148,10 @@ class FairSessions:
             theirs = [id for id, session in self._open.items() if session.tenant == tenant]
             # An open GET stream waits for nothing that would be lost; the answer to a POST would be.
             id = min(theirs, key=lambda id: self._open[id].served["POST"] > 0)
-            log.warning(
+            self._seldom.warn(
                 f"server.max_sessions={self._most} are open: the one that was silent longest gives way"
-                + (f", of {tenant}, which has {count[tenant]}." if tenant else ".")
+                + (f", of {tenant}, which has {count[tenant]}" if tenant else ""),
+                about=tenant,
             )
             await self._end(id, self._open.pop(id))
         self._coming[asker] += 1

@@ -37,7 +37,7 @@ class FairStreams(FairSessions):
             await self._app(scope, receive, send)
 
     async def _stream(self, scope: dict, receive: Any, send: Any) -> None:
-        id, session = "", OpenStream(scope, Counter([scope["method"]]))
+        id, session, starts = "", OpenStream(scope, Counter([scope["method"]])), 0
 
         async def received() -> dict:
             """What the client sends, or that it has left; that also once the session gives way."""
@@ -50,7 +50,10 @@ class FairStreams(FairSessions):
                 ended.cancel()
 
         async def watched(message: dict) -> None:
-            nonlocal id
+            nonlocal id, starts
+            starts += message["type"] == "http.response.start"
+            if starts > 1:  # the SDK answers the request once more when its stream has ended
+                return
             if not id and (found := _ID.search(message.get("body", b""))):  # now the SDK has accepted the request
                 id = found[1].decode()
                 counted = await self._make_room(session.tenant)

@@ -223,7 +223,7 @@ def test_a_tenant_that_opens_sessions_without_end_takes_none_from_the_others(tmp
         assert post(url, bob, call, **mine).status_code == post(url, ann, call, **anns[3]).status_code == 200
         assert post(url, bob, HELLO | {"method": "tools/list"}).status_code == 503  # for what opens none nobody does
     said = " ".join(line[28:91].strip() for line in errors[0].splitlines())  # without the columns of the log
-    assert said.count("gives way, of ann") == 4
+    assert said.count("gives way, of ann") == 1  # in 10 s, however often
 
 
 @asynccontextmanager
