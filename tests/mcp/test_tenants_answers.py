@@ -224,6 +224,8 @@ def test_no_tenant_reads_where_the_bank_is(tmp_path):
         for text in (f"the bank {path} is full", f"run `x export {path} FILE`", f"{tmp_path}/b.sqlite.lock is held"):
             found.append(service.said(UserError(text)))
         assert str(tmp_path) not in repr(found) and "the bank is full" in found[2]
+        other = "llm.cache=replay: /srv/models/replies.sqlite does not exist; http://127.0.0.1:8000/v1 answers, 1/2/3"
+        assert service.said(UserError(other)) == other.replace("/srv/models/replies.sqlite", "PATH")
     with here(tmp_path / "c.sqlite") as (_, service):  # without tenants it is said
         assert str(tmp_path) in service.said(UserError(f"the bank {service.bank.path} is full"))
 
