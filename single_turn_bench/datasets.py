@@ -55,6 +55,8 @@ def load_rows(
         file = Path(path or name)
         dataset = assemble(name if path else file.name.partition(".")[0], [(file, FileSpec(names=(file.name,)))])
     else:
+        if path and Path(path).is_dir():
+            raise UserError(f"{path} is a folder: give the file that holds the questions.")
         if path:
             raise UserError(f"There is no file {path} to read {name} from.")
         raise UserError(
