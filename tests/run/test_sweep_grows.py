@@ -195,7 +195,7 @@ def test_every_failed_cell_is_named_with_its_reason_once(tmp_path, launcher):
     assert errors.splitlines()[0] == "2 of 4 cells are not whole:"
     assert [line.strip() for line in errors.splitlines()[1:3]] == failed
     assert errors.count("judge=oracle knows the answers") == 1
-    assert errors.splitlines()[-1].startswith(f"to go on: {' '.join(command())} -m env=toy")
+    assert "to go on" not in errors  # the same command would be refused again
     assert "Error executing job" not in errors and "Traceback" not in errors
     over = [line.replace(": ", " ").split()[:2] for line in said.splitlines() if line.startswith(("done", "failed"))]
     assert sorted(over) == sorted([*(["failed", name] for name in failed), *(["done", name] for name in done)])
