@@ -24,12 +24,8 @@ _LOOKS = str.maketrans(
     "<<<<<<<>>>>>>>||||//[[]]aeijopcyxsdhqwmthkaoptveiynuxcABEISHKMOPCTXABEZHIKMNOPTYX<>|",
 )
 _INVISIBLE = re.compile("[\x01-\x08\x0e-\x1f\x7f]")  # of ASCII; of the others `_as_ours` says so
-_NO_LETTERS = (
-    "Mn",
-    "Me",
-    "Cf",
-    "Cc",
-)  # Unicode's categories: marks above, below and around a letter, formats, controls
+# Unicode's categories of marks above, below and around a letter, of formats and of controls.
+_NO_LETTERS = ("Mn", "Me", "Cf", "Cc")
 _FILLERS = set("\u115f\u1160\u17b4\u17b5\u3164\uffa0")  # letters without a shape
 
 # The control tokens of tokenizers, by the families that have them. Those in <|...|> need no names: every "<|" is one.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from typing import Any, Literal
 
 log = logging.getLogger(__name__)
@@ -56,15 +57,23 @@ class Seldom:
 
 
 class SeldomFilter(logging.Filter):
-    """A filter of a handler: what a line of another library logs of clients is written once in SAY_S."""
+    """A filter of one handler: what a line of another library logs is written once in SAY_S, and then how often."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seldom = Seldom()
+        self._left_out: Counter[tuple[str, int]] = Counter()  # by the line that logs
 
     def filter(self, record: logging.LogRecord) -> bool:
-        ours = record.name.partition(".")[0] in ("core", "mcp_server")
-        return ours or self._seldom.is_due((record.pathname, record.lineno))
+        line = record.pathname, record.lineno
+        if record.name.partition(".")[0] in ("core", "mcp_server"):
+            return True
+        if not self._seldom.is_due(line):
+            self._left_out[line] += 1
+            return False
+        if n := self._left_out.pop(line, 0):
+            record.msg, record.args = f"{record.getMessage()} (and {n} more, not written)", None
+        return True
 
 
 class Body:

@@ -331,7 +331,6 @@ def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
     redact_logs(app.server.service.redact, "uvicorn")  # it has handlers of its own
     # The rules say so themselves, more seldom.
     logging.getLogger("uvicorn.error").addFilter(lambda line: line.msg != "Exceeded concurrency limit.")
-    seldom = SeldomFilter()
     for handler in (*logging.getLogger().handlers, *logging.getLogger("uvicorn").handlers):
-        handler.addFilter(seldom)
+        handler.addFilter(SeldomFilter())
     uvicorn.Server(config).run()

@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name, found in zip(names, made, strict=True):
         check_returned(is_table(found), name, "(Cells, a list of at least one TextTable)", found)
     if given.baseline is not None:
-        refuse_unknown(given.baseline, made[0][0].table)
+        refuse_unknown(given.baseline, frame, made[0][0].table)
     texts = [text for _, found in made for text in found]
     looks = look(given.runs, frame)
     made[-1][1][0].notes.extend(looks)
@@ -96,9 +96,10 @@ def builder(name: str) -> Callable[..., Any]:
     return build
 
 
-def refuse_unknown(baseline: str, cells: Any) -> None:
-    """Raise UserError for a --baseline that no row of the table has as its label, its arm or a word of its label."""
-    known = {*cells["label"], *cells["arm"], *(word for label in cells["label"] for word in label.split())}
+def refuse_unknown(baseline: str, frame: Any, cells: Any) -> None:
+    """Raise UserError for a --baseline that no run has as its arm, and no row as its label or a word of its label."""
+    labels = cells.get("label", ())
+    known = {*frame["arm"], *labels, *(word for label in labels for word in label.split())}
     if baseline not in known:
         raise UserError(f"--baseline {baseline}: no arm of these runs is called so{meant(baseline, sorted(known))}")
 

@@ -84,5 +84,7 @@ def hits_of(part: object, method: str, found: object) -> list[Scored]:
         isinstance(hit, Scored) and isinstance(hit.record, MemoryRecord) and isinstance(hit.score, (int, float))
         for hit in found
     )
-    check_returned(right, f"{type(part).__name__}.{method}", "a list of Scored (record, score)", found)
+    check_returned(
+        right, f"{type(part).__name__}.{method}", "a list of Scored (record: MemoryRecord, score: float)", found
+    )
     return cast(list[Scored], found)

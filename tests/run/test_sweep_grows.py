@@ -19,6 +19,7 @@ from core.run.cells import cell_folder, cell_name, safe
 from core.run.launch import quoted
 from core.run.sweep_watch import leave_mark, n_finished, read_cells
 from envs.toy_script import play
+from scripts.tables import main as tables
 
 ROLES = {0.7: "agent", 0.0: "judge", 1.0: "extractor"}  # by the temperature of each
 
@@ -267,6 +268,16 @@ def test_a_table_that_breaks_hides_nothing(main_here):
     code, _, errors = main_here("-m", *TOY, "limit=6", "budget.run.calls=9", "run_dir=S", table)
     assert code == 1
     assert "no table of S" in errors and "1 of 1 cells are not whole:" in errors
+
+
+def test_a_baseline_that_no_run_has_is_refused_for_each_kind_of_table(main_here, tmp_path, capsys):
+    assert main_here("-m", *TOY, "arm=no_memory,reasoningbank", "limit=2", "run_dir=S")[0] == 0
+    for table in ("matrix", "main", "funnel", "transfer"):
+        words = [str(tmp_path / "S"), "--table", table, "--baseline"]
+        assert tables([*words, "no_memory"]) in (0, 1)
+        capsys.readouterr()
+        assert tables([*words, "no_memry"]) == 2
+        assert "did you mean no_memory?" in capsys.readouterr().err
 
 
 def lacks_a_library(folder, console):
