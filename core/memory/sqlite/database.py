@@ -40,7 +40,7 @@ class ReadOnlyFile:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file() and not path_of(path).exists():
-            raise UserError(f"there is no bank {path}, and opening one to read it makes none.")
+            raise UserError(f"the bank {path} does not exist, and opening one to read it makes none.")
         self.path, ahead, spoilt = path, 0, False
         for tries in range(TRIES):
             before = stamp(path)
