@@ -14,6 +14,7 @@ from core.errors import StopRun, UserError
 from core.memory.sqlite.damage import Stamp, check_integrity, is_damage, open_to_read, printed, stamp
 from core.memory.sqlite.journal_file import JournalFile, path_of, whole
 from core.memory.sqlite.migrations import migrate, migrated_copy_if_old, schema_version
+from core.memory.sqlite.postings import INSTANCES
 from core.memory.sqlite.recovery import bring_up, compared, differs
 from core.memory.sqlite.repair import repair
 from core.memory.sqlite.session import SqliteSession
@@ -52,6 +53,7 @@ class ReadOnlyFile:
                 continue  # the file changed during the opening
             ahead, spoilt = compared(self.db, path) if path_of(path).exists() else (0, False)
             if before == stamp(path) and ahead <= 0 and (not spoilt or tries == TRIES - 1):
+                self.db.execute(INSTANCES)
                 self.db.execute("PRAGMA query_only=ON")
                 if spoilt:
                     log.warning(f"the journal beside the bank {path} is damaged: run {_doctor(path)}.")
@@ -155,6 +157,7 @@ class SqliteDatabase:
         elif differs(self._db, self.path):
             self.compare_with_journal()
         self._reader = self._connect()
+        self._reader.execute(INSTANCES)
         self._reader.execute("PRAGMA query_only=ON")
 
     def compare_with_journal(self) -> list[str]:

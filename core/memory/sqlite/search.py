@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from core.memory.filter import PRIOR, Filter, by_source_and_confidence, visible
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite.database import SqliteDatabase
 from core.memory.sqlite.index import Entry, VectorIndex
-from core.memory.sqlite.lexicons import Lexicons, State
+from core.memory.sqlite.lexicons import STATE, Lexicons, State
 from core.memory.store.changes import IDS
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit
@@ -126,38 +127,24 @@ class IndexSearch:
 
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         """As in the contract; of one namespace with its own statistics, which tell nothing of the others' words."""
-        expression = " OR ".join(f'"{word}"' for word in words)  # quoted: nothing in a text is an operator
-        if not where.everyone and self._is_shared(where.named):
-            return self._lexical_of_one(expression, k, where, exclude_task)
-        backend = _Conditions(values=[expression])
-        query = (
-            "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
-            f"WHERE lexicon MATCH $1 AND {' AND '.join(visible(where, exclude_task, backend))} "
-            f"ORDER BY score DESC, r.rowid LIMIT {int(k)}"
-        )
-        found = [(rowid, -1, score) for rowid, score in self._database.rows(query, tuple(backend.values))]
-        return self._with_records(found, self._database.version())
-
-    def _is_shared(self, namespace: str) -> bool:
-        """Whether the file holds records of another namespace."""
-        ends = "(SELECT min(namespace) FROM records), (SELECT max(namespace) FROM records)"
-        return not set(self._database.rows(f"SELECT {ends}")[0]) <= {namespace, None}
-
-    def _lexical_of_one(self, expression: str, k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         with self._database.read_transaction():
-            scores = self._lexicons.scores(where.named, expression)
+            alone = where.everyone or not self._is_shared(where.named)
+            scores = self._lexicons.scores(None if alone else where.named, words)
             found: list[RowHit] = []
-            step = max(VISIBLE, k)
-            for start in range(0, len(scores), step):  # most often the first are enough
-                part = scores[start : start + step]
+            places, size = iter(scores), 2 * k  # most often these are enough
+            while len(found) < k and (part := list(islice(places, size))):
                 backend = _Conditions(values=[json.dumps([rowid for rowid, _ in part])])
                 terms = " AND ".join(visible(where, exclude_task, backend))
                 query = f"SELECT r.rowid FROM records r WHERE r.rowid IN (SELECT value FROM json_each($1)) AND {terms}"
                 allowed = {row[0] for row in self._database.rows(query, tuple(backend.values))}
                 found += [(rowid, -1, score) for rowid, score in part if rowid in allowed]
-                if len(found) >= k:
-                    break
+                size = min(2 * size, max(VISIBLE, k))
         return self._with_records(found[:k], self._database.version())
+
+    def _is_shared(self, namespace: str) -> bool:
+        """Whether the file holds records of another namespace."""
+        ends = "(SELECT min(namespace) FROM records), (SELECT max(namespace) FROM records)"
+        return not set(self._database.rows(f"SELECT {ends}")[0]) <= {namespace, None}
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
         backend, allowed, rowids = _Conditions(), set(), list({hit[0] for hit in hits})
@@ -279,8 +266,7 @@ class IndexSearch:
 
     def _state(self) -> State:
         """The sync position of the last committed state."""
-        query = "SELECT coalesce((SELECT max(rowid) FROM records), 0), coalesce((SELECT max(seq) FROM touched), 0)"
-        return self._database.rows(f"{query}, (SELECT value FROM meta WHERE key = 'forgot')")[0]
+        return self._database.rows(STATE)[0]
 
     def _read(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
         """{rowid: record} of these rowids, as far as they exist; None: of all."""
