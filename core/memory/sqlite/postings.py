@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 K1, B = 1.2, 0.75  # FTS5's
+KEPT = 100_000  # words whose tokens are kept
 LEAST_IDF = 1e-6  # FTS5's weight of a word that half of the records or more have
 INSTANCES = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.instances USING fts5vocab(main, lexicon, instance)"
 Rows = Callable[[str, tuple], list[tuple]]  # all rows of a query whose values are $1, $2, ...
@@ -79,8 +80,7 @@ class Postings:
         self._rowids = np.array([row[0] for row in rows("SELECT id FROM lexicon_docsize ORDER BY id", ())], np.int64)
         words = rows("SELECT term, group_concat(doc) FROM instances GROUP BY term", ())
         self._numbers = {word: number for number, (word, _) in enumerate(words)}
-        found = np.array(",".join(docs for _, docs in words).split(",") if words else [], dtype=np.int64)
-        places = self._places(found)
+        places = self._places(np.array([int(doc) for _, docs in words for doc in docs.split(",")], dtype=np.int64))
         lengths = np.bincount(places, minlength=len(self._rowids))
         self._norms = K1 * (1 - B + B * lengths / (lengths.mean() if words else 1))
         of = np.repeat(np.arange(len(words)), [docs.count(",") + 1 for _, docs in words])
@@ -97,6 +97,8 @@ class Postings:
         """As `by_fts5`."""
         import numpy as np
 
+        if len(self._tokens) > KEPT:
+            self._tokens, self._phrases = {}, {}
         if new := [word for word in words if word not in self._tokens]:
             self._tokens |= _tokens_of(new)
         found = [self._of(self._tokens[word]) for word in words]
