@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
-KEPT = 16_384  # max. number of cached vectors
+KEPT = 2**24  # max. numbers of the cached vectors (64 MB): 43 690 vectors of 384 dimensions
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
 
@@ -160,10 +160,12 @@ class ConsolidationContext:
 
         known = self.settings.vectors
         if new := [text for text in dict.fromkeys(texts) if text not in known]:
-            if len(known) + len(new) > KEPT:
+            found = self.bank.embedder.embed(new)
+            if (len(known) + len(new)) * found.shape[1] > KEPT:
+                asked = {text: known[text] for text in texts if text in known}
                 known.clear()
-                new = list(dict.fromkeys(texts))
-            known.update(zip(new, self.bank.embedder.embed(new), strict=True))
+                known.update(asked)
+            known.update(zip(new, found, strict=True))
         return np.stack([known[text] for text in texts])
 
     def present_confidence(self, record: MemoryRecord) -> float:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from core.memory.sqlite.database import SqliteDatabase
 from core.memory.sqlite.postings import Postings, Rows, by_fts5, in_memory
 from core.memory.sqlite.session import SqliteSession
+
+if TYPE_CHECKING:
+    from core.memory.sqlite.postings import Scores
 
 KEPT = 64  # namespaces whose indexes are kept
 OFTEN = 8  # searches of an unchanged index after which its postings are read into memory, which takes about as long
@@ -39,7 +43,7 @@ class _Lexicon:
         if state != self.state:
             self.state, self._searches, self._postings = state, 0, None
 
-    def scores(self, words: list[str]) -> list[tuple[int, float]]:
+    def scores(self, words: list[str]) -> Scores:
         self._searches += 1
         if self._searches == OFTEN and self._database.count() <= MOST:
             self._postings = Postings(self.rows, self._database.path)
@@ -63,8 +67,8 @@ class Lexicons:
         self._of: OrderedDict[str, _OfNamespace] = OrderedDict()
         self._of_file = _Lexicon(database, database.rows)
 
-    def scores(self, namespace: str | None, words: list[str]) -> list[tuple[int, float]]:
-        """(row id, BM25) of the records of any status with any of the words, best first, ties to the oldest.
+    def scores(self, namespace: str | None, words: list[str]) -> Scores:
+        """Row ids and BM25 of the records of any status with any of the words, best first, ties to the oldest.
 
         Must be called inside a read transaction of the database.
 
@@ -81,7 +85,7 @@ class Lexicons:
                 self._of.popitem(last=False)[1].db.close()
             return found
 
-    def _scores_of_file(self, words: list[str]) -> list[tuple[int, float]]:
+    def _scores_of_file(self, words: list[str]) -> Scores:
         if self._database.is_changing:  # what an open change has done may not stay
             return by_fts5(self._database.rows, words)
         self._of_file.synced_to(self._database.rows(STATE)[0])

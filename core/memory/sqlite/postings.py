@@ -18,6 +18,8 @@ from core.memory.store.schema import Damaged
 if TYPE_CHECKING:
     import numpy as np
 
+    Scores = tuple[np.ndarray, np.ndarray]  # int64 (n,), float64 (n,)
+
 K1, B = 1.2, 0.75  # FTS5's
 KEPT = 100_000  # words whose tokens are kept
 LEAST_IDF = 1e-6  # FTS5's weight of a word that half of the records or more have
@@ -25,8 +27,8 @@ INSTANCES = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.instances USING fts5vocab(m
 Rows = Callable[[str, tuple], list[tuple]]  # all rows of a query whose values are $1, $2, ...
 
 
-def by_fts5(rows: Rows, words: list[str]) -> list[tuple[int, float]]:
-    """(row id, BM25) of the records with any of the words, best first, ties to the oldest; rounded to 9 digits."""
+def by_fts5(rows: Rows, words: list[str]) -> Scores:
+    """Row ids and BM25 of the records with any of the words, best first, ties to the oldest; rounded to 9 digits."""
     import numpy as np
 
     expression = " OR ".join(f'"{word}"' for word in words)  # quoted: nothing in a text is an operator
@@ -53,12 +55,12 @@ def _tokens_of(words: list[str]) -> dict[str, tuple[str, ...]]:
     return tokens
 
 
-def _ranked(rowids: np.ndarray, scores: np.ndarray) -> list[tuple[int, float]]:
+def _ranked(rowids: np.ndarray, scores: np.ndarray) -> Scores:
     import numpy as np
 
     rounded = np.round(scores, 9)
     order = np.argsort(-rounded, kind="stable")
-    return list(zip(rowids[order].tolist(), rounded[order].tolist(), strict=True))
+    return rowids[order], rounded[order]
 
 
 def _idf(n_with: int, n: int) -> float:
@@ -93,7 +95,7 @@ class Postings:
         self._tokens: dict[str, tuple[str, ...]] = {}
         self._phrases: dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = {}
 
-    def scores(self, words: list[str]) -> list[tuple[int, float]]:
+    def scores(self, words: list[str]) -> Scores:
         """As `by_fts5`."""
         import numpy as np
 

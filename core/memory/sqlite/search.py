@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from core.memory.filter import PRIOR, Filter, by_source_and_confidence, visible
@@ -129,16 +128,19 @@ class IndexSearch:
         """As in the contract; of one namespace with its own statistics, which tell nothing of the others' words."""
         with self._database.read_transaction():
             alone = where.everyone or not self._is_shared(where.named)
-            scores = self._lexicons.scores(None if alone else where.named, words)
+            rowids, scores = self._lexicons.scores(None if alone else where.named, words)
             found: list[RowHit] = []
-            places, size = iter(scores), 2 * k  # most often these are enough
-            while len(found) < k and (part := list(islice(places, size))):
-                backend = _Conditions(values=[json.dumps([rowid for rowid, _ in part])])
+            start, size = 0, 2 * k  # most often these are enough
+            while len(found) < k and start < len(rowids):
+                part = slice(start, start + size)
+                some = rowids[part].tolist()
+                backend = _Conditions(values=[json.dumps(some)])
                 terms = " AND ".join(visible(where, exclude_task, backend))
                 query = f"SELECT r.rowid FROM records r WHERE r.rowid IN (SELECT value FROM json_each($1)) AND {terms}"
                 allowed = {row[0] for row in self._database.rows(query, tuple(backend.values))}
-                found += [(rowid, -1, score) for rowid, score in part if rowid in allowed]
-                size = min(2 * size, max(VISIBLE, k))
+                hits = zip(some, scores[part].tolist(), strict=True)
+                found += [(rowid, -1, score) for rowid, score in hits if rowid in allowed]
+                start, size = start + size, max(2 * size, VISIBLE)
         return self._with_records(found[:k], self._database.version())
 
     def _is_shared(self, namespace: str) -> bool:
