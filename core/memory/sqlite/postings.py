@@ -47,11 +47,13 @@ def in_memory() -> sqlite3.Connection:
 
 def _tokens_of(words: list[str]) -> dict[str, tuple[str, ...]]:
     """What the index makes of each word: mostly one token, several of a name with underscores."""
-    tokens: dict[str, tuple[str, ...]] = dict.fromkeys(words, ())
-    with closing(in_memory()) as db:
-        db.executemany("INSERT INTO lexicon (rowid, query) VALUES (?, ?)", enumerate(words))
-        for place, token in db.execute("SELECT doc, term FROM instances ORDER BY doc, offset"):
-            tokens[words[place]] += (token,)
+    tokens: dict[str, tuple[str, ...]] = {word: (word.lower(),) for word in words if word.isascii() and word.isalnum()}
+    if others := [word for word in words if word not in tokens]:
+        tokens |= dict.fromkeys(others, ())
+        with closing(in_memory()) as db:
+            db.executemany("INSERT INTO lexicon (rowid, query) VALUES (?, ?)", enumerate(others))
+            for place, token in db.execute("SELECT doc, term FROM instances ORDER BY doc, offset"):
+                tokens[others[place]] += (token,)
     return tokens
 
 
