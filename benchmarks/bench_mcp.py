@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import resource
 import statistics
 import subprocess
@@ -72,6 +73,13 @@ async def first_retrieval_s(bank: Path) -> float:
     async with waiting as open_client:
         await open_client.call_tool("retrieve_memory", {"query": question(1), "top_k": 3})
         return time.perf_counter() - begin
+
+
+def hook_retrieve(bank: Path) -> None:
+    """What a client runs before each prompt."""
+    event = json.dumps({"prompt": question(1)}).encode()
+    command = [sys.executable, "-m", "mcp_server", "hook", "retrieve", "--bank", str(bank)]
+    subprocess.run(command, cwd=REPO, input=event, stdout=subprocess.DEVNULL, check=True)
 
 
 def cpu_s() -> float:
@@ -150,6 +158,9 @@ def main() -> None:
             sdk = statistics.median(seconds(subprocess.run, SDK) for _ in range(STARTS))
             note = f"importing the SDK alone: {sdk:.2f} s"
             lines.add(f"start, to the first retrieval of {FEW} records, {name}", first, 1, "s", note=note)
+            hook = statistics.median(seconds(hook_retrieve, few) for _ in range(STARTS))
+            line = f"hook retrieve --bank of {FEW} records, {name}"
+            lines.add(line, hook / sdk, 1.6, "x", note="beside importing the SDK alone")
             bank_of_questions(path / name, embedder, given.records)
             times = asyncio.run(retrieval_ms(path / name))
             note = f"p95 {statistics.quantiles(times, n=20)[-1]:.2f} ms"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import logging
 import os
 import sys
@@ -18,6 +19,14 @@ from mcp_server.config import TOKEN_ENV, bank_options, bank_path, has_bank
 
 log = logging.getLogger(__name__)
 
+COMMANDS = {  # the module and the function of each; any other word is a tool
+    "run": ("run", "run_around"),
+    "runs": ("run_records", "run_runs"),
+    "client": ("client_settings", "run_client"),
+    "hook": ("hooks", "run_hook"),
+    "audit": ("audit", "run_audit"),
+    "token": ("tokens", "run_token"),
+}
 EXAMPLES = """\
   %(prog)s                                                           over stdio, a bank in your data folder
   %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
@@ -64,20 +73,9 @@ def main(argv: list[str] | None = None) -> int:
 def dispatch(argv: list[str]) -> int:
     """Run what the first word names: run, runs, client, hook, audit, token, or a tool; returns the exit code."""
     name, rest = argv[0], argv[1:]
-    if name == "run":
-        from mcp_server.run import run_around
-
-        return run_around(rest)
-    from mcp_server import audit, cli, client_settings, hooks, run_records, tokens
-
-    own = {
-        "client": client_settings.run_client,
-        "hook": hooks.run_hook,
-        "audit": audit.run_audit,
-        "token": tokens.run_token,
-        "runs": run_records.run_runs,
-    }
-    return own[name](rest) if name in own else cli.run_tool(argv)
+    module, function = COMMANDS.get(name, ("cli", "run_tool"))
+    command = getattr(importlib.import_module(f"mcp_server.{module}"), function)  # of the others none is loaded
+    return command(rest if name in COMMANDS else argv)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -17,8 +17,9 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 from core.memory.long_texts import both_ends
-from mcp_server.cli import call_tool
 from mcp_server.config import bank_or_server_options, bank_path, has_bank
+from mcp_server.recall import Recall
+from mcp_server.service import open_service
 
 MAX_QUERY = 8000  # characters of a task that are compared with those of the lessons
 MAX_TURN = 4000  # characters kept of one turn
@@ -83,9 +84,28 @@ def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     if given.url is None and not has_bank(given):  # as before the first lesson
         print(f"reasoningbank-mcp: there is no bank {bank_path(given)} yet.", file=sys.stderr)
         return ""
-    answer = call_tool(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
-    prompt = answer.structured_content["formatted_prompt"]
+    prompt = recalled(given, query) if given.url is None else asked_of_server(given, query)
     return f"{prompt}\n" if prompt else ""
+
+
+def recalled(given: argparse.Namespace, query: str) -> str:
+    """The lessons of the bank that the options name, as text; they are counted as shown."""
+    service = open_service(given)
+    try:
+        asked = Recall(service, query, given.top_k, given.agent_id)
+        found = asked.find()
+        service.count_shown(asked.bank, found.shown)
+        return found.prompt
+    finally:
+        service.close()
+
+
+def asked_of_server(given: argparse.Namespace, query: str) -> str:
+    """The lessons of a running server, as text."""
+    from mcp_server.cli import call_tool
+
+    answer = call_tool(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
+    return answer.structured_content["formatted_prompt"]
 
 
 def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
@@ -95,6 +115,8 @@ def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
     if not any(turn["role"] == "assistant" for turn in turns) or not query.strip():
         return
     arguments = {"query": both_ends(query, MAX_QUERY), "trajectory": last_turns(turns), "agent_id": given.agent_id}
+    from mcp_server.cli import call_tool
+
     call_tool(given, "extract_memory", arguments | {"async_mode": True}, queue_without_model=True)
 
 

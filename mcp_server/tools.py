@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,12 @@ from core.memory.moment import last_use
 from core.memory.open import file_of
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.redact import current
-from core.types import MemoryRecord, Scored, content_id
+from core.types import MemoryRecord, content_id
 from core.version import package_version
 from mcp_server import checks, run_warnings
 from mcp_server.extraction import QueueWorker, learn_attempt
 from mcp_server.insights import delete, exported, store_insight, with_tags
+from mcp_server.recall import Recall
 from mcp_server.retrievals import Retrieved
 from mcp_server.service import (
     Service,
@@ -74,26 +74,20 @@ class MemoryTools:
         self, query: str, top_k: int | None = None, agent_id: str = "", domain: str = ""
     ) -> CallToolResult:
         """Lessons from earlier tasks like this one. Call before you start; query = the task, domain = its subject."""
-        query, top_k = self._checked_query(query, self._service.bank.policy.top_k if top_k is None else top_k)
-        bank, settings = self._service.bank_for(agent_id), self._service.settings
-        everyone = settings.anonymous == "all" and not agent_id
-        where = Filter(everyone=everyone, domain=checks.domain(domain) or None)
+        asked = Recall(self._service, query, top_k, agent_id, domain)
 
         def make() -> Retrieved:
-            hits, n_held_back = bank.retrieve_and_count(query, top_k, where)
-            ids = [] if everyone else [hit.record.id for hit in hits]  # records of all namespaces are read only
-            hits = comparable(bank, query, hits)
-            prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=everyone)
+            found = asked.find()
             data = {  # in the form of the ReasoningBank MCP server
-                "status": "success" if hits else "no_memories",
-                "min_score_threshold": bank.policy.min_score,
-                "filtered_count": n_held_back,
-                "memories": [memory for hit in hits for memory in memory_entries(hit)],
-                "formatted_prompt": prompt,
+                "status": "success" if found.hits else "no_memories",
+                "min_score_threshold": asked.bank.policy.min_score,
+                "filtered_count": found.n_held_back,
+                "memories": [memory for hit in found.hits for memory in memory_entries(hit)],
+                "formatted_prompt": found.prompt,
             }
-            return result(data, prompt or "No memory fits this task."), ids
+            return result(data, found.prompt or "No memory fits this task."), found.shown
 
-        return await self._service.retrieve(bank, query, make)
+        return await self._service.retrieve(asked.bank, asked.query, make)
 
     def extract_memory(
         self,
@@ -305,20 +299,6 @@ class MemoryTools:
         bank = self._service.bank_for(agent_id)
         record = mark_record(bank, find_record(bank, memory_id).id, helpful, used=True)
         return result({"memory_id": record.id, **usage_summary(record)})
-
-
-def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]:
-    """The hits with values that a client can compare: a score from 0 to 1 for any policy, and the query's cosine."""
-    if any(hit.similarity is None for hit in hits):  # found by words alone
-        import numpy as np
-
-        vector = bank.embedder.embed([query])[0]
-        cosines = [round(float(np.dot(vector, hit.record.query_embedding)), 6) for hit in hits]
-        hits = [hit if hit.similarity is not None else replace(hit, similarity=c) for hit, c in zip(hits, cosines)]
-    return [
-        replace(hit, score=round(bank.policy.relevance(hit.score), 6), similarity=min(hit.similarity, 1.0))
-        for hit in hits
-    ]
 
 
 def usage_summary(record: MemoryRecord) -> dict[str, Any]:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from contextlib import closing
 
 import pytest
+from conftest import REPO
 
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+from core.models.embedding import HashingEmbedder
+from mcp_server.__main__ import main as server
 from mcp_server.hooks import read_turns, said_by_user
 
 P, R = "Make the invoice export skip cancelled orders", "I filter on the status."
@@ -143,3 +151,19 @@ def test_a_command_with_arguments_is_the_users():
     text = "<command-message>review</command-message>\n<command-name>/review</command-name>\n"
     text += "<command-args>the new parser</command-args>"
     assert said_by_user(text) == "/review the new parser"
+
+
+def test_a_hook_says_what_the_tool_says_without_the_sdk_of_mcp(tmp_path, monkeypatch):
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+    where = ["--bank", str(tmp_path / "b.sqlite")]
+    words = ["--embedder", "hashing-256", "--query", P, "--title", "Cancelled orders", "--content", "Filter on status."]
+    assert server(["save_lesson", *where, *words]) == 0
+    code = "import sys; from mcp_server.__main__ import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    command, event = [sys.executable, "-c", code, "hook", "retrieve", *where], json.dumps({"prompt": P})
+    hook = subprocess.run(command, cwd=REPO, input=event, capture_output=True, text=True, check=True)
+    assert "Filter on status." in hook.stdout and not {"mcp", "mcp_types", "pydantic"} & set(hook.stderr.split())
+    command = [sys.executable, "-m", "mcp_server", "retrieve_memory", *where, "--query", P]
+    tool = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True)
+    assert tool.stdout == hook.stdout
+    with closing(MemoryBank(path=where[1], embedder=HashingEmbedder(), policy=Cosine())) as bank:
+        assert [record.n_used for record in bank.records()] == [2]  # each counts it as shown
