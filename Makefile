@@ -18,7 +18,7 @@ test: $(VENV)/.all  ## the tests of every module and every promise of the README
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.all  ## all tests, those marked slow too
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=40 --durations-min=5 $(ARGS)
 
 lint: $(VENV)/.all  ## check style and format
 	$(BIN)/ruff check .

@@ -56,6 +56,7 @@ def plant(clean, tmp_path):
     return with_fault
 
 
+@pytest.mark.slow
 def test_a_clean_run_passes_and_one_with_a_fault_exits_with_1(clean, plant, tmp_path):
     def run(path):
         words = [sys.executable, "-m", "scripts.audit", str(path)]
@@ -299,6 +300,7 @@ def test_a_changed_hydra_config_is_found(clean, tmp_path):
     assert "retrieval.top_k" in audit(read_run(tmp_path / "run"))["broken"]["drift"][0]
 
 
+@pytest.mark.slow
 def test_a_task_of_an_earlier_bank_that_meets_itself_is_found(here, clean, tmp_path):
     run_dir, _ = here(
         *TOY, "limit=4", "setting=frozen", f"memory.path={clean / 'bank.sqlite'}", run_dir=tmp_path / "run"
@@ -341,6 +343,7 @@ def test_a_record_that_lacks_a_field_is_an_error_of_one_sentence(plant, tmp_path
     assert len(said) == 1 and said[0].startswith(f"error: {tmp_path / 'run'} is no whole run: ")
 
 
+@pytest.mark.slow
 def test_train_may_know_the_answer(here):
     run_dir, _ = here(*TOY, "setting=train", "limit=6")
     assert audit(read_run(run_dir))["broken"] == {}

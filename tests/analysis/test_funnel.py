@@ -120,6 +120,7 @@ def test_only_what_was_done_and_seen_counts():
     assert followed(follows, RAVEL, [attempt(ended_by="infra_error")], [a]) is None
 
 
+@pytest.mark.slow
 def test_an_episode_notes_it_and_one_of_an_env_that_cannot_tell_is_as_before(here, tmp_path):
     told, _ = here(*CUSTOMS, "arm=told_lesson", run_dir=tmp_path / "told")
     assert [hit["followed"] for row in read_rows(told) for hit in row["retrieved"]] == [True] * 18
@@ -135,6 +136,7 @@ def test_a_lesson_that_found_no_room_was_not_shown(here, tmp_path):
     assert set(load_runs([run])["lesson_step"]) == {"none"}
 
 
+@pytest.mark.slow
 def test_a_round_that_goes_on_is_judged_by_all_that_was_done(here, tmp_path):
     """With refine=continue the second round of a job that is over is a note: what was done stands in the first."""
     words = ("arm=matts_sequential", "setting=told", "memory.domain=type", "retrieval.domain=same", "r=1")
@@ -236,6 +238,7 @@ def test_the_steps_are_counted_and_compared_with_the_same_tasks_without_memory(c
     assert rows["told_random", "all"]["difference"] == pytest.approx(whole["told_random"]["difference"])
 
 
+@pytest.mark.slow
 def test_the_tables_show_it(control, capsys):
     assert tables([str(control), "--table", "funnel"]) == 0
     said = capsys.readouterr().out

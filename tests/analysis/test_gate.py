@@ -144,6 +144,7 @@ def test_an_arm_that_did_not_finish_is_not_passed_over(ab):
         gate(make_cells(load_episodes([str(ab)]), "no_memory"), 0.0)
 
 
+@pytest.mark.slow
 def test_scalings_lift_is_over_the_method_with_one_attempt(ab):
     charge(ab, **dict.fromkeys(ARMS, 1.0))
     found = {row["label"]: row for row in lifts(load_episodes([str(ab)]))}

@@ -188,6 +188,7 @@ def look_by_several(runs):
     return table, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="runs are read one after another")
 def test_runs_read_by_several_processes_are_as_those_read_by_one(look, runs):
     alone, _ = look(runs)

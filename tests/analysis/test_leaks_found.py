@@ -305,6 +305,7 @@ def test_what_could_not_be_checked_is_never_ok(toy, tmp_path):
     assert report["broken"] == {}
 
 
+@pytest.mark.slow
 def test_runs_together_tell_lost_pairs_and_identical_replicates(toy, tmp_path, capsys):
     def breaks(rows):
         rows[2]["status"] = rows[2]["trajectories"][0]["ended_by"] = "infra_error"

@@ -160,6 +160,7 @@ def test_the_page_tells_no_path_of_the_program(runs, page):
     assert "python main.py " in made.text and str(REPO) not in made.text
 
 
+@pytest.mark.slow
 def test_no_text_of_a_run_breaks_out_of_the_page(runs, page, tmp_path):
     evil = rewritten(runs / "bank-0", tmp_path / "evil</script><b>", poison)
     made, plain = page(runs / "none-0", evil, "--title", EVIL[0]), page(runs / "none-0", runs / "bank-0")

@@ -95,6 +95,7 @@ def test_it_waits_follows_and_ends_in_a_sentence(toy_runs, tmp_path):
     assert out.strip() == "Stopped following; the runs were only read."
 
 
+@pytest.mark.slow
 def test_it_answers_this_machine_alone_and_with_two_things(toy_runs):
     with watching(toy_runs / "none-0") as (port, _):
         status, page = get(port)

@@ -109,6 +109,7 @@ def test_tables_are_written_once_and_a_changed_figure_is_found(own_page, capsys)
     assert "-| told_lesson | 48 | 48 of 48 |" in said
 
 
+@pytest.mark.slow
 def test_a_forged_episode_is_found(own_page, tmp_path, capsys) -> None:
     into = tmp_path / "runs"
     assert ran(capsys, "--into", str(into), "--write")[0] == 0

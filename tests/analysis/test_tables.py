@@ -118,6 +118,7 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
     assert again == whole
 
 
+@pytest.mark.slow
 def test_a_failing_cell_does_not_stop_the_others(tmp_path):
     words = (*TOY, "experiment=main_table", "arm=matts_parallel,matts_sequential", "seed=0", "limit=4")
     words = (*words, "refine=continue")  # a round of what matts_parallel has none of
@@ -246,6 +247,7 @@ def test_a_comparison_says_what_else_is_not_the_same(copy):
     assert any(re.search(r"made by 2 versions of the code: 01234567[^,]*, ", note) for note in notes)
 
 
+@pytest.mark.slow
 def test_two_passes_are_not_twice_as_many_tasks(copy, here):
     for arm in ("no_memory", "reasoningbank"):
         here(*TOY, f"arm={arm}", "limit=12", "stream.passes=2", run_dir=copy.parent / "passes" / arm)
@@ -260,6 +262,7 @@ def test_two_passes_are_not_twice_as_many_tasks(copy, here):
     assert "exact permutation task by task, p = 0.0005" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     for k in (1, 2):
         here(*TOY, "arm=matts_parallel", "limit=4", f"k={k}", run_dir=copy / f"k{k}")
@@ -272,6 +275,7 @@ def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     assert main([str(copy), "--table", "main", "--table", "learning", "--format", "csv"]) == 2
 
 
+@pytest.mark.slow
 def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_main_one_and_named_below_the_others(copy, here, capsys):
     here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
     line = "left out, no cell of learn_from: runs of matts_sequential (2), random_retrieval (1). "
@@ -300,6 +304,7 @@ def test_a_run_of_another_experiment_is_named_below_the_main_table(copy, here, c
     assert "left out, no cell of main_table: runs of random_retrieval (1)." in said
 
 
+@pytest.mark.slow
 def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsys):
     """It runs as ReasoningBank, whatever it was called, and is no run of the baseline."""
     for seed in (0, 1):
@@ -372,6 +377,7 @@ def test_a_job_of_a_cluster_knows_the_command_of_its_sweep(sweep, monkeypatch):
     assert words[0] == "main.py" and set(SWEEP) <= set(words)
 
 
+@pytest.mark.slow
 def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):
     here(*TOY, "arm=reasoningbank", "limit=8", run_dir=copy / "shorter")
     shutil.copytree(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", copy / "a_copy")

@@ -89,6 +89,7 @@ def test_show_holds_one_episode_whole(runs):
     assert "names 4 episodes" in script("show", runs["matts_parallel"], "/2").stderr
 
 
+@pytest.mark.slow
 def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
     import shutil
 
@@ -270,6 +271,7 @@ def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
     assert list((run / "wandb").glob("offline-run-*/*.wandb"))
 
 
+@pytest.mark.slow
 def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path):
     import pandas as pd
 

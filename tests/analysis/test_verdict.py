@@ -228,6 +228,7 @@ def test_compare_tells_the_worst_case_of_what_broke(timeouts, capsys):
     assert "B: 6 of 12 episodes broke" in said
 
 
+@pytest.mark.slow
 def test_every_table_says_in_which_order_and_of_which_bank(sweep, here, tmp_path):
     bank = shutil.copy(runs_of(sweep, "reasoningbank")[0] / "bank.sqlite", tmp_path / "bank.sqlite")
     for seed in (0, 1, 2):

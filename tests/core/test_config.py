@@ -208,6 +208,7 @@ def test_no_value_of_a_part_stands_in_two_files():
     assert twice == {}
 
 
+@pytest.mark.slow
 def test_a_default_in_python_is_the_default_in_its_yaml(compose):
     differ, same = set(), set()
     for group, option in options():

@@ -294,6 +294,7 @@ def test_a_prompt_is_shown_and_its_hash_recorded(outside, made):
     assert "prompts.memory_block" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_table_of_ones_own_is_printed_and_written(outside):
     command = "python -m scripts.tables RUNS --table mine.longest.longest"
     assert f"`{command}`" in (REPO / "CONTRIBUTING.md").read_text()

@@ -259,6 +259,7 @@ def test_a_run_follows_the_preset(here, arm):
         assert not {r["id"] for r in row["retrieved"]} & {r["id"] for r in rows[row["index"]]["records"]}
 
 
+@pytest.mark.slow
 def test_a_task_does_not_retrieve_itself_with_the_preset_either(here):
     run_dir, _ = here(*TOY, RELEASE, OPENS, "limit=3", "stream.passes=2")
     rows = read_rows(run_dir)
@@ -267,6 +268,7 @@ def test_a_task_does_not_retrieve_itself_with_the_preset_either(here):
     assert len(retrieved) == 5 and not any(task == source for task, source in retrieved)
 
 
+@pytest.mark.slow
 def test_the_templates_in_use_are_in_the_manifest(here, tmp_path):
     def templates(*words):
         run_dir, _ = here(*TOY, "limit=1", *words, run_dir=tmp_path / str(len(words)))
@@ -276,6 +278,7 @@ def test_the_templates_in_use_are_in_the_manifest(here, tmp_path):
     assert added == {"no_rule_exception/extract_format", "workflows_example/induce_workflows"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select", ["bon", "first", "judge"])
 @pytest.mark.parametrize("words", [(), ("contrast.labels=judge",), ("contrast=null",)])
 def test_all_are_judged_where_labels_are_needed(here, select, words):

@@ -154,6 +154,7 @@ steps = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(steps, max_size=6),
     answer=st.none() | texts,

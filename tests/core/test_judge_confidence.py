@@ -196,6 +196,7 @@ def test_the_banks_priors_use_it(play, word, sure):
         assert kept[record["id"]] == pytest.approx(prior * (sure or verdict["confidence"]))
 
 
+@pytest.mark.slow
 def test_a_run_from_before_goes_on_and_is_of_the_same_cell(play, tmp_path):
     run_dir = play()
     now, file = read_run(run_dir), run_dir / "manifest.json"
@@ -257,6 +258,7 @@ def test_the_probability_of_a_success_scores_alike_once_it_is_one_of_the_label()
     assert calibration(sure, right)["brier"] == pytest.approx(calibration(p, won)["brier"])
 
 
+@pytest.mark.slow
 def test_tables_and_report_show_it_where_there_is_any(play, tmp_path):
     sure, unsure = tmp_path / "sure", tmp_path / "unsure"
     play("judge.confidence=true", run_dir=sure, says=("0.8", "0.6"))

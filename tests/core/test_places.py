@@ -142,6 +142,7 @@ def reading(bank, id):
     return [("-m", "core.memory", *words) for words in memory] + [(*m, *words) for words in tools]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap mounts the volume")
 @pytest.mark.parametrize("left", ["closed", "with a write-ahead log", "one file alone"])
 def test_a_bank_on_a_read_only_volume_is_read_by_all_that_only_reads(bank, tmp_path, left):
@@ -193,6 +194,7 @@ STREAMS = {  # how a shell starts a program: (redirections, further variables, i
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", STREAMS)
 def test_streams_as_services_and_pipes_leave_them(bank, tmp_path, how):
     redirected, variables, code = STREAMS[how]
@@ -220,6 +222,7 @@ def test_streams_as_services_and_pipes_leave_them(bank, tmp_path, how):
     assert main(["doctor", str(bank)]) == 0 and main(["stats", str(bank)]) == 0
 
 
+@pytest.mark.slow
 def test_a_server_with_closed_streams_writes_nothing_into_the_bank(bank):
     hello = b'{"jsonrpc":"2.0","id":1,"method":"nope"}\n'
     script = '"$@" 2>&- | cat; exit ${PIPESTATUS[0]}'

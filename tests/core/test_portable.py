@@ -136,6 +136,7 @@ def test_what_is_taken_away_is_missed(without):
     assert without(lines) == "[False, False, 'no fcntl']\n"
 
 
+@pytest.mark.slow
 def test_every_module_of_the_bank_and_the_server_is_imported(without):
     names = [*names_of("core"), *names_of("mcp_server"), *names_of("prompts"), *names_of("analysis")]
     assert "core.memory.sqlite.journal_file" in names and "mcp_server.service" in names
@@ -173,6 +174,7 @@ print(len(opened(path).records()))
     assert lines and b"\r" not in lines
 
 
+@pytest.mark.slow
 def test_the_server_saves_searches_and_learns(tmp_path):
     line = [
         *WITHOUT,

@@ -119,6 +119,7 @@ SERVER = {
 }
 
 
+@pytest.mark.slow
 def test_every_command_of_the_server(bank, capsys, monkeypatch, tmp_path):
     pytest.importorskip("mcp")
     from mcp_server.__main__ import main as server

@@ -111,6 +111,7 @@ def test_a_close_between_the_answers_arrival_and_its_reading_is_an_infra_error(w
         worker.call("pid")
 
 
+@pytest.mark.slow
 def test_many_closes_and_calls_at_once_raise_nothing_but_infra_errors():
     for _ in range(5):
         worker, odd = WorkerProcess(factory=Counter, timeout_s=30), []
@@ -232,6 +233,7 @@ def test_close_lets_the_object_close_waits_and_is_idempotent(tmp_path):
     worker.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [False, True])
 def test_the_child_ends_when_its_parent_is_killed(tmp_path, busy):
     script = tmp_path / "parent.py"

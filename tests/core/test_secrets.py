@@ -46,6 +46,7 @@ def test_a_run_directory_holds_no_key_whatever_the_provider_echoes(cli, tmp_path
         assert ODD.replace('"', '\\"') not in text
 
 
+@pytest.mark.slow
 def test_a_key_typed_into_the_configuration_is_not_saved_and_the_run_resumes(cli, tmp_path):
     typed = ("env=toy", "llm=scripted", "embedder=hashing", "run_dir=run", f"llm.cache_path=https://user:{KEY}@host/x")
     assert cli(*typed, "budget.run.calls=9").returncode == 0

@@ -33,6 +33,7 @@ def test_the_page_has_the_errors_that_people_meet():
     assert len(QUOTED) >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", QUOTED)
 def test_each_message_is_one_that_the_program_prints(said):
     pieces = [piece.strip(" :;,") for piece in said.split("...")]

@@ -92,6 +92,7 @@ def test_a_task_says_what_is_asked_and_its_id_is_the_games_folder(env):
     assert "Welcome" not in first
 
 
+@pytest.mark.slow
 def test_the_commands_are_those_of_the_games_own_wording(folder, archive):
     with make(folder, split="valid_seen", data=str(archive)) as env:
         for split, put in (
@@ -104,6 +105,7 @@ def test_the_commands_are_those_of_the_games_own_wording(folder, archive):
             assert {"look", "go to (receptacle)", "heat (object) with (receptacle)"} <= set(commands)
 
 
+@pytest.mark.slow
 def test_without_a_stored_walkthrough_the_planner_gives_one(folder, archive):
     with make(folder, split="valid_unseen", data=str(archive)) as env:
         env.reset(env.tasks()[0])
@@ -135,6 +137,7 @@ def test_an_unknown_task_and_questions_before_the_first_game_are_refused(env, fo
             ask()
 
 
+@pytest.mark.slow
 def test_the_engine_is_renewed_now_and_then(env, monkeypatch):
     task = env.tasks()[0]
     first = env.reset(task)
@@ -144,11 +147,13 @@ def test_the_engine_is_renewed_now_and_then(env, monkeypatch):
     assert env._worker.pid != pid
 
 
+@pytest.mark.slow
 def test_no_hidden_limit_ends_a_game(env):
     env.reset(env.tasks()[0])
     assert not any(env.step("look")[2] for _ in range(55))
 
 
+@pytest.mark.slow
 def test_admissible_commands_are_shown_only_when_asked_for(env, folder):
     task = env.tasks()[0]
     first = env.reset(task)
@@ -164,6 +169,7 @@ def test_admissible_commands_are_shown_only_when_asked_for(env, folder):
         assert info["valid"]
 
 
+@pytest.mark.slow
 def test_nearest_plays_the_command_that_was_meant_and_says_so(folder):
     with make(folder, match="nearest") as env:
         env.reset(env.tasks()[0])

@@ -112,6 +112,7 @@ def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(
         assert read_json(run_dir / "summary.json")["infra_errors"] == {"timeout": 1}
 
 
+@pytest.mark.slow
 def test_the_env_of_an_attempt_past_its_time_is_killed_with_its_worker_and_never_used_again():
     pool = EnvPool(make_slow, timeout_s=0.5)
     with pytest.raises(InfraError, match="longer than episode_timeout_s=0.5"), pool.lease() as env:

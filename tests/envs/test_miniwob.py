@@ -73,6 +73,7 @@ def test_chance_solves_few(here, mark, tmp_path):
     assert any(row["trajectories"][0]["steps"][-1]["valid"] for row in read_rows(run_dir))
 
 
+@pytest.mark.slow
 def test_a_page_tells_what_can_be_clicked_and_nothing_of_this_machine(env):
     for task in env.tasks():
         seen = env.reset(task)
@@ -84,6 +85,7 @@ def test_a_page_tells_what_can_be_clicked_and_nothing_of_this_machine(env):
     assert len(offered) == 5 and all(action.startswith("click(") for action in offered)
 
 
+@pytest.mark.slow
 def test_part_of_the_reward_is_no_success_though_browsergym_calls_it_one(env):
     """find-greatest gives 0.1 for a card that is turned and is not the greatest."""
     task = next(task for task in env.tasks() if task.type == "find-greatest")
@@ -156,6 +158,7 @@ def test_a_run_that_is_killed_leaves_no_browser(mark, tmp_path):
     assert all_gone(mark)
 
 
+@pytest.mark.slow
 def test_neither_browser_nor_worker_is_told_a_key(mark, monkeypatch, tmp_path):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-seen")
     with make(tmp_path, "click-test") as env:
@@ -164,6 +167,7 @@ def test_neither_browser_nor_worker_is_told_a_key(mark, monkeypatch, tmp_path):
         assert not processes("sk-not-to-be-seen")
 
 
+@pytest.mark.slow
 def test_goals_are_listed_once(mark, tmp_path):
     with make(tmp_path, "click-test", "enter-text", seeds=2) as env:
         first = env.tasks()

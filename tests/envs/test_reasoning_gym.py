@@ -199,6 +199,7 @@ def every_default():
         yield env
 
 
+@pytest.mark.slow
 @installed
 def test_every_default_family_is_solved_by_its_gold_answer_and_by_no_nonsense(every_default):
     tasks = every_default.tasks()
@@ -221,6 +222,7 @@ ADDED = {
 }
 
 
+@pytest.mark.slow
 @installed
 @pytest.mark.parametrize("family", ADDED)
 def test_the_gold_answer_with_more_behind_it_is_no_success(family):
@@ -255,6 +257,7 @@ def test_a_gold_answer_that_is_wrong_is_known(family, question, gold, wrong):
     assert wrong_gold(family, question, gold) is wrong
 
 
+@pytest.mark.slow
 @installed
 @pytest.mark.parametrize("family", ["calendar_arithmetic", "family_relationships", "time_intervals"])
 def test_tasks_whose_gold_answer_is_wrong_are_left_out_and_counted(family):
@@ -274,6 +277,7 @@ def test_a_part_mark_is_a_reward_and_no_success(every_default):
     assert not info["won"]
 
 
+@pytest.mark.slow
 @installed
 def test_no_question_is_in_both_splits_whatever_the_seed():
     """string_synthesis soon repeats itself; task 1 of the package's seed 0 is task 0 of its seed 1."""
@@ -287,6 +291,7 @@ def test_no_question_is_in_both_splits_whatever_the_seed():
     assert asked["test"][0] != asked["test"][1]
 
 
+@pytest.mark.slow
 @installed
 def test_tasks_are_named_by_their_content_and_fewer_are_the_first_of_more():
     with make("base_conversion", "ab", order="blocked") as env, make("base_conversion", per_family=30) as more:
@@ -312,6 +317,7 @@ def test_options_change_the_tasks_and_wrong_ones_are_told():
             env.tasks()
 
 
+@pytest.mark.slow
 @installed
 def test_an_unknown_family_and_one_with_too_few_tasks_are_told(monkeypatch):
     with make("abc") as env, pytest.raises(UserError, match="has no abc; it has ab, "):
@@ -324,6 +330,7 @@ def test_an_unknown_family_and_one_with_too_few_tasks_are_told(monkeypatch):
         env.tasks()
 
 
+@pytest.mark.slow
 @installed
 def test_a_task_of_other_families_is_refused(every_default):
     with make("ab", split="train") as env, pytest.raises(UserError, match="is not a task of these families"):
@@ -371,6 +378,7 @@ def test_refused_as_the_answer_is_executed(family, monkeypatch):
     assert executed(family, monkeypatch)
 
 
+@pytest.mark.slow
 @installed
 def test_no_other_family_executes_the_answer(monkeypatch):
     from reasoning_gym.factory import DATASETS

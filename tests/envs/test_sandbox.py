@@ -186,6 +186,7 @@ def test_what_is_over_a_limit_is_killed_and_named(box, command, killed):
     assert (again.output, again.returncode) == ("conftest.py\ntests\n", 0)
 
 
+@pytest.mark.slow
 @bubblewrap
 @pytest.mark.parametrize(
     ("command", "said"),
@@ -581,6 +582,7 @@ box.close()
     assert said == ["Ran(output='here\\n', returncode=0, killed='', refused=False)", full, full, unwritten]
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_what_was_there_before_is_not_the_commands(source):
     """Also where it is more than the limits allow: then it must not grow."""

@@ -128,6 +128,7 @@ def test_the_same_episode_reads_the_same_after_other_tasks_and_in_another_jvm(en
         assert other.walkthrough() == actions
 
 
+@pytest.mark.slow
 def test_the_first_observation_states_the_task_and_the_room(quick):
     task = quick.tasks()[0]
     first = quick.reset(task)
@@ -160,6 +161,7 @@ def test_refusals_are_marked_invalid_and_a_menu_is_answered_by_number():
         assert [told[number + 1][3]["valid"] for number in menus] == [True] * len(menus)
 
 
+@pytest.mark.slow
 def test_admissible_actions_are_listed_on_demand_alone(quick):
     task = quick.tasks()[0]
     with pytest.raises(EnvStateError):
@@ -192,6 +194,7 @@ def test_a_walkthrough_asked_for_in_mid_episode_leaves_the_episode_alone(quick):
     assert again == told
 
 
+@pytest.mark.slow
 def test_an_engine_error_is_not_a_failure(quick):
     quick.reset(quick.tasks()[0])
     quick._engine._ask("agentInterface").get().setErrorState("java.lang.Boom")

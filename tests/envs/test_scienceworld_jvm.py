@@ -26,6 +26,7 @@ def make(**fields) -> ScienceWorldEnv:
     return ScienceWorldEnv(**({"instructions": "", "max_steps": 100} | fields))
 
 
+@pytest.mark.slow
 def test_java_is_the_systems_else_the_wheels_else_an_error(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
@@ -50,6 +51,7 @@ def test_running_out_of_memory_or_time_is_an_infra_error_that_says_so():
         env.reset(BOIL)
 
 
+@pytest.mark.slow
 def test_the_jvm_keeps_nothing_of_what_it_was_asked():
     with make() as env:
         kept = []

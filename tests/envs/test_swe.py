@@ -81,6 +81,7 @@ class TestContract(EnvContract):
         return super().play(env, task, actions)
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_gold_solves_the_wrong_fix_does_not_and_nothing_does_not(data, shared):
     for task in shared.tasks():
@@ -224,6 +225,7 @@ env.close()
     assert said == ["True", full, full]
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_on_a_full_disk_of_containers_no_patch_counts(data, tmp_path, monkeypatch):
     """Not even one that solves its instance: else those that do not would be left out alone."""
@@ -294,6 +296,7 @@ def test_one_block_of_bash_is_an_action():
 # runs
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_a_container_is_played_and_leaves_predictions(data, tmp_path, monkeypatch, here):
     path = write_rows(tmp_path, "jsonl", data)
@@ -359,6 +362,7 @@ def capture(main, *words: str) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_a_lesson_of_the_house_turns_a_wrong_fix_into_the_right_one(data, tmp_path, here):
     words = ("env=swe", f"env.data={data}", "env.types=[empty]", *PLAYED)
@@ -415,6 +419,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_ctrl_c_in_the_tests_of_a_patch_leaves_nothing(data, tmp_path):
     """In a run with a time limit, whose attempts have threads that nobody waits for."""

@@ -273,6 +273,7 @@ def test_a_right_fix_counts_with_what_else_it_changes(instance, tmp_path):
     assert found.solved and found.touched == ("conftest.py", "pyproject.toml") and not found.tampered
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_what_the_gold_patch_changes_of_the_tests_configuration_is_the_instances_own(instance, tmp_path):
     fixture = "import pytest\n\n\n@pytest.fixture\ndef four():\n    return 4\n"

@@ -117,6 +117,7 @@ def test_an_answer_in_words_is_right_or_wrong_and_none_is_wrong(env):
         env.walkthrough()
 
 
+@pytest.mark.slow
 def test_the_page_to_begin_with_and_the_actions_are_the_papers(env):
     seen = begin(env, 431)
     assert seen.startswith("Goal: Add the product with the lowest per unit price from my open tabs")

@@ -103,6 +103,7 @@ def test_what_is_not_there_is_one_sentence(monkeypatch, tmp_path):
         web_tasks()
 
 
+@pytest.mark.slow
 @needs_evaluators
 def test_every_gold_answer_passes_but_one_and_no_wrong_one_does(verifier):
     answered = [task for task in web_tasks("verified", "all") if not task.needs_trace]
@@ -170,6 +171,7 @@ def test_an_answer_that_hangs_the_evaluators_is_wrong_and_the_next_one_is_judged
         made.close()
 
 
+@pytest.mark.slow
 @needs_evaluators
 def test_a_verdict_that_is_aborted_is_not_asked_for_again():
     """Else a process would be left that belongs to nobody any more."""

@@ -78,6 +78,7 @@ def test_the_judge_may_choose_and_the_labels_may_be_shown(tmp_path):
     assert told["best"] == 1
 
 
+@pytest.mark.slow
 def test_it_waits_in_the_queue_and_is_one_task_however_often_it_is_sent(tmp_path):
     async def go():
         async with client(tmp_path / "b.sqlite", "--embedder", "hashing-256", "--tools", "all", *MODEL) as open_client:
@@ -185,6 +186,7 @@ def test_the_controller_uses_a_running_server(tmp_path, capsys, server_path):
     assert [record.namespace for record in records_at(tmp_path / "b.sqlite")] == ["solver"]
 
 
+@pytest.mark.slow
 def test_the_controller_prints_the_answer_and_what_was_learned(tmp_path, capsys, server_path):
     words = [TASK, "--bank", str(tmp_path / "b.sqlite"), "--embedder", "hashing-256", "--k", "1", *MODEL]
     assert matts_controller.main(words) == 0

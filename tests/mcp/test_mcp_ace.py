@@ -461,6 +461,7 @@ def test_lessons_of_the_other_profiles_are_insights_too(tmp_path):
     served(tmp_path, go)
 
 
+@pytest.mark.slow
 def test_two_servers_never_give_one_id_twice(tmp_path):
     async def writer(client, name):
         titles = [f"{name} {word * 2}" for word in ("alpha", "bravo", "gamma", "delta", "omega", "sigma")]

@@ -48,6 +48,7 @@ def test_the_commands_that_are_installed_are_there():
         assert callable(getattr(importlib.import_module(module), function))
 
 
+@pytest.mark.slow
 def test_every_tool_has_its_twin(by_hand):
     code, out, _ = by_hand(
         "save_lesson",
@@ -89,6 +90,7 @@ def test_what_is_wrong_is_one_sentence_and_exit_code_2(by_hand, words, sentence)
     assert (code, out) == (2, "") and err.startswith("error: ") and sentence in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_twins_and_hooks_work_on_a_running_server(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("REASONINGBANK_MCP_TOKEN", TOKEN)
     with http_server(tmp_path / "b.sqlite", token=TOKEN) as url:
@@ -135,6 +137,7 @@ def transcript(path):
     return {"transcript_path": str(path), "hook_event_name": "SessionEnd"}
 
 
+@pytest.mark.slow
 def test_hooks_retrieve_before_and_extract_after(by_hand, tmp_path, monkeypatch):
     bank = tmp_path / "b.sqlite"
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(transcript(tmp_path / "t.jsonl"))))

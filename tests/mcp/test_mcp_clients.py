@@ -214,6 +214,7 @@ def served(tmp_path, *options, **how):
         yield ask_for, url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", ["", TOKEN])
 def test_sessions_that_are_never_closed_give_way_the_longest_idle_first(tmp_path, token):
     mine = {"authorization": f"Bearer {token}"} if token else {}
@@ -229,6 +230,7 @@ def test_sessions_that_are_never_closed_give_way_the_longest_idle_first(tmp_path
         assert [ask_for(READY, id, **mine).status_code for id in left] == [404] * 10 + [202] * 2
 
 
+@pytest.mark.slow
 def test_old_clients_over_sse_go_on_without_a_close(tmp_path):
     with http_server(tmp_path / "b.sqlite", transport="sse") as url:
         for _ in range(12):
@@ -241,6 +243,7 @@ def test_old_clients_over_sse_go_on_without_a_close(tmp_path):
                 assert json.loads(got.removeprefix("data: "))["result"]["serverInfo"]["name"] == "reasoningbank"
 
 
+@pytest.mark.slow
 def test_the_client_of_the_sdk_is_served_beside_them(tmp_path):
     async def go(url):
         async with Client(f"{url}/mcp") as client:

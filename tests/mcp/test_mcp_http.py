@@ -68,6 +68,7 @@ def test_bodies_and_rates_are_limited(tmp_path):
         assert answers[-1].status_code == 429 and answers[-1].headers["retry-after"]
 
 
+@pytest.mark.slow
 def test_old_clients_have_sse(tmp_path):
     async def go(url):
         headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -20,6 +20,7 @@ from core.memory.policies.cosine import Cosine
 HEAVY = ("torch", "litellm", "faiss", "sentence_transformers", "sympy", "wandb", "datasets")
 
 
+@pytest.mark.slow
 def test_a_lesson_saved_by_one_client_is_found_by_another(tmp_path):
     async def go():
         bank = tmp_path / "b.sqlite"
@@ -34,6 +35,7 @@ def test_a_lesson_saved_by_one_client_is_found_by_another(tmp_path):
     run(go())
 
 
+@pytest.mark.slow
 def test_two_processes_that_write_at_once_lose_nothing(tmp_path):
     async def writer(open_client, name):
         for number in range(25):
@@ -98,6 +100,7 @@ def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_p
         assert db.execute("SELECT payload, tries FROM jobs").fetchall() == [("{}", 2)]
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_does_not_wait_for_an_extraction(tmp_path):
     bank = tmp_path / "b.sqlite"
     request = call(1, "extract_memory", query="Accept empty files", trajectory=TRAJECTORY)
@@ -107,6 +110,7 @@ def test_a_client_that_leaves_does_not_wait_for_an_extraction(tmp_path):
         assert db.execute("SELECT state FROM jobs").fetchone()[0] in ("pending", "running")
 
 
+@pytest.mark.slow
 def test_extraction_at_once_in_the_background_and_failed(tmp_path):
     async def go():
         async with hashed(tmp_path / "b.sqlite", *MODEL) as c:

@@ -100,6 +100,7 @@ def test_every_hash_is_compared_whichever_token_is_given(tmp_path, capsys, monke
     assert tokens.Tenants(file).agent(first.encode()) == "a" and len(compared) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 def test_no_tenant_reaches_the_lessons_of_another_by_any_tool(tmp_path, capsys, path):
     file = tmp_path / "tokens"

@@ -179,6 +179,7 @@ def test_extraction_answers_in_the_form_of_the_reasoningbank_server(tmp_path):
     assert (now["status"], later["status"]) == ("success", "processing")
 
 
+@pytest.mark.slow
 def test_a_caller_without_a_name_reads_everyones_only_where_that_is_allowed(tmp_path):
     async def go(server):
         async with Client(server) as client:

@@ -100,6 +100,7 @@ def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent):
     assert around(bank, "--task", TASK, command=["no-such-command"], status=127)[1]["exit_status"] == 127
 
 
+@pytest.mark.slow
 def test_lessons_by_placeholder_file_variable_and_stdin(tmp_path, agent):
     bank, file = tmp_path / "b.sqlite", tmp_path / "lessons.md"
     around(bank, "--closing-words", command=[*agent, "-p", TASK])
@@ -315,6 +316,7 @@ def test_the_value_of_an_option_that_names_the_task_is_its_prompt():
         assert hand_over(command, prompt, task, "Lessons.") == command
 
 
+@pytest.mark.slow
 def test_it_is_said_where_no_prompt_holds_the_lessons_and_silence_is_no_failure(tmp_path):
     bank, settings = tmp_path / "b.sqlite", tmp_path / "settings.yaml"
     for n in range(4):

@@ -140,6 +140,7 @@ def turns(more=""):
     return [TrajectoryStep(**{**turn, "content": f"{turn['content']} {more}"}) for turn in TRAJECTORY]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [PRESETS[0], PRESETS[4], *SLOW], ids=lambda words: " ".join(words) or "production")
 def test_no_answer_to_a_tenant_changes_when_another_acts(tmp_path, words):
     def answers(name, *, acts):
@@ -162,6 +163,7 @@ def test_no_answer_to_a_tenant_changes_when_another_acts(tmp_path, words):
         assert one == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("memory.clock=stream",)], ids=["wall", "stream"])
 def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path, words):
     """Ids, ticks, duplicates, merges and limits, of a tenant alone and of one beside a busy one."""
@@ -185,6 +187,7 @@ def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path, words):
         assert one == other
 
 
+@pytest.mark.slow
 def test_the_guard_counts_no_lessons_of_others(tmp_path):
     """Below a number of lessons of other sources each word is new, and no burst is reported."""
 

@@ -139,6 +139,7 @@ def test_without_closing_words_nothing_is_stored_and_the_warning_names_them(bank
     assert "--closing-words" in found["warnings"][0]["why"]
 
 
+@pytest.mark.slow
 def test_the_server_starts_with_a_warning_retrieves_saves_and_queues(bank):
     line = [sys.executable, "-m", "mcp_server", "--bank", str(bank), "llm=gemini"]
     env = {**ENV, "GEMINI_API_KEY": ""}

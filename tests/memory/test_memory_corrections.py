@@ -189,6 +189,7 @@ def test_the_newer_is_retrieved_first(open_bank, policy, top_k):
     assert ids(bank.retrieve(TITLE.lower(), top_k)) == ["new", "old"][:top_k]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_nearer", [12, 120])
 def test_the_newer_is_found_where_its_own_query_is_far_from_the_task(open_bank, n_nearer):
     numbers = range(n_nearer)

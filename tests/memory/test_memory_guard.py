@@ -304,6 +304,7 @@ def test_an_opinion_needs_a_model():
         Guard(burst=1)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_file
 def test_a_run_with_opinions_counts_their_cost_and_goes_on_after_a_crash(here, tmp_path):
     words = (*TOY, "memory=guarded", "memory.hygiene.opinion=llm", "limit=4")

@@ -224,6 +224,7 @@ def test_trust_ranks_and_warns(open_bank):
     assert all(hit.warning == "" for hit in open_bank(Trust(top_k=4, warn=False)).retrieve("task @0"))
 
 
+@pytest.mark.slow
 def test_random_draws_evenly_whatever_the_similarity_and_repeats_exactly(open_bank):
     made = [record(f"x @{9 * n}", task=str(n), id=str(n)) for n in range(10)]
     bank = open_bank(Random(top_k=1, seed=1), made)

@@ -203,6 +203,7 @@ def test_the_doctor_leaves_them_out_and_a_rebuilt_bank_is_whole(path):
         assert found(bank) != unmerge(bank) == found(bank)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_file
 def test_compact_gives_the_room_back_and_changes_nothing(tmp_path, capsys):
     path = tmp_path / "bank.sqlite"

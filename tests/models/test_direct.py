@@ -114,12 +114,14 @@ def by_both(serve, answer, *given, **call):
     return [outcome(serve(lambda request, n: answer), client, *given, **call) for client in CLIENTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_is_read_as_litellm_reads_it(serve, name):
     theirs, ours = by_both(serve, ANSWERS[name])
     assert theirs == ours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS[1:])
 def test_so_is_every_providers(serve, model):
     for name, answer in ANSWERS.items():
@@ -316,6 +318,7 @@ def run_without(*words):
     return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_records_and_either_client_goes_on_with_it(here, serve, tmp_path):
     server = serve(lambda request, n: (200, completion("Action: open box 1\nStatus: success")), models=["m"])
     words = [*TOY[:1], *TOY[2:], "llm=vllm", f"llm.api_base={server.url}"]
@@ -338,6 +341,7 @@ def test_a_run_whose_fingerprint_had_the_client_goes_on(here, serve, tmp_path):
     assert len(read_rows(run)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_needs_no_litellm_and_says_what_it_does_not_know(serve, tmp_path):
     def answer(request, n):
         return 200, embedding([0.6, 0.8]) if "input" in request else completion("Action: open box 1\nStatus: success")

@@ -52,6 +52,7 @@ def outcome():
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", CONTEXT)
 def test_a_prompt_that_is_too_long_ends_the_attempt(outcome, name, client):

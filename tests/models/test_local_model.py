@@ -36,6 +36,7 @@ def test_the_same_seed_says_the_same_and_tokens_are_counted(model):
     assert one.model == "local/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+@pytest.mark.slow
 def test_a_schema_holds_the_judge_and_the_distiller_to_a_form_that_parses(model):
     verdict = model.chat(replace(ASK, role="judge", seed=1, schema=JUDGE_SCHEMA, max_tokens=200))
     assert parse_status(verdict.text) in ("success", "failure")

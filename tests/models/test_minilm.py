@@ -53,15 +53,16 @@ def minilm():
 
 
 @pytest.mark.slow
-def test_two_thousand_texts_have_the_vectors_of_sentence_transformers(minilm):
-    given = texts(2_000)
+def test_many_texts_have_the_vectors_of_sentence_transformers(minilm):
+    given = texts(500)
     theirs = HuggingFaceEmbedder(model=str(MiniLMEmbedder.weights().parent))
     (ours, used, _), (known, spent, _) = minilm.measure(given), theirs.measure(given)
     assert np.abs(ours - known).max() < MOST and used == spent
-    assert (minilm.long_texts, ours.dtype, ours.shape) == (theirs.long_texts, np.float32, (2_000, 384))
-    assert theirs.long_texts > 20  # longer than the model reads
+    assert (minilm.long_texts, ours.dtype, ours.shape) == (theirs.long_texts, np.float32, (500, 384))
+    assert theirs.long_texts > 5  # longer than the model reads
 
 
+@pytest.mark.slow
 def test_a_text_has_the_same_bits_alone_and_in_any_company(minilm):
     given = texts(60)
     alone = np.stack([minilm.embed([text])[0] for text in given])

@@ -229,6 +229,7 @@ def test_other_clients_stumble_over_a_variable_that_is_named_as_well(monkeypatch
     assert network.fault(OSError("else"), [], "http://127.0.0.1:8000/v1") is None  # http needs no certificate
 
 
+@pytest.mark.slow
 def test_a_server_behind_a_proxy_that_is_busy_or_slow_is_tried_again(net, monkeypatch):
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.02)
     busy = [(503, "<html>loading</html>", HTML), (502, "<html>", HTML), (200, completion("at last"))]

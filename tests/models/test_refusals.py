@@ -198,6 +198,7 @@ def test_anthropics_own_api_without_credit_stops_the_run_too(serve, monkeypatch)
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_ran_out_of_credit_loses_nothing_and_resumes(serve, here):
     from envs.toy_script import play as toy
 

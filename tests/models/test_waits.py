@@ -238,6 +238,7 @@ def test_many_calls_that_wait_for_the_same_are_one_line(shown):
     assert progress._facts().startswith("success")
 
 
+@pytest.mark.slow
 def test_a_retry_a_pause_and_a_limit_per_minute_are_shown(shown, serve, monkeypatch):
     _, printed = shown
     closing = threading.Event()

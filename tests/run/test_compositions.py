@@ -33,6 +33,7 @@ def start(*words, code=COUNTED):
     return subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "made"),
     [

@@ -219,6 +219,7 @@ def test_episodes_that_lost_their_end_run_again_and_that_is_said(here, finished,
     assert file.read_bytes() == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 3_000])
 def test_a_runs_own_bank_is_made_again_from_its_episodes_to_the_same_results(here, tmp_path, notes, kept):
     words = (*TOY, "memory=consolidated_offline", "memory.consolidate.every=3")

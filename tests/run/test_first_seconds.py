@@ -69,6 +69,7 @@ time.sleep(30)
 """
 
 
+@pytest.mark.slow
 def test_the_first_line_comes_before_the_imports(tmp_path):
     began = time.monotonic()
     process = subprocess.Popen(command(*TOY, "limit=1"), cwd=tmp_path, stdout=-1, stderr=-1, text=True)

@@ -43,6 +43,7 @@ def kill_often(run_dir, words, undisturbed, kills, step):
     return lengths
 
 
+@pytest.mark.slow
 def test_killed_ten_times_at_random_moments(tmp_path, undisturbed):
     run_dir = tmp_path / "D"
     lengths = kill_often(run_dir, command(*TOY, "limit=40", f"run_dir={run_dir}"), undisturbed, 10, 12_000)
@@ -205,6 +206,7 @@ def test_a_finished_run_started_again_changes_nothing(here, tmp_path):
     assert (run_dir / "episodes.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_write_one_run(cli, tmp_path):
     slow = (*TOY, "llm.delay_s=0.3", f"run_dir={tmp_path / 'run'}")
     first = subprocess.Popen(command(*slow), stdout=-3, stderr=-3)

@@ -74,6 +74,7 @@ def test_the_arms_that_have_them_are_other_cells(sweeps):
         assert read_run(run_of(folder / "plain", arm)).cell != read_run(run_of(folder / "sized", arm)).cell
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on(sweeps, tmp_path):
     folder, _ = sweeps
     done = start(*SWEEP, "k=6", "r=2", f"run_dir={folder / 'sized'}", cwd=tmp_path)

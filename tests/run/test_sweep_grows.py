@@ -270,6 +270,7 @@ def test_a_table_that_breaks_hides_nothing(main_here):
     assert "no table of S" in errors and "1 of 1 cells are not whole:" in errors
 
 
+@pytest.mark.slow
 def test_a_baseline_that_no_run_has_is_refused_for_each_kind_of_table(main_here, tmp_path, capsys):
     assert main_here("-m", *TOY, "arm=no_memory,reasoningbank", "limit=2", "run_dir=S")[0] == 0
     for table in ("matrix", "main", "funnel", "transfer"):
@@ -292,6 +293,7 @@ def test_without_the_library_of_tables_a_sweep_ends_in_one_sentence(main_here):
     assert "no table yet, as this needs pandas: `pip install" in errors and "-m scripts.tables S" in errors
 
 
+@pytest.mark.slow
 def test_cells_that_would_be_refused_again_are_neither_tabled_nor_to_go_on(main_here):
     words = ("-m", *TOY, "seed=0,1", "run_dir=S")
     assert main_here(*words, "limit=4")[0] == 0

@@ -65,6 +65,7 @@ def test_every_arm_records_what_it_did(unpacked, tmp_path):
         assert made == (unpacked / "known" / f"{arm}.jsonl").read_bytes(), arm
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_to_the_same_bytes(version_2, cli):
     done = cli(*STOPPED, f"run_dir={version_2 / 'stopped'}")
     assert done.returncode == 0, done.stderr

@@ -41,10 +41,10 @@ def test_hardly_any_built_pair_is_graded_wrongly(built, right):
     assert len(wrong) <= MOST_WRONG * len(chosen), wrong
 
 
-def seconds(read, text):
-    """Of the processor, so that a busy machine does not count; the better of two."""
+def seconds(read, text, enough=0.0):
+    """Of the processor, so that a busy machine does not count; the better of two, unless the first is within enough."""
     taken = []
-    for _ in range(2):
+    while len(taken) < 2 and not (taken and taken[0] <= enough):
         begun = time.process_time()
         read(text)
         taken.append(time.process_time() - begun)
@@ -61,5 +61,5 @@ def test_reading_takes_time_in_proportion_to_the_length(read, loop, before):
     short, long = (before + loop * (n // len(loop)) for n in (6_250, 100_000))
     first = seconds(read, short)
     if first > 0.02:  # 16 times the text in at most 48 times the time; a quadratic pattern takes 256 times
-        assert seconds(read, before + loop * (25_000 // len(loop))) < 12 * first
-    assert seconds(read, long) < 48 * max(first, 0.01)
+        assert seconds(read, before + loop * (25_000 // len(loop)), 11 * first) < 12 * first
+    assert seconds(read, long, 0.4) < 48 * max(first, 0.01)

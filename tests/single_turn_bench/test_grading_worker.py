@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENDLESS = "9^{9^{9}}"
 
 
+@pytest.mark.slow
 def test_an_endless_answer_is_killed_at_the_limit_and_counted():
     with MathGrader(timeout_s=1.0) as grader:
         assert grader.equal("x+x", "2x")
@@ -80,6 +81,7 @@ def test_the_worker_prints_nothing_and_ignores_ctrl_c(tmp_path, monkeypatch, cap
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_threads_share_one_grader_and_do_not_pay_for_each_other():
     with MathGrader(timeout_s=1.5) as grader:
         assert grader.equal("x+x", "2x")

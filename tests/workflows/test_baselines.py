@@ -36,6 +36,7 @@ def test_the_longest_attempt_that_synapse_keeps_still_fits_the_prompt(here, monk
     assert "<memory_items>" in read_rows(run_dir)[4]["trajectories"][0]["opening"][0]["content"]
 
 
+@pytest.mark.slow
 def test_retrieval_is_the_same_for_all(here, tmp_path):
     found = []
     for memory in ("reasoning_bank", "synapse", "awm"):

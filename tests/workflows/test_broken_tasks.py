@@ -332,6 +332,7 @@ def test_a_line_that_retries_another_task_is_damaged(here, breaking, tmp_path):
         read_episodes(tmp_path / "bad.jsonl")
 
 
+@pytest.mark.slow
 def test_the_audit_does_not_call_a_copy_of_a_running_run_broken(here, tmp_path):
     run_dir, _ = here(*TOY, "limit=12")
     assert audited(run_dir) == {}
@@ -376,6 +377,7 @@ def test_the_second_pass_has_seeds_of_its_own_and_the_first_those_of_ever(here, 
     assert {role for role, _ in seeds[len(once) :]} == {"agent", "judge", "extractor"}
 
 
+@pytest.mark.slow
 def test_lessons_of_failures_are_stored_as_of_failures_though_the_answer_is_a_success(here):
     chance = ("env=toy_chance", "llm=scripted", "embedder=hashing", "workflow=matts_parallel", "limit=40")
     run_dir, _ = here(

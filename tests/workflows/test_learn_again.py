@@ -37,6 +37,7 @@ def source(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_own_configuration_gives_the_own_lessons_and_no_call_of_the_agent(source, tmp_path):
     code, _, told = script("learn", source, f"bank={tmp_path}/again.sqlite")
     assert code == 0, told
@@ -77,6 +78,7 @@ def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, tmp_path)
     assert lessons(tmp_path / "again.run") == lessons(folder)
 
 
+@pytest.mark.slow
 def test_attempts_without_memory_give_the_lessons_of_the_arm_that_learned_from_such(source, tmp_path):
     """Nothing that the toy's agent reads changes what is to be learned: the labels and lessons are the arm's own."""
     folder = tmp_path / "no_memory"
@@ -88,6 +90,7 @@ def test_attempts_without_memory_give_the_lessons_of_the_arm_that_learned_from_s
     assert lessons(tmp_path / "a.run") == lessons(source)
 
 
+@pytest.mark.slow
 def test_true_labels_are_noted_and_refused_by_an_honest_setting(source, tmp_path):
     code, _, told = script("learn", source, f"bank={tmp_path}/true.sqlite", "arm=true_labels")
     assert code == 0, told
@@ -103,6 +106,7 @@ def test_bad_input_is_one_sentence(source, tmp_path):
     assert "is there already" in script("learn", source, f"bank={tmp_path}/a.sqlite")[2]
 
 
+@pytest.mark.slow
 def test_judges_against_the_truth(source, tmp_path):
     words = (source, "judge=oracle", "judge=heuristic", "--into", tmp_path / "judges", "--json")
     code, printed, told = script("judge_report", *words)
@@ -123,6 +127,7 @@ def test_the_share_of_the_own_gain_by_hand():
     assert of_own_gain(half, base, base, [0, 1, 2])["ratio"] is None
 
 
+@pytest.mark.slow
 def test_a_sweep_over_banks(source, tmp_path):
     banks = f"banks={{own: {source}/bank.sqlite}}"
     words = command(*TOY, "experiment=transfer", banks, "limit=12", "seed=0", f"run_dir={tmp_path}/sweep")

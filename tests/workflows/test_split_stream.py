@@ -144,6 +144,7 @@ def breaking(monkeypatch):
     return lambda *names: left.extend(names)
 
 
+@pytest.mark.slow
 def test_what_breaks_is_tried_again_at_the_end_as_one_after_another(here, breaking, tmp_path):
     for workers, name in ((1, "one"), (4, "four")):
         breaking("birch box: box 1 ", "dune box: box 2 ")
@@ -162,6 +163,7 @@ def test_tasks_that_break_in_a_row_end_the_run_and_the_same_command_goes_on(here
     assert read_json(tmp_path / "run/summary.json")["complete"]
 
 
+@pytest.mark.slow
 def test_an_outage_breaks_no_more_of_a_type_than_would_end_the_run(here, breaking, monkeypatch, tmp_path):
     from envs import toy_script
 
@@ -201,6 +203,7 @@ def test_an_error_in_one_stream_ends_all_at_once_and_the_same_command_goes_on(he
     same(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [40, 130])
 def test_a_budget_ends_all_streams_and_a_larger_one_goes_on(here, tmp_path, one_after_another, calls):
     run_dir, _ = here(*SPLIT, "max_concurrency=4", f"budget.run.calls={calls}", run_dir=tmp_path / "run")
