@@ -277,6 +277,7 @@ def _rare(s: dict[str, Any]) -> dict[str, int]:
         "ended by a content filter": s["n_content_filter"],
         "ended by episode_timeout_s": s["n_time"],
         "stopped by the run's budget": s["n_stopped"],
+        "tasks whose reply states no answer": s.get("n_unstated", 0),
         "empty replies": s["n_empty_replies"],
         "replies cut off": s["n_truncated"],
         "invalid actions": s["n_invalid_actions"],

@@ -57,6 +57,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
             f"n_{end}": sum(answer_of(row)["ended_by"] == end for row in valid)
             for end in (*CUT_OFF, "step_limit", "stuck")
         },
+        "n_unstated": sum(not answer_of(row).get("info", {}).get("stated", True) for row in valid),
         "n_empty_replies": sum(not step["text"].strip() for row in rows for step in all_steps(row)),
         "n_truncated": sum(step["finish_reason"] == "length" for row in rows for step in all_steps(row)),
         "n_invalid_actions": sum(not step["valid"] for row in rows for step in all_steps(row)),

@@ -66,6 +66,13 @@ def test_an_unknown_price_is_null_and_never_zero():
     assert summarise([row("success"), row("success", cost=None)], 2)["cost_usd"] is None
 
 
+def test_replies_that_state_no_answer_are_counted_where_the_env_tells():
+    rows = [row("failure"), row("failure"), row("success"), row("infra_error")]
+    for given, stated in zip(rows, (False, None, True, False)):
+        given["trajectories"][0]["info"] = {} if stated is None else {"stated": stated}
+    assert summarise(rows, 4)["n_unstated"] == 1
+
+
 def test_nothing_finished_is_no_rate():
     s = summarise([row("infra_error")], 3)
     assert (s["n"], s["success_rate"], s["ci95"], s["judge_agreement"], s["mean_steps"]) == (0, None, None, None, None)

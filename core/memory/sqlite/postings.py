@@ -84,7 +84,7 @@ class Postings:
         self._rowids = np.array([row[0] for row in rows("SELECT id FROM lexicon_docsize ORDER BY id", ())], np.int64)
         words = rows("SELECT term, group_concat(doc) FROM instances GROUP BY term", ())
         self._numbers = {word: number for number, (word, _) in enumerate(words)}
-        places = self._places(np.array([int(doc) for _, docs in words for doc in docs.split(",")], dtype=np.int64))
+        places = self._places(np.fromstring(",".join(docs for _, docs in words), dtype=np.int64, sep=","))
         lengths = np.bincount(places, minlength=len(self._rowids))
         self._norms = K1 * (1 - B + B * lengths / (lengths.mean() if words else 1))
         of = np.repeat(np.arange(len(words)), [docs.count(",") + 1 for _, docs in words])
