@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from contextlib import closing
 
 import pytest
 from test_memory import record
 
 from core.errors import UserError
+from core.memory.__main__ import main
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
 from core.memory.policies.lexical import Lexical
@@ -102,11 +104,21 @@ def test_a_large_bank_keeps_no_postings(bank, made, monkeypatch):
     assert all(bank.lexical("w1", 3) for _ in range(2 * lexicons.OFTEN))
 
 
-def test_a_damaged_full_text_index_is_said(bank, made, tmp_path):
+@pytest.mark.parametrize(
+    "damage",
+    ["DELETE FROM lexicon_docsize WHERE id = 7", "UPDATE lexicon_docsize SET sz = x'0101' WHERE id = 7"],
+    ids=["unknown record", "another number of words"],
+)
+def test_a_damaged_full_text_index_is_said_and_mended(bank, made, tmp_path, damage):
     bank.add_many(made)
-    with sqlite3.connect(tmp_path / "b.sqlite") as db:
-        db.execute("DELETE FROM lexicon_docsize WHERE id = 7")
-    db.close()
+    asked = bank.lexical(questions()[0], 9)
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db, db:
+        db.execute(damage)
     with pytest.raises(UserError, match="doctor"):
         for _ in range(lexicons.OFTEN):
             bank.lexical("never said", 3)
+    bank.close()
+    assert main(["doctor", str(tmp_path / "b.sqlite")]) == 0
+    again = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(dim=16), policy=Lexical(top_k=3))
+    with closing(again):
+        assert [again.lexical(questions()[0], 9) for _ in range(lexicons.OFTEN + 1)] == [asked] * (lexicons.OFTEN + 1)

@@ -57,6 +57,16 @@ def _tokens_of(words: list[str]) -> dict[str, tuple[str, ...]]:
     return tokens
 
 
+def _n_tokens(size: bytes) -> int:
+    """The number of tokens of a record: the sum over its columns, each a number in groups of 7 bits, highest first."""
+    total = number = 0
+    for byte in size:
+        number = number << 7 | byte & 127
+        if byte < 128:
+            total, number = total + number, 0
+    return total
+
+
 def _ranked(rowids: np.ndarray, scores: np.ndarray) -> Scores:
     import numpy as np
 
@@ -81,11 +91,14 @@ class Postings:
         import numpy as np
 
         self._rows, self._bank = rows, bank
-        self._rowids = np.array([row[0] for row in rows("SELECT id FROM lexicon_docsize ORDER BY id", ())], np.int64)
+        known = rows("SELECT id, sz FROM lexicon_docsize ORDER BY id", ())
+        self._rowids = np.array([row[0] for row in known], np.int64)
         words = rows("SELECT term, group_concat(doc) FROM instances GROUP BY term", ())
         self._numbers = {word: number for number, (word, _) in enumerate(words)}
         places = self._places(np.fromstring(",".join(docs for _, docs in words), dtype=np.int64, sep=","))
         lengths = np.bincount(places, minlength=len(self._rowids))
+        if not np.array_equal(lengths, [_n_tokens(size) for _, size in known]):
+            raise self._damaged()
         self._norms = K1 * (1 - B + B * lengths / (lengths.mean() if words else 1))
         of = np.repeat(np.arange(len(words)), [docs.count(",") + 1 for _, docs in words])
         pairs, counts = np.unique(of * max(len(lengths), 1) + places, return_counts=True)
@@ -140,5 +153,8 @@ class Postings:
 
         places = np.searchsorted(self._rowids, rowids)
         if len(rowids) and not np.array_equal(self._rowids.take(places, mode="clip"), rowids):
-            raise Damaged(self._bank, "its full-text index has words of records that it does not know")
+            raise self._damaged()
         return places
+
+    def _damaged(self) -> Damaged:
+        return Damaged(self._bank, "its full-text index does not hold the words that its records have")
