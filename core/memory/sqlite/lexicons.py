@@ -45,7 +45,7 @@ class _Lexicon:
 
     def scores(self, words: list[str]) -> Scores:
         self._searches += 1
-        if self._searches == OFTEN and self._database.count() <= MOST:
+        if self._postings is None and self._searches >= OFTEN and self._database.count() <= MOST:
             self._postings = Postings(self.rows, self._database.path)
         return by_fts5(self.rows, words) if self._postings is None else self._postings.scores(words)
 
