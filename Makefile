@@ -7,18 +7,21 @@ ARGS ?=
 AGAIN := $(and $(filter 1,$(ACCEPT_GPL)),$(wildcard $(VENV)/.without-gpl),again)
 
 .DEFAULT_GOAL := help
-.PHONY: again help run test test-all lint format docs setup mcpb clean
+.PHONY: again help run test test-all durations lint format docs setup mcpb clean
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 run: $(VENV)/.run  ## a first run: the bundled problems on the bundled model (more options: make run ARGS="workflow=vanilla")
 	$(BIN)/python main.py $(ARGS)
 
-test: $(VENV)/.all  ## the tests of every module and every promise of the README, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
+test: $(VENV)/.all  ## the tests that take up to half a second, and one for each promise of the README
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
 
-test-all: $(VENV)/.all  ## all tests, those marked slow too
-	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=40 --durations-min=5 $(ARGS)
+test-all: $(VENV)/.all  ## all tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=20 --durations-min=5 $(ARGS)
+
+durations: $(VENV)/.all  ## all tests, timed: which of them `make test` leaves out (tests/durations.json)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --store-durations $(ARGS)
 
 lint: $(VENV)/.all  ## check style and format
 	$(BIN)/ruff check .

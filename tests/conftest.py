@@ -9,16 +9,17 @@ import sys
 import time
 from contextlib import ExitStack
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
+import forkserver
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+pytest_plugins = ["tiers"]
 REPO = Path(__file__).parent.parent
-# Where the kits of the tests lie, for a process of its own; pytest has them from pyproject.toml.
-KITS = os.pathsep.join(map(str, [REPO / "tests", *sorted((REPO / "tests").glob("[a-z]*/"))]))
+KITS = os.pathsep.join(forkserver.KITS)
 os.environ["REASONINGBANK_SETTINGS"] = "none"  # no test reads the settings of whoever runs it
 # The environment of a subprocess that imports the tests' own modules.
 WITH_KITS = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
@@ -108,21 +109,28 @@ def bank_store(request, monkeypatch):
 
 
 @pytest.fixture
-def cli(tmp_path):
-    """Run main.py in a process of its own, with tmp_path as the working directory."""
+def program(tmp_path):
+    """Run a program as a user does, in tmp_path: program("main.py", "env=toy"), program("-m", "scripts.tables").
 
-    def run(*overrides: str, env: dict | None = None, timeout: float = 240) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            command(*overrides),
-            cwd=tmp_path,
-            env={**os.environ, **(env or {})},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+    fresh     its interpreter is started by exec and not forked: for tests of starting itself
+    env       beside this process's variables
+    options   those of subprocess.run
+    """
+
+    def run(*argv, env: dict | None = None, timeout: float = 240, **options) -> subprocess.CompletedProcess:
+        words = [sys.executable, *map(str, argv)]
+        if words[1].endswith(".py"):
+            words[1] = str(REPO / words[1])
+        settled = {"cwd": tmp_path, "capture_output": True, "text": True, **options}
+        return forkserver.run(words, env={**os.environ, **(env or {})}, timeout=timeout, **settled)
 
     return run
+
+
+@pytest.fixture
+def cli(program):
+    """`program` for main.py: cli("env=toy")."""
+    return partial(program, "main.py")
 
 
 @cache  # a third of a second each time, and many tests start the same run again and again

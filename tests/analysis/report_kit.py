@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import forkserver
 import yaml
 from conftest import TOY, command, read_json, read_rows
 
@@ -51,7 +51,7 @@ NAME = "evil\"'><img src=x onerror=window.hacked=20>&lt;;background:url(x)#~?%2F
 def make_runs(folder: Path) -> Path:
     """Every run of RUNS, made as a user makes them."""
     for name, words in RUNS.items():
-        subprocess.run(
+        forkserver.run(
             command(*TOY, *words, f"run_dir={folder / name}"), cwd=folder, check=True, capture_output=True, timeout=240
         )
     return folder

@@ -99,7 +99,6 @@ def solved(row):
         verdict["label"] = "success"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ids", ["kept", "made again"])
 @pytest.mark.parametrize("arm", ["arm=no_memory", "arm=reasoningbank"])
 def test_episodes_rewritten_consistently_are_broken(copy, arm, ids):
@@ -183,7 +182,6 @@ def replace_lessons(bank, say="Say nothing at all."):
         db.execute("UPDATE records SET items = ?", (items,))
 
 
-@pytest.mark.slow
 def test_lessons_replaced_between_two_starts_are_noticed_by_the_next_start_and_by_the_audit(here, tmp_path):
     words = (*TOY, "limit=16", "budget.run.calls=24")
     run_dir, _ = here(*words, run_dir=tmp_path / "run")
@@ -198,7 +196,6 @@ def test_lessons_replaced_between_two_starts_are_noticed_by_the_next_start_and_b
     assert len(told(other)["broken"]["changed_lessons"]) == 16
 
 
-@pytest.mark.slow
 def test_lessons_replaced_in_a_given_bank_are_broken(here, toy, tmp_path):
     bank = shutil.copy(toy() / "bank.sqlite", tmp_path / "bank.sqlite")
     run_dir, _ = here(*TOY, "limit=4", "setting=frozen", f"memory.path={bank}", run_dir=tmp_path / "clean")
@@ -255,7 +252,6 @@ def test_other_questions_are_no_twins(here, toy, tmp_path):
     assert "twins_retrieved" not in told(run_dir)["look"]
 
 
-@pytest.mark.slow
 def test_a_bank_that_an_identical_run_made_is_not_broken_and_what_was_learned_later_is(here, tmp_path):
     words = (*TOY, "limit=8", f"memory.path={tmp_path / 'bank.sqlite'}")
     for name in ("one", "two", "three"):
@@ -366,7 +362,6 @@ class AnswersInQueries(ReasoningBank):
         return self.bank.retrieve(f"{task.query} {word} {word}", exclude_task=task.id)
 
 
-@pytest.mark.slow
 def test_a_search_by_another_text_than_the_question_is_a_look(here, toy, tmp_path):
     run_dir, _ = here(*TOY, f"workflow._target_={__name__}.AnswersInQueries", "limit=16", run_dir=tmp_path / "run")
     assert "by another text than the task's query" in told(run_dir)["look"]["other_queries"][0]

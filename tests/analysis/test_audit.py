@@ -7,11 +7,11 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 
@@ -34,7 +34,7 @@ GOLD = "zebrafish"
 def clean(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit") / "run"
     words = [sys.executable, str(REPO / "main.py"), *TOY, "limit=12", f"run_dir={folder}"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    done = forkserver.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -56,11 +56,10 @@ def plant(clean, tmp_path):
     return with_fault
 
 
-@pytest.mark.slow
 def test_a_clean_run_passes_and_one_with_a_fault_exits_with_1(clean, plant, tmp_path):
     def run(path):
         words = [sys.executable, "-m", "scripts.audit", str(path)]
-        return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        return forkserver.run(words, capture_output=True, text=True, timeout=120, check=False)
 
     assert audit(read_run(clean))["broken"] == {}
     assert run(clean).returncode == 0
@@ -300,7 +299,6 @@ def test_a_changed_hydra_config_is_found(clean, tmp_path):
     assert "retrieval.top_k" in audit(read_run(tmp_path / "run"))["broken"]["drift"][0]
 
 
-@pytest.mark.slow
 def test_a_task_of_an_earlier_bank_that_meets_itself_is_found(here, clean, tmp_path):
     run_dir, _ = here(
         *TOY, "limit=4", "setting=frozen", f"memory.path={clean / 'bank.sqlite'}", run_dir=tmp_path / "run"
@@ -337,13 +335,12 @@ def test_a_record_that_lacks_a_field_is_an_error_of_one_sentence(plant, tmp_path
     name, *words = script.split()
     line = [sys.executable, "-m", f"scripts.{name}", str(tmp_path / "run"), *words]
     env = os.environ | {"PYTHONPATH": str(REPO)}
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=env)
+    done = forkserver.run(line, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=env)
     assert done.returncode == (1 if name == "report" else 2)
     said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]  # that there are no checksums
     assert len(said) == 1 and said[0].startswith(f"error: {tmp_path / 'run'} is no whole run: ")
 
 
-@pytest.mark.slow
 def test_train_may_know_the_answer(here):
     run_dir, _ = here(*TOY, "setting=train", "limit=6")
     assert audit(read_run(run_dir))["broken"] == {}
@@ -395,23 +392,24 @@ def test_the_grade_by_hand(plant, tmp_path):
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "gold", "told", "found"),
-    [
-        ("it is 1024 here", "1024", "how many?", True),
-        ("it is 10245 here", "1024", "how many?", False),
-        ("it is 1024 here", "1024", "was it 1024?", False),
-        ("take 5 apples", "5", "how many?", False),  # a short answer occurs by chance
-        ("so \\boxed{5}", "5", "how many?", True),
-        ("the answer is: 5.", "5", "how many?", True),
-        ("go to desk 1; take mug", "put a mug. One way: go to desk 1; take mug", "put a mug", False),
-        ("One way: go to desk 1; take mug", "put a mug. One way: go to desk 1; take mug", "put a mug", True),
-        ("put a mug", "put a mug", "put a mug", False),
-        ("press green button first", "press green", "- press the green button\n- press the red button", False),
-        ("press green button first", "press green", "- press the red button", True),
-        ("it is the 5", "the 5", "5 apples", True),  # what is left without its article occurs by chance
-        ("", "", "x", False),
-    ],
-)
-def test_when_a_text_gives_an_answer_away(text, gold, told, found):
-    assert (answer_in(text, gold, told) is not None) == found
+GIVEN_AWAY = [
+    ("it is 1024 here", "1024", "how many?", True),
+    ("it is 10245 here", "1024", "how many?", False),
+    ("it is 1024 here", "1024", "was it 1024?", False),
+    ("take 5 apples", "5", "how many?", False),  # a short answer occurs by chance
+    ("so \\boxed{5}", "5", "how many?", True),
+    ("the answer is: 5.", "5", "how many?", True),
+    ("go to desk 1; take mug", "put a mug. One way: go to desk 1; take mug", "put a mug", False),
+    ("One way: go to desk 1; take mug", "put a mug. One way: go to desk 1; take mug", "put a mug", True),
+    ("put a mug", "put a mug", "put a mug", False),
+    ("press green button first", "press green", "- press the green button\n- press the red button", False),
+    ("press green button first", "press green", "- press the red button", True),
+    ("it is the 5", "the 5", "5 apples", True),  # what is left without its article occurs by chance
+    ("", "", "x", False),
+]
+
+
+def test_when_a_text_gives_an_answer_away(subtests):
+    for text, gold, told, found in GIVEN_AWAY:
+        with subtests.test(text=text, gold=gold):
+            assert (answer_in(text, gold, told) is not None) == found

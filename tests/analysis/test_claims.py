@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 
+import forkserver
 import pandas as pd
 import pytest
 from conftest import WITH_KITS, command, read_rows
@@ -48,12 +48,11 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("claims")
     words = ("experiment=scenarios", "env=scenarios", "env.jobs=[login,shop]", *SCRIPTED, "seed=0,1")
     told = {"env": WITH_KITS, "cwd": folder, "capture_output": True, "text": True, "timeout": 240, "check": False}
-    done = subprocess.run(command(*words, f"run_dir={folder}"), **told)
+    done = forkserver.run(command(*words, f"run_dir={folder}"), **told)
     assert done.returncode == 0, done.stderr
     return folder
 
 
-@pytest.mark.slow
 def test_the_table_has_each_job_beside_what_is_claimed(runs):
     _, (ours, beside) = build_tables(load_episodes([str(runs)]), "scenarios")
     assert [row[0] for row in ours.rows] == ["no_memory", "reasoningbank", "told_lesson"]
@@ -73,7 +72,6 @@ def test_the_table_has_each_job_beside_what_is_claimed(runs):
     assert "claimed<br>no_memory" in to_markdown(beside)
 
 
-@pytest.mark.slow
 def test_steps_are_those_of_the_episodes(runs):
     frame = load_episodes([str(runs)])
     _, (_, beside) = build_tables(frame, "scenarios")

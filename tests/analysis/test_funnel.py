@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 
+import forkserver
 import numpy as np
 import pandas as pd
 import pytest
@@ -49,29 +49,30 @@ def test_of_the_perfect_lesson_the_walkthrough_follows_it_and_nothing_else(rule,
         assert others == {None}  # they say nothing of this brand
 
 
-@pytest.mark.parametrize(
-    ("lesson", "said"),
-    [
-        ("Start Ravel machines with the red button.", ("red",)),
-        ("Ravel machines\nHow they start.\nAlways press the Red button. The red one starts them.", ("red",)),
-        ("Never press the blue button of a Ravel machine. Press red.", ("red",)),
-        ("A Ravel machine starts with red instead of blue.", None),
-        ("A Ravel machine has red, green, blue and yellow buttons.", None),
-        ("Press red or green to start a Ravel machine.", None),
-        ("Ravel: first red, then green.", ("red", "green")),
-        ("Press the red button.", None),
-        ("Ravel needs red. Kimble needs blue.", ("red",)),
-        ("Ravel and Kimble machines need red.", None),
-        ("Ravel needs red when its lamp is on.", None),  # the page has no lamp
-        ("Check the power supply of the Ravel machine.", None),
-        ("Unravel the red thread.", None),
-    ],
-)
-def test_what_a_lesson_names_is_read_only_where_there_is_no_doubt(lesson, said):
-    for buttons in (("red",), ("green",), ("red", "green")):
-        did = CustomsEnv.follows(RAVEL, "Its buttons: red, green.", lesson, presses(*buttons))
-        half = said is not None and len(buttons) < len(said) and buttons == said[: len(buttons)]
-        assert did is (None if said is None or half else buttons[: len(said)] == said)
+NAMED = [
+    ("Start Ravel machines with the red button.", ("red",)),
+    ("Ravel machines\nHow they start.\nAlways press the Red button. The red one starts them.", ("red",)),
+    ("Never press the blue button of a Ravel machine. Press red.", ("red",)),
+    ("A Ravel machine starts with red instead of blue.", None),
+    ("A Ravel machine has red, green, blue and yellow buttons.", None),
+    ("Press red or green to start a Ravel machine.", None),
+    ("Ravel: first red, then green.", ("red", "green")),
+    ("Press the red button.", None),
+    ("Ravel needs red. Kimble needs blue.", ("red",)),
+    ("Ravel and Kimble machines need red.", None),
+    ("Ravel needs red when its lamp is on.", None),  # the page has no lamp
+    ("Check the power supply of the Ravel machine.", None),
+    ("Unravel the red thread.", None),
+]
+
+
+def test_what_a_lesson_names_is_read_only_where_there_is_no_doubt(subtests):
+    for lesson, said in NAMED:
+        with subtests.test(lesson=lesson):
+            for buttons in (("red",), ("green",), ("red", "green")):
+                did = CustomsEnv.follows(RAVEL, "Its buttons: red, green.", lesson, presses(*buttons))
+                half = said is not None and len(buttons) < len(said) and buttons == said[: len(buttons)]
+                assert did is (None if said is None or half else buttons[: len(said)] == said)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,6 @@ def test_only_what_was_done_and_seen_counts():
     assert followed(follows, RAVEL, [attempt(ended_by="infra_error")], [a]) is None
 
 
-@pytest.mark.slow
 def test_an_episode_notes_it_and_one_of_an_env_that_cannot_tell_is_as_before(here, tmp_path):
     told, _ = here(*CUSTOMS, "arm=told_lesson", run_dir=tmp_path / "told")
     assert [hit["followed"] for row in read_rows(told) for hit in row["retrieved"]] == [True] * 18
@@ -136,7 +136,6 @@ def test_a_lesson_that_found_no_room_was_not_shown(here, tmp_path):
     assert set(load_runs([run])["lesson_step"]) == {"none"}
 
 
-@pytest.mark.slow
 def test_a_round_that_goes_on_is_judged_by_all_that_was_done(here, tmp_path):
     """With refine=continue the second round of a job that is over is a note: what was done stands in the first."""
     words = ("arm=matts_sequential", "setting=told", "memory.domain=type", "retrieval.domain=same", "r=1")
@@ -156,36 +155,37 @@ def row(type: str, *hits: dict, task_id: str = "t") -> dict:
     return {"task_id": task_id, "task_type": type, "retrieved": list(hits), "records": []}
 
 
-@pytest.mark.parametrize(
-    ("type", "hits", "step"),
-    [
-        ("a", [], "none"),
-        ("a", [{"id": "of_a", "n_shown": 0}], "none"),
-        ("a", [{"id": "of_a", "n_shown": 1}], "followed_unknown"),
-        ("a", [{"id": "of_a"}], "followed_unknown"),  # a record of before the count: shown
-        ("a", [{"id": "of_a", "followed": True}], "followed"),
-        ("a", [{"id": "of_a", "followed": False}], "not_followed"),
-        ("a", [{"id": "of_a", "followed": False}, {"id": "of_a2", "followed": True}], "followed"),
-        ("a", [{"id": "of_a", "followed": False}, {"id": "of_a2"}], "followed_unknown"),
-        ("a", [{"id": "of_b"}], "irrelevant"),
-        ("a", [{"id": "of_b"}, {"id": "of_a", "followed": True}], "followed"),
-        ("a", [{"id": "of_b"}, {"id": "gone"}], "kind_unknown"),
-        ("a", [{"id": "of_another_run"}], "kind_unknown"),
-        ("a", [{"id": "gone", "followed": False}], "not_followed"),  # the env could tell: it speaks of this task
-        ("a", [{"id": "filed_a"}], "followed_unknown"),
-        ("a", [{"id": "filed_b"}], "irrelevant"),
-        ("a", [{"id": "filed_elsewhere"}], "kind_unknown"),
-        ("a", [{"id": "merged_ab"}], "followed_unknown"),
-        ("", [{"id": "of_a"}], "kind_unknown"),  # a benchmark whose tasks have no types
-    ],
-)
-def test_the_step_that_an_episode_is_at(type, hits, step):
-    rows = [row("a", task_id="1"), row("b", task_id="2"), row(type, *hits)]
+AT = [
+    ("a", [], "none"),
+    ("a", [{"id": "of_a", "n_shown": 0}], "none"),
+    ("a", [{"id": "of_a", "n_shown": 1}], "followed_unknown"),
+    ("a", [{"id": "of_a"}], "followed_unknown"),  # a record of before the count: shown
+    ("a", [{"id": "of_a", "followed": True}], "followed"),
+    ("a", [{"id": "of_a", "followed": False}], "not_followed"),
+    ("a", [{"id": "of_a", "followed": False}, {"id": "of_a2", "followed": True}], "followed"),
+    ("a", [{"id": "of_a", "followed": False}, {"id": "of_a2"}], "followed_unknown"),
+    ("a", [{"id": "of_b"}], "irrelevant"),
+    ("a", [{"id": "of_b"}, {"id": "of_a", "followed": True}], "followed"),
+    ("a", [{"id": "of_b"}, {"id": "gone"}], "kind_unknown"),
+    ("a", [{"id": "of_another_run"}], "kind_unknown"),
+    ("a", [{"id": "gone", "followed": False}], "not_followed"),  # the env could tell: it speaks of this task
+    ("a", [{"id": "filed_a"}], "followed_unknown"),
+    ("a", [{"id": "filed_b"}], "irrelevant"),
+    ("a", [{"id": "filed_elsewhere"}], "kind_unknown"),
+    ("a", [{"id": "merged_ab"}], "followed_unknown"),
+    ("", [{"id": "of_a"}], "kind_unknown"),  # a benchmark whose tasks have no types
+]
+
+
+def test_the_step_that_an_episode_is_at(subtests):
     merged = record("merged_ab", "2", parents=("x", "y"), provenance={"tasks": ["1", "2"]})
     known = [record("of_a", "1"), record("of_a2", "1"), record("of_b", "2"), record("of_another_run", "9"), merged]
     filed = {"filed_a": "a", "filed_b": "b", "filed_elsewhere": "mathematics"}
     known += [record(name, "told/x", domain=domain) for name, domain in filed.items()]
-    assert lesson_step(rows[-1], kinds_of(rows, lambda: known)) == step
+    for type, hits, step in AT:
+        with subtests.test(type=type, hits=hits):
+            rows = [row("a", task_id="1"), row("b", task_id="2"), row(type, *hits)]
+            assert lesson_step(rows[-1], kinds_of(rows, lambda: known)) == step
 
 
 def test_no_bank_is_read_for_a_run_that_holds_its_own_records():
@@ -199,7 +199,7 @@ def control(tmp_path_factory):
     """no_memory and told_random of the positive control on three seeds, by a worker that follows what it is told."""
     folder = tmp_path_factory.mktemp("control")
     words = ("experiment=positive_control", *CUSTOMS, "arm=no_memory,told_random,reasoningbank", "seed=0,1,2")
-    done = subprocess.run(
+    done = forkserver.run(
         command(*words, f"run_dir={folder}"),
         env=WITH_KITS,
         cwd=folder,
@@ -212,7 +212,6 @@ def control(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_the_steps_are_counted_and_compared_with_the_same_tasks_without_memory(control):
     frame = load_episodes([str(control)])
     rows = {(row["label"], row["step"]): row for row in funnel_of(make_cells(frame, "no_memory"))}
@@ -238,7 +237,6 @@ def test_the_steps_are_counted_and_compared_with_the_same_tasks_without_memory(c
     assert rows["told_random", "all"]["difference"] == pytest.approx(whole["told_random"]["difference"])
 
 
-@pytest.mark.slow
 def test_the_tables_show_it(control, capsys):
     assert tables([str(control), "--table", "funnel"]) == 0
     said = capsys.readouterr().out

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
 from test_terminal import script
@@ -24,7 +24,7 @@ def made(tmp_path_factory):
     """The experiment as a user runs it, where no memory solves 4 and 0 of ten boxes, and a bank more."""
     folder = tmp_path_factory.mktemp("ab") / "ab"
     words = (*TOY, "experiment=ab", "env=toy_chance", "limit=10", "seed=0,1", f"run_dir={folder}")
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=240, check=False)
+    done = forkserver.run(command(*words), capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -53,7 +53,6 @@ def solved(folder, arm):
     return sum(row["status"] == "success" for seed in SEEDS for row in read_rows(run_of(folder, arm, seed)))
 
 
-@pytest.mark.slow
 def test_the_experiment_has_the_four_arms_with_six_attempts_and_three_checks(made):
     attempts = {arm: len(read_rows(run_of(made, arm, 0))[0]["trajectories"]) for arm in ARMS}
     assert attempts == {"no_memory": 1, "reasoningbank": 1, "matts_parallel": 6, "matts_sequential": 4}
@@ -62,19 +61,17 @@ def test_the_experiment_has_the_four_arms_with_six_attempts_and_three_checks(mad
     assert not any(note.startswith("missing") for note in texts[0].notes)
 
 
-@pytest.mark.slow
 def test_a_missing_cell_is_made_by_the_command_that_is_printed(made, ab, tmp_path):
     shutil.rmtree(run_of(ab, "no_memory", 1))
     _, texts = build_tables(load_episodes([str(ab)]), "ab")
     [line] = [note.removeprefix("missing: ") for note in texts[0].notes if note.startswith("missing: ")]
     words = line.replace(str(made), str(ab)).split()[2:]  # without "python main.py", and not where the runs were made
-    done = subprocess.run(command(*words), cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    done = forkserver.run(command(*words), cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert "k=6 r=3 left out: no_memory" in done.stdout
     assert read_json(run_of(ab, "no_memory", 1) / "manifest.json")["config"]["workflow"]["k"] is None
 
 
-@pytest.mark.slow
 def test_it_holds_where_the_cost_of_a_success_falls_enough(ab):
     none, bank = solved(ab, "no_memory"), solved(ab, "reasoningbank")
     assert 0 < none < bank
@@ -103,7 +100,6 @@ def test_what_broke_and_the_banks_own_work_cost_too(ab):
     assert gate(cells, 0.15, ["reasoningbank"])[0].cost == after.cost
 
 
-@pytest.mark.slow
 def test_a_lower_success_rate_never_holds(ab):
     charge(ab, no_memory=1.0, reasoningbank=0.01, matts_parallel=0.01, matts_sequential=0.01)
     cells = make_cells(load_episodes([str(ab)]), "reasoningbank")
@@ -113,7 +109,6 @@ def test_a_lower_success_rate_never_holds(ab):
     assert cheap.returncode == 1  # 20 points less
 
 
-@pytest.mark.slow
 def test_it_is_no_answer_where_it_cannot_be_told(ab):
     free = script("compare", ab, "--gate", "cost=0.15")
     assert (free.returncode, free.stderr.count("\n")) == (2, 1)
@@ -144,7 +139,6 @@ def test_an_arm_that_did_not_finish_is_not_passed_over(ab):
         gate(make_cells(load_episodes([str(ab)]), "no_memory"), 0.0)
 
 
-@pytest.mark.slow
 def test_scalings_lift_is_over_the_method_with_one_attempt(ab):
     charge(ab, **dict.fromkeys(ARMS, 1.0))
     found = {row["label"]: row for row in lifts(load_episodes([str(ab)]))}

@@ -5,10 +5,10 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import forkserver
 import pandas as pd
 import pytest
 
@@ -182,13 +182,12 @@ Path("seen").write_bytes(pickle.dumps((table, read)))
 def look_by_several(runs):
     """As `look`, by several processes: from one of its own, for those of the tests may have threads."""
     command, env = [sys.executable, "-c", BY_SEVERAL, runs], os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    done = forkserver.run(command, capture_output=True, text=True, env=env)
     table, read = (None, []) if done.returncode else pickle.loads(Path("seen").read_bytes())
     assert read == []  # by the process that asked
     return table, done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="runs are read one after another")
 def test_runs_read_by_several_processes_are_as_those_read_by_one(look, runs):
     alone, _ = look(runs)

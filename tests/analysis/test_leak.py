@@ -68,7 +68,6 @@ def play(here, monkeypatch, tmp_path):
     return run
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS)
 def test_test_time_prompts_hold_no_gold_that_the_model_did_not_say_itself(play, arm):
     recorder, rows = play(*arm.split())

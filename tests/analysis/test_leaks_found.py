@@ -87,7 +87,6 @@ def play(here, monkeypatch, tmp_path):
     return run
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_clean_run_of_short_answers_raises_no_alarm(play, arm):
     report = audit(read_run(play(ROWS, *arm.split())))
@@ -190,7 +189,6 @@ FORGED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("leak", FORGED, ids=lambda leak: leak.__name__)
 def test_a_forged_leak_is_found(forged, leak):
     kind, check = FORGED[leak]
@@ -305,7 +303,6 @@ def test_what_could_not_be_checked_is_never_ok(toy, tmp_path):
     assert report["broken"] == {}
 
 
-@pytest.mark.slow
 def test_runs_together_tell_lost_pairs_and_identical_replicates(toy, tmp_path, capsys):
     def breaks(rows):
         rows[2]["status"] = rows[2]["trajectories"][0]["ended_by"] = "infra_error"

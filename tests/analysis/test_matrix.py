@@ -7,9 +7,10 @@ import io
 import json
 import re
 import shutil
-import subprocess
 import sys
+from itertools import product
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
 from rich.cells import cell_len
@@ -27,7 +28,7 @@ SWEEP = ("-m", *TOY, "env=toy,toy_chance", "arm=reasoningbank,awm,no_memory", "s
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("matrix") / "sweep"
-    done = subprocess.run(
+    done = forkserver.run(
         command(*SWEEP, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
@@ -68,7 +69,6 @@ def matrix(folder, **given):
     return cells, rows, text.notes
 
 
-@pytest.mark.slow
 def test_a_row_an_arm_in_the_papers_order_and_a_column_a_benchmark(sweep):
     cells, [text] = build_matrix(load_episodes([str(sweep)]))
     assert [row[0] for row in text.rows] == ["no_memory", "awm", "reasoningbank"]
@@ -88,7 +88,6 @@ def test_a_row_an_arm_in_the_papers_order_and_a_column_a_benchmark(sweep):
     assert f"for the {tested} comparisons of this table" in notes
 
 
-@pytest.mark.slow
 def test_worse_is_marked_as_well_and_another_baseline_may_be_given(sweep):
     _, rows, notes = matrix(sweep, baseline="reasoningbank")
     assert rows["reasoningbank"]["toy"][1] == "baseline · n 36"
@@ -96,7 +95,6 @@ def test_worse_is_marked_as_well_and_another_baseline_may_be_given(sweep):
     assert "the difference to reasoningbank in points" in notes[0]
 
 
-@pytest.mark.slow
 def test_what_broke_and_what_is_not_finished_stands_in_its_cell(copy):
     def broken(rows):
         rows[5]["status"] = rows[5]["trajectories"][0]["ended_by"] = "infra_error"
@@ -133,7 +131,6 @@ def test_one_seed_is_shown_and_not_tested(copy):
     assert not any(BETTER in note for note in notes)
 
 
-@pytest.mark.slow
 def test_labels_other_than_the_judges_are_named_in_the_cell(copy, here):
     here(*TOY, "arm=reasoningbank", "setting=true_labels", "limit=12", run_dir=copy / "told")
     _, rows, notes = matrix(copy)
@@ -154,7 +151,6 @@ def test_two_cells_of_one_column_never_have_one_name(sweep):
     assert len(set(labels)) == 2 and all(label.startswith("a x=1 #") for label in labels)
 
 
-@pytest.mark.slow
 def test_two_baselines_are_said_with_the_whole_command_which_then_compares(copy, here, capsys):
     for env in ("toy", "toy_chance"):
         words = (f"env={env}", *TOY[1:], "arm=no_memory", "roles.agent.temperature=0.1", "limit=12")
@@ -189,30 +185,31 @@ def printed(width, table):
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [80, 100, 160])
-@pytest.mark.parametrize("n_columns", [1, 2, 5, 12])
-def test_in_a_terminal_nothing_is_cut_whatever_its_width(width, n_columns):
-    heads = ["arm", *(f"benchmark_{chr(97 + n)}\n1319 tasks x 10 seeds" for n in range(n_columns))]
-    arms = ["no_memory", "reasoningbank workflow.learn_from=failure retrieval.top_k=4", "own"]
-    cells = [
-        [f"{n}{m}.5 [{n}{m}.1, {n}{m}.9]\n+{n}{m}.7 {BETTER} · n 1319" for n in range(n_columns)] for m in range(3)
-    ]
-    note = "missing: python main.py experiment=main_table " + "llm.model=openai/some-model " * 6
-    table = TextTable(
-        title="t" * 20, head=heads, rows=[[a, *row] for a, row in zip(arms, cells)], notes=["word " * 60, note]
-    )
-    said = printed(width, table)
-    lines = said.splitlines()
-    assert all(cell_len(line) <= width for line in lines if "missing: " not in line)
-    assert f"- {note}" in said  # whole, to be copied
-    for head in heads[1:]:
-        assert said.count(head.split("\n")[0]) == 1
-    for row in cells:
-        for cell in row:
-            rate, below = cell.split("\n")
-            assert said.count(rate) == said.count(below) == 1
-    blocks = sum(line.startswith("no_memory") for line in lines)
-    assert blocks == -(-n_columns // ((width - 26) // 24)) or blocks <= n_columns
+def test_in_a_terminal_nothing_is_cut_whatever_its_width(subtests):
+    for width, n_columns in product((80, 100, 160), (1, 2, 5, 12)):
+        with subtests.test(width=width, n_columns=n_columns):
+            heads = ["arm", *(f"benchmark_{chr(97 + n)}\n1319 tasks x 10 seeds" for n in range(n_columns))]
+            arms = ["no_memory", "reasoningbank workflow.learn_from=failure retrieval.top_k=4", "own"]
+            cells = [
+                [f"{n}{m}.5 [{n}{m}.1, {n}{m}.9]\n+{n}{m}.7 {BETTER} · n 1319" for n in range(n_columns)]
+                for m in range(3)
+            ]
+            note = "missing: python main.py experiment=main_table " + "llm.model=openai/some-model " * 6
+            table = TextTable(
+                title="t" * 20, head=heads, rows=[[a, *row] for a, row in zip(arms, cells)], notes=["word " * 60, note]
+            )
+            said = printed(width, table)
+            lines = said.splitlines()
+            assert all(cell_len(line) <= width for line in lines if "missing: " not in line)
+            assert f"- {note}" in said  # whole, to be copied
+            for head in heads[1:]:
+                assert said.count(head.split("\n")[0]) == 1
+            for row in cells:
+                for cell in row:
+                    rate, below = cell.split("\n")
+                    assert said.count(rate) == said.count(below) == 1
+            blocks = sum(line.startswith("no_memory") for line in lines)
+            assert blocks == -(-n_columns // ((width - 26) // 24)) or blocks <= n_columns
 
 
 def test_sentences_are_wrapped_and_numbers_are_not():
@@ -256,13 +253,12 @@ def test_csv_has_a_line_a_cell_unrounded(sweep, capsys):
     assert (row["n"], row["n_infra_error"], row["n_seeds"]) == ("36", "0", "3")
 
 
-@pytest.mark.slow
 def test_a_pipe_gets_markdown_and_a_terminal_columns(sweep, tmp_path):
     words = [sys.executable, "-m", "scripts.tables", str(sweep)]
-    piped = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, cwd=REPO)
+    piped = forkserver.run(words, capture_output=True, text=True, timeout=120, check=True, cwd=REPO)
     assert piped.stdout.startswith("### Success, %") and "| no_memory | " in piped.stdout
     quoted = " ".join(words)
-    shown = subprocess.run(
+    shown = forkserver.run(
         ["script", "-qec", f"stty cols 80; {quoted}", "/dev/null"],
         capture_output=True,
         text=True,
@@ -272,11 +268,10 @@ def test_a_pipe_gets_markdown_and_a_terminal_columns(sweep, tmp_path):
     assert shown.returncode == 0
     assert "| no_memory" not in shown.stdout and "─────" in shown.stdout and "12 tasks x 3 seeds" in shown.stdout
     out = tmp_path / "table.txt"
-    subprocess.run([*words, "--format", "terminal", "-o", str(out)], timeout=120, check=True, cwd=REPO)
+    forkserver.run([*words, "--format", "terminal", "-o", str(out)], timeout=120, check=True, cwd=REPO)
     assert "─────" in out.read_text() and "\x1b" not in out.read_text()
 
 
-@pytest.mark.slow
 def test_at_the_end_of_a_sweep_it_is_printed_and_never_an_error(sweep, tmp_path):
     console = Console(width=100, file=io.StringIO())
     print_matrix(sweep, console)
@@ -285,7 +280,6 @@ def test_at_the_end_of_a_sweep_it_is_printed_and_never_an_error(sweep, tmp_path)
     assert console.file.getvalue().rstrip().endswith("there is no manifest.json in it or below it.")
 
 
-@pytest.mark.slow
 def test_published_rows_that_cannot_be_compared_only_on_demand(sweep, capsys):
     assert main([str(sweep)]) == 0
     assert "Published" not in capsys.readouterr().out

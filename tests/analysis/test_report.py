@@ -46,7 +46,6 @@ def episodes(elements: Elements, number: int) -> list[dict]:
     return found
 
 
-@pytest.mark.slow
 def test_the_page_says_what_the_runs_say(runs, page):
     made = page(runs)
     summary = read_json(runs / "bank-0" / "summary.json")
@@ -64,14 +63,12 @@ def test_the_page_says_what_the_runs_say(runs, page):
     assert made.text.count('<div class="plot"><svg') == 5  # each of the plots has its data here
 
 
-@pytest.mark.slow
 def test_the_page_needs_nothing_from_elsewhere_and_is_the_same_each_time(runs, page):
     made = page(runs / "none-0", runs / "bank-0")
     assert all(link.startswith(("#", "data:")) for link in made.elements.links)
     assert page(runs / "none-0", runs / "bank-0").text == made.text
 
 
-@pytest.mark.slow
 def test_every_episode_is_in_the_page_with_the_texts_of_what_it_retrieved(runs, page):
     made = page(runs)
     index = json.loads(made.elements.scripts["index"])
@@ -139,7 +136,6 @@ def test_what_the_corrected_p_says_is_what_is_called_better():
     assert words.difference(cell | {"p_holm": None, "p": None}, "base", 2)["verdict"] == "not tested"
 
 
-@pytest.mark.slow
 def test_the_page_compares_what_the_tables_compare(runs, page, here, tmp_path):
     from analysis.tables import build_tables, load_episodes
 
@@ -160,7 +156,6 @@ def test_the_page_tells_no_path_of_the_program(runs, page):
     assert "python main.py " in made.text and str(REPO) not in made.text
 
 
-@pytest.mark.slow
 def test_no_text_of_a_run_breaks_out_of_the_page(runs, page, tmp_path):
     evil = rewritten(runs / "bank-0", tmp_path / "evil</script><b>", poison)
     made, plain = page(runs / "none-0", evil, "--title", EVIL[0]), page(runs / "none-0", runs / "bank-0")
@@ -174,7 +169,6 @@ def test_no_text_of_a_run_breaks_out_of_the_page(runs, page, tmp_path):
     assert len(shown[0]["trajectories"][0]["steps"][0]["observation"]) > 1_000_000
 
 
-@pytest.mark.slow
 def test_what_cannot_be_shown_is_an_error_and_not_a_traceback(runs, tmp_path, capsys):
     empty = rewritten(runs / "none-0", tmp_path / "empty", lambda row: False)
     assert report.main([str(empty), "-o", str(tmp_path / "page.html")]) == 1
@@ -189,7 +183,6 @@ def test_one_episode_is_enough_for_a_page(runs, page, tmp_path):
     assert "reasoningbank solved 0.0\u00a0% of the toy tasks" in page(one, "--partial").text
 
 
-@pytest.mark.slow
 def test_the_figures_of_a_paper(runs, tmp_path):
     assert plots.main([str(runs), "-o", str(tmp_path / "a")]) == 0
     names = {"learning_curve", "by_type", "cost_success", "memory_growth", "scaling"}

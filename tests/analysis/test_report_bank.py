@@ -86,7 +86,6 @@ def test_episodes_are_enough_where_the_bank_is_gone(toy_runs, banks, tmp_path):
     assert banks(bare) == banks(toy_runs / "bank-0")
 
 
-@pytest.mark.slow
 def test_lessons_of_a_given_bank_lead_to_the_run_that_learned_them(toy_runs, banks, here, tmp_path):
     bank = toy_runs / "bank-0" / "bank.sqlite"
     words = ("env=toy", "env.seed=5", "llm=scripted", "embedder=hashing", "limit=8", "setting=frozen")
@@ -102,7 +101,6 @@ def test_lessons_of_a_given_bank_lead_to_the_run_that_learned_them(toy_runs, ban
     assert {each["run"] for lessons in alone.values() for each in lessons} == {None}
 
 
-@pytest.mark.slow
 def test_a_merged_lesson_names_its_parents_and_begins_after_them(here, banks, tmp_path):
     words = ("env=toy", "llm=scripted", "embedder=hashing", "limit=40", "arm=reasoningbank", "memory=merge_voting")
     run, _ = here(*words, run_dir=tmp_path / "run")

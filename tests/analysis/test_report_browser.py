@@ -93,7 +93,6 @@ def test_keys_lead_through_the_list_and_the_attempts(tab, pages):
     tab.wait("location.hash === '#episodes'")
 
 
-@pytest.mark.slow
 def test_what_a_run_says_is_only_ever_text(tab, pages):
     _, url, evil = pages
     rows = read_rows(evil)

@@ -47,7 +47,6 @@ def steps(tab) -> dict[str, str]:
     return {re.split(r"\s*\n\s*", row)[0]: re.split(r"\s*\n\s*", row, maxsplit=1)[1] for row in rows}
 
 
-@pytest.mark.slow
 def test_each_step_leads_to_its_episodes(tab, url, runs):
     rows = funnel_of(make_cells(load_episodes(runs), "no_memory"))
     counts = {row["step"]: row["n"] for row in rows}

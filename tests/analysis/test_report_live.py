@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+import forkserver
 import pytest
 from conftest import REPO
 from report_kit import text
@@ -31,7 +32,7 @@ def watching(*words: object):
     command = [sys.executable, "-m", "scripts.report", "--watch", *map(str, words), "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background ignore Ctrl-C
-    with subprocess.Popen(command, cwd=REPO, preexec_fn=heard, **pipes) as server:
+    with forkserver.Popen(command, cwd=REPO, preexec_fn=heard, **pipes) as server:
         try:
             line = server.stdout.readline()
             assert "follows the runs" in line, server.stderr.read() if server.poll() is not None else line
@@ -72,7 +73,6 @@ def files_of(folder: Path) -> dict[str, tuple[str, int]]:
     }
 
 
-@pytest.mark.slow
 def test_it_waits_follows_and_ends_in_a_sentence(toy_runs, tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()
@@ -95,7 +95,6 @@ def test_it_waits_follows_and_ends_in_a_sentence(toy_runs, tmp_path):
     assert out.strip() == "Stopped following; the runs were only read."
 
 
-@pytest.mark.slow
 def test_it_answers_this_machine_alone_and_with_two_things(toy_runs):
     with watching(toy_runs / "none-0") as (port, _):
         status, page = get(port)
@@ -104,7 +103,7 @@ def test_it_answers_this_machine_alone_and_with_two_things(toy_runs):
         assert status == 200 and f'data-version="{json.loads(state)["version"]}"' in page
         assert get(port, host="evil.example")[0] == 403
         assert get(port, "/../pyproject.toml")[0] == get(port, "/manifest.json")[0] == 404
-        listening = subprocess.run(["ss", "-ltn"], capture_output=True, text=True, check=False).stdout
+        listening = forkserver.run(["ss", "-ltn"], capture_output=True, text=True, check=False).stdout
         assert f"0.0.0.0:{port}" not in listening and f"*:{port}" not in listening
         assert report.main(["--watch", str(toy_runs / "none-0"), "--port", str(port)]) == 1  # taken
 
@@ -122,7 +121,6 @@ def test_a_file_does_not_ask_anything(toy_runs, tmp_path):
     assert "connect-src" not in page and "fetch(" not in page
 
 
-@pytest.mark.slow
 def test_a_reload_keeps_the_place(toy_runs, tmp_path, tab):
     folder = tmp_path / "runs"
     rest = begun(toy_runs / "bank-0", folder / "bank", 30)

@@ -62,7 +62,6 @@ def cell(tab, arm: str, column: str) -> str:
     return f"document.querySelectorAll('#table tbody tr')[{rows.index(arm)}].cells[{head_of(tab, column)}]"
 
 
-@pytest.mark.slow
 def test_a_number_leads_to_as_many_episodes(tab, url):
     tab.open(url)
     for arm, column, pattern in (
@@ -227,7 +226,6 @@ def test_lessons_are_searched_and_filtered(tab, url):
     assert "No lesson fits" in text(tab, "#lessons")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 800, 1200, 1400])
 def test_every_page_fits_its_screen_and_shows_its_colours(tab, url, width, dark):

@@ -128,7 +128,6 @@ def test_a_first_look_by_hand():
     assert (look.verdict, look.outcome) == ("same", "go on")
 
 
-@pytest.mark.slow
 def test_looking_at_every_seed_holds_the_level_that_looking_without_correction_does_not():
     rng, n = np.random.default_rng(4), 300
     seen = [looks((*grown(rng, 0.0, 10), *NOTHING_BROKE), PLAN) for _ in range(n)]

@@ -254,7 +254,6 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say(n_tasks, n_seeds):
     assert 0.92 <= held["difference"] / 400 <= 0.98
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("n_tasks", "n_seeds", "sd"), [(40, 3, 0), (140, 3, 10), (140, 10, 10), (500, 5, 5)])
 def test_p_and_the_intervals_hold_their_level_where_each_seed_has_a_bank_of_its_own(n_tasks, n_seeds, sd):
     """The whole table is in docs/reference/statistics.md, by benchmarks/null_simulation.py."""

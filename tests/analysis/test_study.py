@@ -16,7 +16,6 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return status, capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_every_table_of_the_page_is_made_again_and_every_run_passes_the_audit(tmp_path, capsys) -> None:
     status, said = ran(capsys, "--into", str(tmp_path / "kept"))
     assert status == 0, said
@@ -63,7 +62,6 @@ def own_page(three_runs, tmp_path, monkeypatch):
     return page
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "made"),
     [
@@ -85,7 +83,6 @@ def test_a_number_in_the_text_is_made_from_the_episodes_that_it_names(own_page, 
     assert "0 tables and 1 numbers: all as" in ran(capsys)[1]
 
 
-@pytest.mark.slow
 def test_of_several_tables_the_columns_tell_which_is_meant(own_page, capsys) -> None:
     text = own_page.read_text(encoding="utf-8")
     own_page.write_text(text.replace(" --table", " --table main --table"), encoding="utf-8")
@@ -93,7 +90,6 @@ def test_of_several_tables_the_columns_tell_which_is_meant(own_page, capsys) -> 
     assert "| told_lesson | 48 | 45 of 45 |" in own_page.read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_tables_are_written_once_and_a_changed_figure_is_found(own_page, capsys) -> None:
     assert ran(capsys, "--write")[0] == 0
     written = own_page.read_text(encoding="utf-8")
@@ -109,7 +105,6 @@ def test_tables_are_written_once_and_a_changed_figure_is_found(own_page, capsys)
     assert "-| told_lesson | 48 | 48 of 48 |" in said
 
 
-@pytest.mark.slow
 def test_a_forged_episode_is_found(own_page, tmp_path, capsys) -> None:
     into = tmp_path / "runs"
     assert ran(capsys, "--into", str(into), "--write")[0] == 0
@@ -125,7 +120,6 @@ def test_a_forged_episode_is_found(own_page, tmp_path, capsys) -> None:
     assert "BROKEN" in said or "different" in said
 
 
-@pytest.mark.slow
 def test_what_cannot_be_made_is_one_sentence(own_page, capsys) -> None:
     text = own_page.read_text(encoding="utf-8")
     for wrong, said in (

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import forkserver
 import numpy as np
 import pytest
 import yaml
@@ -31,7 +32,7 @@ SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_seque
 
 
 def start(*words):
-    return subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return forkserver.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,6 @@ def test_a_sweep_makes_the_table_of_its_cells(sweep):
     assert cells.notes == []
 
 
-@pytest.mark.slow
 def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, capsys):
     folder = tmp_path / "killed"
     words = (*SWEEP, "llm.delay_s=0.03", f"run_dir={folder}")
@@ -103,7 +103,7 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
         ["arm=matts_sequential", "seed=1"],
     ]
     for gap in gaps[:1]:  # the printed command finishes the cell where it stopped
-        done = subprocess.run(command(*gap[2:]), capture_output=True, text=True, timeout=240, check=False)
+        done = forkserver.run(command(*gap[2:]), capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr
         assert read_run(wanted_dir).complete
     finished = (wanted_dir / "episodes.jsonl").stat().st_mtime_ns
@@ -118,7 +118,6 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
     assert again == whole
 
 
-@pytest.mark.slow
 def test_a_failing_cell_does_not_stop_the_others(tmp_path):
     words = (*TOY, "experiment=main_table", "arm=matts_parallel,matts_sequential", "seed=0", "limit=4")
     words = (*words, "refine=continue")  # a round of what matts_parallel has none of
@@ -130,7 +129,6 @@ def test_a_failing_cell_does_not_stop_the_others(tmp_path):
     assert read_run(find_runs([tmp_path])[0]).complete
 
 
-@pytest.mark.slow
 def test_joblib_runs_the_cells_side_by_side(tmp_path, sweep):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     words = (*SWEEP, "seed=0", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"run_dir={tmp_path / 'sweep'}")
@@ -247,7 +245,6 @@ def test_a_comparison_says_what_else_is_not_the_same(copy):
     assert any(re.search(r"made by 2 versions of the code: 01234567[^,]*, ", note) for note in notes)
 
 
-@pytest.mark.slow
 def test_two_passes_are_not_twice_as_many_tasks(copy, here):
     for arm in ("no_memory", "reasoningbank"):
         here(*TOY, f"arm={arm}", "limit=12", "stream.passes=2", run_dir=copy.parent / "passes" / arm)
@@ -256,13 +253,12 @@ def test_two_passes_are_not_twice_as_many_tasks(copy, here):
     assert row["p_tasks"] == 2 / 2**12 and np.isnan(row["p"])  # one seed
     assert row["success"] == pytest.approx(20 / 24)
     a, b = (copy.parent / "passes" / arm for arm in ("no_memory", "reasoningbank"))
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-m", "scripts.compare", a, b], capture_output=True, text=True, check=True, timeout=120
     )
     assert "exact permutation task by task, p = 0.0005" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     for k in (1, 2):
         here(*TOY, "arm=matts_parallel", "limit=4", f"k={k}", run_dir=copy / f"k{k}")
@@ -275,7 +271,6 @@ def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     assert main([str(copy), "--table", "main", "--table", "learning", "--format", "csv"]) == 2
 
 
-@pytest.mark.slow
 def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_main_one_and_named_below_the_others(copy, here, capsys):
     here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
     line = "left out, no cell of learn_from: runs of matts_sequential (2), random_retrieval (1). "
@@ -304,7 +299,6 @@ def test_a_run_of_another_experiment_is_named_below_the_main_table(copy, here, c
     assert "left out, no cell of main_table: runs of random_retrieval (1)." in said
 
 
-@pytest.mark.slow
 def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsys):
     """It runs as ReasoningBank, whatever it was called, and is no run of the baseline."""
     for seed in (0, 1):
@@ -377,7 +371,6 @@ def test_a_job_of_a_cluster_knows_the_command_of_its_sweep(sweep, monkeypatch):
     assert words[0] == "main.py" and set(SWEEP) <= set(words)
 
 
-@pytest.mark.slow
 def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):
     here(*TOY, "arm=reasoningbank", "limit=8", run_dir=copy / "shorter")
     shutil.copytree(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", copy / "a_copy")
@@ -489,15 +482,16 @@ def experiments():
     return sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if path.stem not in others)
 
 
-@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.experiment])
-def test_a_tables_baseline_is_a_cell_of_its_experiment(name):
-    table = TABLES[name]
-    cells = [{COLUMN.get(key, key): value for key, value in c.items()} for c in wanted(table.experiment, "")]
-    words = [{*cell.values(), *(f"{key}={value}" for key, value in cell.items())} for cell in cells]
-    assert any(set(table.baseline.split()) <= known for known in words)
+def test_a_tables_baseline_is_a_cell_of_its_experiment(subtests):
+    for name, table in TABLES.items():
+        if not table.experiment:
+            continue
+        with subtests.test(name):
+            cells = [{COLUMN.get(key, key): value for key, value in c.items()} for c in wanted(table.experiment, "")]
+            words = [{*cell.values(), *(f"{key}={value}" for key, value in cell.items())} for cell in cells]
+            assert any(set(table.baseline.split()) <= known for known in words)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("experiment", experiments())
 def test_every_cell_of_an_experiment_composes_and_has_a_directory_of_its_own(compose, experiment):
     from hydra.core.hydra_config import HydraConfig
@@ -519,10 +513,9 @@ def test_an_experiment_holds_deltas_only():
         assert keys <= {"hydra", "k", "r"}, name
 
 
-@pytest.mark.slow
 def test_the_benchmark_makes_runs_that_tables_reads():
     words = [sys.executable, "-m", "benchmarks.bench_tables", "--runs", "10", "--episodes", "50"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, env={**os.environ})
+    done = forkserver.run(words, capture_output=True, text=True, timeout=120, check=True, env={**os.environ})
     assert "10 runs x 50 episodes" in done.stdout  # it fails where tables.py prints no table
     assert "tables, second look" in done.stdout and "report, memory" in done.stdout
 

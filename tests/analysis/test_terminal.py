@@ -6,11 +6,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from contextlib import suppress
 
+import forkserver
 import pytest
 from conftest import TOY, command, read_json, read_rows
 from platformdirs import user_cache_path
@@ -25,7 +25,7 @@ INSPECT = "0.3.285"
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("terminal") / "sweep"
     words = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_parallel", "seed=0", "limit=12")
-    done = subprocess.run(
+    done = forkserver.run(
         command(*words, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
@@ -34,10 +34,9 @@ def runs(tmp_path_factory):
 
 def script(name, *words):
     words = [sys.executable, "-m", f"scripts.{name}", *map(str, words)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    return forkserver.run(words, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.slow
 def test_compare_names_every_flip(runs):
     done = script("compare", runs["no_memory"], runs["reasoningbank"])
     assert done.returncode == 0, done.stderr
@@ -89,7 +88,6 @@ def test_show_holds_one_episode_whole(runs):
     assert "names 4 episodes" in script("show", runs["matts_parallel"], "/2").stderr
 
 
-@pytest.mark.slow
 def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
     import shutil
 
@@ -107,7 +105,6 @@ def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
     assert "[bold]not bold[/bold] [/nothing]" in script("show", run, "0").stdout
 
 
-@pytest.mark.slow
 def test_no_text_of_a_run_stops_a_script(runs, tmp_path):
     from report_kit import EVIL, poison, rewritten
 
@@ -234,8 +231,8 @@ def inspect_python():
         new.parent.mkdir(parents=True, exist_ok=True)
         pip = [new / python, "-m", "pip", "install", "-q", "--disable-pip-version-check", f"inspect-ai=={INSPECT}"]
         try:
-            subprocess.run([sys.executable, "-m", "venv", new], check=True)
-            done = subprocess.run(pip, capture_output=True, text=True, timeout=600, check=False)
+            forkserver.run([sys.executable, "-m", "venv", new], check=True)
+            done = forkserver.run(pip, capture_output=True, text=True, timeout=600, check=False)
             if done.returncode:
                 pytest.skip(f"inspect-ai cannot be installed: {done.stderr.strip().splitlines()[-1]}")
             with suppress(OSError):  # another process was first
@@ -245,13 +242,12 @@ def inspect_python():
     return venv / python
 
 
-@pytest.mark.slow
 def test_inspect_reads_the_log(runs, tmp_path, inspect_python):
     run, broken = read_run(runs["matts_parallel"]), read_run(without_server(runs["no_memory"], tmp_path / "broken"))
     write_eval(run, tmp_path / "a.eval")
     write_eval(broken, tmp_path / "b.eval")
     words = [inspect_python, "-c", READ_BY_INSPECT, tmp_path / "a.eval", tmp_path / "b.eval"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = forkserver.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     whole, nothing = map(json.loads, done.stdout.splitlines()[-2:])
     assert whole.pop("tokens") == {role: n for role, n in run.summary["tokens"].items() if role != "total"}
@@ -262,7 +258,6 @@ def test_inspect_reads_the_log(runs, tmp_path, inspect_python):
     assert nothing["errors"] == ["server: gone"]
 
 
-@pytest.mark.slow
 def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
     pytest.importorskip("wandb")
     run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")
@@ -271,7 +266,6 @@ def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
     assert list((run / "wandb").glob("offline-run-*/*.wandb"))
 
 
-@pytest.mark.slow
 def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path):
     import pandas as pd
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 
+import forkserver
 import numpy as np
 import pytest
 from conftest import TOY, command, read_rows
@@ -32,7 +32,7 @@ N = 12
 def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verdict") / "sweep"
     words = ("-m", *TOY, "arm=no_memory,reasoningbank,matts_parallel", "k=3", "seed=0,1,2", f"limit={N}")
-    done = subprocess.run(
+    done = forkserver.run(
         command(*words, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
@@ -228,7 +228,6 @@ def test_compare_tells_the_worst_case_of_what_broke(timeouts, capsys):
     assert "B: 6 of 12 episodes broke" in said
 
 
-@pytest.mark.slow
 def test_every_table_says_in_which_order_and_of_which_bank(sweep, here, tmp_path):
     bank = shutil.copy(runs_of(sweep, "reasoningbank")[0] / "bank.sqlite", tmp_path / "bank.sqlite")
     for seed in (0, 1, 2):
@@ -298,7 +297,6 @@ def test_a_folder_that_cannot_be_written_is_looked_at_all_the_same(copy, capsys)
     assert "how often it was looked at is not counted (Is a directory)" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("world", [name for name, (claim, _) in WORLDS.items() if claim.startswith("these")])
 def test_a_verdict_is_wrong_no_more_often_than_it_says(world):
     """The whole table is in docs/reference/statistics.md, by benchmarks/null_simulation.py --worlds."""

@@ -26,7 +26,6 @@ def test_a_timing_is_min_mean_p95_max_and_what_is_done_in_a_second(capsys):
     assert line.split()[4:] == ["100", "1.0000", "50.5000", "95.0500", "100.0000", "198", "7", "ms"]
 
 
-@pytest.mark.slow
 def test_it_does_the_twelve_operations_on_a_bank_of_the_published_size(tmp_path):
     queries, timings = bench_memory.vectors(bench_memory.QUERIES, seed=1), Timings()
     operations(

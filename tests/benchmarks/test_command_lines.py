@@ -14,11 +14,13 @@ from benchmarks.lines import Lines
 MODULES = [path.relative_to(REPO) for room in ("scripts", "benchmarks") for path in sorted((REPO / room).rglob("*.py"))]
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if "def main(" in (REPO / path).read_text()], ids=str)
-def test_the_help_of_a_command_names_it(path):
-    name = ".".join(path.with_suffix("").parts)
-    said = importlib.import_module(name).__doc__
-    assert f"python -m {name} " in said or f"python {path} " in said
+@pytest.mark.parametrize("room", ["scripts", "benchmarks"])
+def test_the_help_of_a_command_names_it(subtests, room):
+    for path in (path for path in MODULES if path.parts[0] == room and "def main(" in (REPO / path).read_text()):
+        with subtests.test(str(path)):
+            name = ".".join(path.with_suffix("").parts)
+            said = importlib.import_module(name).__doc__
+            assert f"python -m {name} " in said or f"python {path} " in said
 
 
 def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
@@ -34,7 +36,6 @@ def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
     assert (saved["held"], saved["of"], [row["held"] for row in saved["lines"]]) == (1, 2, [True, False])
 
 
-@pytest.mark.slow
 def test_fuzz(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, slowest, _ = fuzz(count=200, seed=1, timeout_s=1.0)

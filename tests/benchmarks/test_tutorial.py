@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from benchmarks.latency_server import running
 from benchmarks.walk import commands, fresh_clone, names_for, rule_for, rules, walk
 
@@ -20,7 +18,6 @@ def test_only_the_installation_and_the_server_are_not_run():
     assert len(FOUND) - len(skipped) >= 14
 
 
-@pytest.mark.slow
 def test_every_command_works(tmp_path, capsys):
     clone = fresh_clone(tmp_path / "reasoningbank", setup=False)
     with running(0.01) as server:

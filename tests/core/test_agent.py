@@ -37,9 +37,8 @@ CHECK = Lesson(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "thought", "action"),
-    [
+def test_react_reads_the_first_action(subtests):
+    cases = [
         ("Thought: I see it.\nAction: go to desk 1", "I see it.", "go to desk 1"),
         ("thought: a\nb\naction:take mug", "a\nb", "take mug"),
         ("**Thought:** hm\n**Action:** `look`", "hm", "look"),
@@ -65,15 +64,14 @@ CHECK = Lesson(
         ("Thought: t\nAction:", "t", None),
         ("", "", None),
         ("The action: of the play", "The action: of the play", None),
-    ],
-)
-def test_react_reads_the_first_action(text, thought, action):
-    assert REACT.parse(text) == (thought, action)
+    ]
+    for text, thought, action in cases:
+        with subtests.test(text=text):
+            assert REACT.parse(text) == (thought, action)
 
 
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
+def test_act_reads_the_first_line(subtests):
+    cases = [
         ("go to desk 1", "go to desk 1"),
         ("\n```\n`look`\n```", "look"),
         ("```text\ngo to bed 1\n```", "go to bed 1"),
@@ -83,10 +81,10 @@ def test_react_reads_the_first_action(text, thought, action):
         ("Action:", None),
         ("```", None),
         ("", None),
-    ],
-)
-def test_act_reads_the_first_line(text, action):
-    assert ActAgent(answer_format="Act.").parse(text) == ("", action)
+    ]
+    for text, action in cases:
+        with subtests.test(text=text):
+            assert ActAgent(answer_format="Act.").parse(text) == ("", action)
 
 
 @pytest.mark.parametrize(

@@ -65,14 +65,12 @@ def test_a_mistake_gets_one_clear_message(main_here, monkeypatch, words, said):
     assert len(errors.strip().splitlines()) <= 40
 
 
-@pytest.mark.slow
 def test_a_mistake_ends_a_process_with_its_message(cli):
     done = cli(*TOY, "judge=oracle")
     assert done.returncode == 1
     assert "judge=oracle knows the answers" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_file_that_is_no_model_is_one_sentence(cli, tmp_path):
     (tmp_path / "bad.gguf").write_text("this is no model")
     done = cli(*TOY, "llm=local", "llm.model_path=bad.gguf")
@@ -98,7 +96,6 @@ def test_a_bad_dataset_is_named(here, tmp_path, name):
         here("env=math500", f"env.path={tmp_path / name}", "llm=scripted", "embedder=hashing")
 
 
-@pytest.mark.slow
 def test_a_damaged_embedding_cache_is_named(cli, tmp_path):
     (tmp_path / "outputs/.cache").mkdir(parents=True)
     (tmp_path / "outputs/.cache/embeddings.sqlite").write_text("no database " * 100)
@@ -108,7 +105,6 @@ def test_a_damaged_embedding_cache_is_named(cli, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_sweep_shows_what_its_other_runs_found(cli):
     done = cli("-m", *TOY, "judge=llm,oracle", "limit=8")
     assert done.returncode == 1
@@ -116,14 +112,12 @@ def test_a_sweep_shows_what_its_other_runs_found(cli):
     assert "50.0 % (4 of 8)" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_bank_of_another_embedder_stops_before_any_task(here, tmp_path):
     bank = here(*TOY, run_dir=tmp_path / "one")[0] / "bank.sqlite"
     with pytest.raises(UserError, match="'hashing-256'.*'hashing-64'"):
         here(*TOY, "embedder.inner.dim=64", f"memory.path={bank}", run_dir=tmp_path / "two")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [("memory.path=b.sqlite",), ("bank=own", "banks={own: b.sqlite}")])
 def test_a_run_says_where_it_makes_a_bank_and_which_part_of_a_bank_is_empty(main_here, words):
     new = "note: memory.path=b.sqlite does not exist: a new bank is made there."

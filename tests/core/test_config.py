@@ -23,6 +23,20 @@ from core.models.embedding import HashingEmbedder
 from core.run.keys import TOP_KEYS
 
 CONFIG = REPO / "config"
+# Groups whose options are composed together, one of each; before them what one within another group needs.
+ROUNDS = (
+    ((), ("arm", "env", "llm", "embedder", "tracker", "hydra/launcher", "hydra/sweeper")),
+    ((), ("experiment", "agent", "judge", "details")),
+    ((), ("memory", "retrieval", "select", "setting", "workflow")),
+    (("memory=guarded",), ("memory/hygiene",)),
+    (("memory=consolidated",), ("memory/consolidate", "memory/store")),
+    (
+        ("memory=consolidated",),
+        tuple(f"memory/consolidate/{part}" for part in "confidence contradict deduplicate merge prune".split()),
+    ),
+    (("memory=consolidated",), ("memory/consolidate/contradict/checker", "memory/consolidate/merge/author")),
+)
+N_PARTS = 26  # of the test that composes them, each a third of a second
 POLICIES = ("confidence", "deduplicate", "merge", "contradict", "prune")
 OTHER_DEFAULTS = {  # a part's key whose YAML says other than its class, and why
     "CachedEmbedder.path": "a class made by hand writes no file; runs share one cache",
@@ -44,12 +58,6 @@ def options():
     """(group, option) of every config file but those that are no choice, which lie beside config.yaml."""
     config = REPO / "config"
     return [(str(p.parent.relative_to(config)), p.stem) for p in sorted(config.glob("*/**/*.yaml"))]
-
-
-def choose(group: str, option: str) -> list[str]:
-    """The words that choose an option; one of a group within a group goes with an option that has that group."""
-    host = "memory=guarded" if group == "memory/hygiene" else "memory=consolidated"
-    return [host] * ("/" in group) + [f"{group}={option}"]
 
 
 def targets(node, where="") -> list[tuple[str, DictConfig]]:
@@ -84,24 +92,56 @@ def every_source() -> str:
     return "".join(path.read_text(encoding="utf-8") for path in sources())
 
 
-@pytest.mark.parametrize(("group", "option"), options())
-def test_every_option_composes_and_binds_to_its_signature(compose, group, option):
-    cfg = compose(*choose(group, option))
-    if group.startswith("hydra/"):  # which a run's own configuration is without
-        cfg = hydra_part(group.removeprefix("hydra/"))
-    if group not in ("arm", "details", "experiment"):
-        assert "_target_" in OmegaConf.select(cfg, group.replace("/", ".")), "not a part: no choice of this group"
-    found = targets(cfg)
-    assert found
-    for where, node in found:
-        shown = SHOWN if where == ".memory" else ()
-        keys = {key: None for key in node if not key.startswith("_") and key not in shown}
-        signature = inspect.signature(get_object(node["_target_"]))
-        kinds = {p.kind for p in signature.parameters.values()}
-        assert inspect.Parameter.VAR_KEYWORD not in kinds, f"{where}: **kwargs would swallow a misspelt key"
-        signature.bind_partial(**keys)
-        for key in (key for key in node if not key.startswith("_")):
-            assert is_used(key, node["_target_"]), f"{where}.{key} of {group}={option} is a knob that nothing reads"
+def together() -> list[tuple[tuple[str, ...], dict[str, str]]]:
+    """Every option in fewer compositions than options: (further words, {group: option}) of each."""
+    every = defaultdict(list)
+    for group, option in options():
+        every[group].append(option)
+    made = []
+    for words, groups in ROUNDS:
+        for n in range(max(len(every[group]) for group in groups)):
+            made.append((words, {group: every[group][n] for group in groups if n < len(every[group])}))
+    return made
+
+
+def test_options_that_are_composed_together_are_all_and_choose_nothing_for_one_another():
+    assert sorted(pair for _, chosen in together() for pair in chosen.items()) == sorted(options())
+    for _, chosen in together():
+        for group, option in chosen.items():
+            defaults = raw(CONFIG / group / f"{option}.yaml").get("defaults", ())
+            names = {name.removeprefix("override ") for each in defaults if isinstance(each, dict) for name in each}
+            others = {name[1:] if name[:1] == "/" else f"{group}/{name}" for name in names}
+            assert not {name.partition("@")[0] for name in others} & chosen.keys(), f"{group}={option}"
+
+
+@pytest.mark.parametrize("part", range(N_PARTS))
+def test_every_option_composes_and_binds_to_its_signature(subtests, compose, part):
+    for words, chosen in together()[part::N_PARTS]:
+        with subtests.test(" ".join((*words, *map("=".join, chosen.items())))):
+            cfg = compose(*words, *map("=".join, chosen.items()))
+            found = targets(cfg)
+            for group, option in chosen.items():
+                own = cfg
+                if group.startswith("hydra/"):  # which a run's own configuration is without
+                    own = hydra_part(group.removeprefix("hydra/"))
+                    found += targets(own)
+                if group not in ("arm", "details", "experiment"):
+                    assert "_target_" in OmegaConf.select(own, group.replace("/", ".")), f"{group}={option} is no part"
+            assert found
+            for where, node in found:
+                check_keys(where, node)
+
+
+def check_keys(where, node):
+    """Each key of a part is one that its class has, and that something reads."""
+    shown = SHOWN if where == ".memory" else ()
+    keys = [key for key in node if not key.startswith("_")]
+    parameters = inspect.signature(get_object(node["_target_"])).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    assert inspect.Parameter.VAR_KEYWORD not in kinds, f"{where}: **kwargs would swallow a misspelt key"
+    for key in keys:
+        assert key in parameters or key in shown, f"{where}.{key} is no key of {node['_target_']}"
+        assert is_used(key, node["_target_"]), f"{where}.{key} is a knob that nothing reads"
 
 
 def test_the_keys_of_the_config_are_the_keys_that_are_read(compose):
@@ -208,12 +248,15 @@ def test_no_value_of_a_part_stands_in_two_files():
     assert twice == {}
 
 
-@pytest.mark.slow
 def test_a_default_in_python_is_the_default_in_its_yaml(compose):
     differ, same = set(), set()
-    for group, option in options():
-        named = {part["_target_"] for part in raw_targets(raw(CONFIG / group / f"{option}.yaml"))}
-        for _, node in targets(compose(*choose(group, option))):
+    for words, chosen in together():
+        own = {group: option for group, option in chosen.items() if group not in ("arm", "experiment")}
+        files = (CONFIG / group / f"{option}.yaml" for group, option in own.items())
+        named = {part["_target_"] for file in files for part in raw_targets(raw(file))}
+        if not named:
+            continue
+        for _, node in targets(compose(*words, *map("=".join, own.items()))):
             target = get_object(node["_target_"])
             if node["_target_"] not in named or not dataclasses.is_dataclass(target):
                 continue

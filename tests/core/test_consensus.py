@@ -41,9 +41,8 @@ def judged(answers, more=()):
 YES, NO = "success", "failure"
 
 
-@pytest.mark.parametrize(
-    ("answers", "more", "labels"),
-    [
+def test_the_label_is_agreement(subtests):
+    cases = [
         (["7", "7", "8"], (), [YES, YES, NO]),
         ([" 7  a", "7 A", "8"], (), [YES, YES, NO]),  # as select=majority compares them
         (["(1,2)", "$(1, 2)$", "(1, 3)"], (), [YES, YES, NO]),
@@ -58,13 +57,13 @@ YES, NO = "success", "failure"
         (["7"], ("8", "8"), [NO]),
         (["7"], ("8", "9"), [NO]),
         ([None], ("8", "8"), [None]),  # nothing to compare: nobody is asked
-    ],
-)
-def test_the_label_is_agreement(answers, more, labels):
-    found, verdicts, asked = judged(answers, more)
-    assert found == labels
-    assert asked == ([len(more)] if more and any(answers) else [])
-    assert sum(verdict.usage.calls for verdict in verdicts) == (len(more) if asked else 0)
+    ]
+    for answers, more, labels in cases:
+        with subtests.test(answers=answers, more=more):
+            found, verdicts, asked = judged(answers, more)
+            assert found == labels
+            assert asked == ([len(more)] if more and any(answers) else [])
+            assert sum(verdict.usage.calls for verdict in verdicts) == (len(more) if asked else 0)
 
 
 SAME = [
@@ -81,9 +80,10 @@ SAME = [
 OTHER = ["1 -2", "ab", "a b", "(1,234)", "(1234)", "1/2", "0.5", "[1,2]", "12", "1 2", "1.2", "1, 000", "1, 234"]
 
 
-@pytest.mark.parametrize("answers", SAME, ids=str)
-def test_one_answer_in_several_notations_is_one_vote(answers):
-    assert judged(answers)[0] == [YES] * len(answers)
+def test_one_answer_in_several_notations_is_one_vote(subtests):
+    for answers in SAME:
+        with subtests.test(answers=answers):
+            assert judged(answers)[0] == [YES] * len(answers)
 
 
 def test_other_answers_stay_apart():

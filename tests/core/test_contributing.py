@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 from test_known_answer import ANSWERS
@@ -62,7 +63,7 @@ class Outside:
     def shell(self, command: str, *, exports: list[str] = EXPORTS) -> subprocess.CompletedProcess:
         env = os.environ | {"HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         words = ["bash", "-c", "\n".join([*exports, command])]
-        return subprocess.run(words, cwd=REPO, env=env, capture_output=True, text=True, timeout=200, check=False)
+        return forkserver.run(words, cwd=REPO, env=env, capture_output=True, text=True, timeout=200, check=False)
 
     def run(self, name: str, command: str, status: int = 0) -> Path:
         """A command of the page, with its records in a folder of this name."""
@@ -111,7 +112,6 @@ def test_the_page_has_a_file_and_a_command_for_each_kind_of_part():
         assert not (REPO / name).exists() or name.startswith("prompts/")  # which takes that one's place
 
 
-@pytest.mark.slow
 def test_a_memory_plays_the_known_answer(made):
     found = {arm: score(path) for arm, path in arms(made["config/memory/shared_words.yaml"]).items()}
     assert found == {arm: ANSWERS[arm] for arm in "reasoningbank failure_only matts_sequential two_passes".split()}
@@ -119,7 +119,6 @@ def test_a_memory_plays_the_known_answer(made):
     assert len(FILES["mine/shared_words.py"].splitlines()) <= 25
 
 
-@pytest.mark.slow
 def test_a_memory_without_a_file_survives_a_stop(outside, made):
     whole = arms(made["config/memory/shared_words.yaml"])["reasoningbank"]
     command = "python main.py $TOY memory=shared_words"
@@ -156,7 +155,6 @@ class OnDisk(SharedWords):
 """
 
 
-@pytest.mark.slow
 def test_a_memory_with_a_file_can_be_frozen_and_its_file_is_left_alone(outside):
     outside.write("mine/on_disk.py", ON_DISK)
     outside.write("config/memory/on_disk.yaml", "_target_: mine.on_disk.OnDisk\npath: null\n")
@@ -181,7 +179,6 @@ def test_an_env_passes_the_contract_and_a_run(made):
     assert read_json(run_dir / "manifest.json")["fingerprint"]["dataset"]["dataset"] == "number"
 
 
-@pytest.mark.slow
 def test_an_env_is_seen_whole_without_a_model(outside):
     command = "python main.py $TOY env=number llm=free workflow=matts_parallel k=3"
     assert f"`{command}`" in (REPO / "CONTRIBUTING.md").read_text()
@@ -294,7 +291,6 @@ def test_a_prompt_is_shown_and_its_hash_recorded(outside, made):
     assert "prompts.memory_block" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_table_of_ones_own_is_printed_and_written(outside):
     command = "python -m scripts.tables RUNS --table mine.longest.longest"
     assert f"`{command}`" in (REPO / "CONTRIBUTING.md").read_text()
@@ -310,7 +306,6 @@ def test_a_table_of_ones_own_is_printed_and_written(outside):
     assert cell["longest"] == str(most), done.stderr
 
 
-@pytest.mark.slow
 def test_an_arm_stands_in_the_tables(outside, made):
     folder = made["config/experiment/words.yaml"]
     found = {arm: score(path) for arm, path in arms(folder).items()}
@@ -330,7 +325,6 @@ def test_an_arm_stands_in_the_tables(outside, made):
     assert "words" in (folder / "report.html").read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "shown", "asked"),
     [
@@ -352,7 +346,6 @@ def test_a_dry_run_knows_what_parts_from_outside_will_ask(outside, words, shown,
     assert [role for role in roles if role not in ("", "retries", "total")] == asked.split()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

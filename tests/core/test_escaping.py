@@ -40,12 +40,13 @@ HARMLESS = (
 )
 
 
-@pytest.mark.parametrize("text", OBEYED.values(), ids=OBEYED)
-def test_what_a_terminal_obeys_is_written_out_and_stays_the_same_in_json(text):
-    shown = printable(text)
-    assert all(letter.isprintable() for letter in shown), shown
-    assert printable(shown) == shown
-    assert json.loads(printable(json.dumps(text, ensure_ascii=False))) == text
+def test_what_a_terminal_obeys_is_written_out_and_stays_the_same_in_json(subtests):
+    for name, text in OBEYED.items():
+        with subtests.test(name):
+            shown = printable(text)
+            assert all(letter.isprintable() for letter in shown), shown
+            assert printable(shown) == shown
+            assert json.loads(printable(json.dumps(text, ensure_ascii=False))) == text
 
 
 @pytest.mark.parametrize("text", HARMLESS)
@@ -78,16 +79,17 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN)
-def test_markdown_shows_every_letter(text):
+def test_markdown_shows_every_letter(subtests):
     """A renderer with tables, of which what stands between the tags is what a reader sees."""
-    render = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]).render
-    quoted = "\n".join(f"> {line}" for line in markdown(text).split("\n"))
-    made = render(quoted)
-    assert not re.search(r"<(?!/?(?:p|blockquote|ul|li|ol|code|pre|br|em|strong|h\d)\b)", made), made
-    seen = unescape(re.sub(r"<[^>]*>", "", made))
-    fences = str.maketrans("", "", "`~")  # of code that is shown
-    assert seen.translate(fences).split() == printable(text).translate(fences).split(), made
+    for name, text in HIDDEN.items():
+        with subtests.test(name):
+            render = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]).render
+            quoted = "\n".join(f"> {line}" for line in markdown(text).split("\n"))
+            made = render(quoted)
+            assert not re.search(r"<(?!/?(?:p|blockquote|ul|li|ol|code|pre|br|em|strong|h\d)\b)", made), made
+            seen = unescape(re.sub(r"<[^>]*>", "", made))
+            fences = str.maketrans("", "", "`~")  # of code that is shown
+            assert seen.translate(fences).split() == printable(text).translate(fences).split(), made
 
 
 def test_markdown_leaves_ordinary_text_alone():
@@ -113,19 +115,19 @@ FORMULAS = (
 )
 
 
-@pytest.mark.parametrize("text", FORMULAS)
-def test_a_formula_becomes_a_text(text):
-    shown = spreadsheet(text)
-    for cell in re.split(r"[;\n]", shown):
-        assert not re.match(r"[\s\ufeff\u200b\x00]*[=+\-@＝\ufe66]", cell)
-    assert shown.replace("'", "") == text.replace("'", "")
+def test_a_formula_becomes_a_text(subtests):
+    for text in FORMULAS:
+        with subtests.test(text=text):
+            shown = spreadsheet(text)
+            for cell in re.split(r"[;\n]", shown):
+                assert not re.match(r"[\s\ufeff\u200b\x00]*[=+\-@＝\ufe66]", cell)
+            assert shown.replace("'", "") == text.replace("'", "")
 
 
-@pytest.mark.parametrize(
-    "value", [5, -2.5, None, "-0.5", "+1", "-1e-5", "1,234", "+3.2 %", "-", "no_memory", "a=b", "x - y"]
-)
-def test_numbers_and_names_stay_what_they_are(value):
-    assert spreadsheet(value) == value
+def test_numbers_and_names_stay_what_they_are(subtests):
+    for value in [5, -2.5, None, "-0.5", "+1", "-1e-5", "1,234", "+3.2 %", "-", "no_memory", "a=b", "x - y"]:
+        with subtests.test(value=value):
+            assert spreadsheet(value) == value
 
 
 def table(text: str) -> TextTable:

@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import closing, contextmanager, suppress
 
+import forkserver
 import pytest
 from conftest import REPO
 
@@ -38,7 +39,7 @@ sys.stdin.read()
 def holder(kind, path):
     """Another process that holds the lock until its stdin is closed; of `forked` ones the child outlives it."""
     line = [sys.executable, "-c", HOLD, kind, str(path)]
-    with subprocess.Popen(
+    with forkserver.Popen(
         line, cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as other:
         try:

@@ -37,9 +37,8 @@ def judged(trajectory, **more):
     return verdict.label, verdict.reason
 
 
-@pytest.mark.parametrize(
-    ("observation", "label", "words"),
-    [
+def test_the_last_observation_speaks(subtests):
+    cases = [
         ("===== 3 failed, 12 passed in 0.4s =====", NO, "output '3 failed'"),
         ("===== 12 passed in 0.4s =====", YES, "output '12 passed'"),
         ("Ran 4 tests in 0.01s\n\nOK", YES, "output 'Ran 4 tests in 0.01s OK'"),
@@ -63,11 +62,11 @@ def judged(trajectory, **more):
         ("Process finished with exit code 2", NO, "exit status 2 in the output"),
         ('{"exit_code": 0}', YES, "exit status 0 in the output"),
         ("Take exit 12 and then exit 7.", YES, "the last action was taken"),
-    ],
-)
-def test_the_last_observation_speaks(observation, label, words):
-    found, reason = judged(attempt(step(), step("try", observation)))
-    assert (found, words in reason) == (label, True), reason
+    ]
+    for observation, label, words in cases:
+        with subtests.test(observation=observation):
+            found, reason = judged(attempt(step(), step("try", observation)))
+            assert (found, words in reason) == (label, True), reason
 
 
 def test_a_later_mark_makes_an_earlier_one_void():
@@ -154,7 +153,6 @@ steps = st.builds(
 )
 
 
-@pytest.mark.slow
 @given(
     steps=st.lists(steps, max_size=6),
     answer=st.none() | texts,

@@ -52,7 +52,6 @@ def megabytes(distribution):
     return sum(path.stat().st_blocks * 512 for path in paths if path.is_file()) / 1e6
 
 
-@pytest.mark.slow
 def test_the_set_of_make_run_is_small_and_has_no_torch(here):
     names = closure([*PROJECT["dependencies"], *EXTRAS["local"], *MODELS], here)
     missing = {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]} - names

@@ -49,9 +49,8 @@ def test_the_schema_asks_for_it_last():
     assert CONFIDENCE_SCHEMA["required"] == ["thoughts", "status", "confidence"]
 
 
-@pytest.mark.parametrize(
-    ("text", "confidence"),
-    [
+def test_a_confidence_is_read_or_it_is_not(subtests):
+    cases = [
         ('{"thoughts": "ok", "status": "success", "confidence": 0.8}', 0.8),
         ('{"thoughts": "ok", "status": "success", "confidence": 1}', 1.0),
         ('{"thoughts": "ok", "status": "success", "confidence": "80 %"}', 0.8),
@@ -81,10 +80,10 @@ def test_the_schema_asks_for_it_last():
         ("Status: success", None),
         ("", None),
         (None, None),
-    ],
-)
-def test_a_confidence_is_read_or_it_is_not(text, confidence):
-    assert parse_confidence(text) == confidence
+    ]
+    for text, confidence in cases:
+        with subtests.test(text=text):
+            assert parse_confidence(text) == confidence
 
 
 @pytest.mark.parametrize("text", ["Confidence: " + "1" * 150_000 + "x", "Confidence: 1" + " " * 150_000 + "x"])
@@ -196,7 +195,6 @@ def test_the_banks_priors_use_it(play, word, sure):
         assert kept[record["id"]] == pytest.approx(prior * (sure or verdict["confidence"]))
 
 
-@pytest.mark.slow
 def test_a_run_from_before_goes_on_and_is_of_the_same_cell(play, tmp_path):
     run_dir = play()
     now, file = read_run(run_dir), run_dir / "manifest.json"
@@ -258,7 +256,6 @@ def test_the_probability_of_a_success_scores_alike_once_it_is_one_of_the_label()
     assert calibration(sure, right)["brier"] == pytest.approx(calibration(p, won)["brier"])
 
 
-@pytest.mark.slow
 def test_tables_and_report_show_it_where_there_is_any(play, tmp_path):
     sure, unsure = tmp_path / "sure", tmp_path / "unsure"
     play("judge.confidence=true", run_dir=sure, says=("0.8", "0.6"))

@@ -19,9 +19,8 @@ ITEM = "# Memory Item 1\n## Title One\n## Description Two.\n## Content Three."
 OBJECT = {"items": [{"title": "One", "description": "Two.", "content": "Three."}]}
 
 
-@pytest.mark.parametrize(
-    ("reply", "thoughts"),
-    [
+def test_what_stands_before_the_lessons(subtests):
+    cases = [
         (f"Thoughts: The second one checked.\n```\n{ITEM}\n```", "The second one checked."),
         (f"**Thoughts:** The second\none checked.\n\n```markdown\n{ITEM}\n```", "The second\none checked."),
         (f"The second one checked.\n{ITEM}", "The second one checked."),
@@ -32,10 +31,10 @@ OBJECT = {"items": [{"title": "One", "description": "Two.", "content": "Three."}
         ("no lesson here", ""),
         ("", ""),
         (None, ""),
-    ],
-)
-def test_what_stands_before_the_lessons(reply, thoughts):
-    assert parse_thoughts(reply) == thoughts
+    ]
+    for reply, thoughts in cases:
+        with subtests.test(reply=reply):
+            assert parse_thoughts(reply) == thoughts
 
 
 def trajectory(*observations, number=0):

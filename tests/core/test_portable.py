@@ -96,15 +96,14 @@ def test_every_text_file_has_its_encoding_and_line_ending_said():
         assert [*unsaid(ast.parse(code))], code
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["CON", "nul", "Aux.txt", "com1", "LPT9.a.b", "a.", "...", "what: now?", "a\\b/c", 'x"<>|*', "tab\t", "a " * 90],
-)
-def test_a_name_of_a_file_is_one_on_windows_too(text):
-    name = safe(text, 60)
-    assert not PureWindowsPath(name).is_reserved() and not PureWindowsPath(f"{name}.sqlite").is_reserved()
-    assert len(name) < 80 and not name.endswith((".", " ")) and not {*name} & {*'<>:"/\\|?*\t'}
-    assert safe(text, 60) != safe(text + "!", 60)
+def test_a_name_of_a_file_is_one_on_windows_too(subtests):
+    devices = ("CON", "nul", "Aux.txt", "com1", "LPT9.a.b")
+    for text in (*devices, "a.", "...", "what: now?", "a\\b/c", 'x"<>|*', "tab\t", "a " * 90):
+        with subtests.test(text=text):
+            name = safe(text, 60)
+            assert not PureWindowsPath(name).is_reserved() and not PureWindowsPath(f"{name}.sqlite").is_reserved()
+            assert len(name) < 80 and not name.endswith((".", " ")) and not {*name} & {*'<>:"/\\|?*\t'}
+            assert safe(text, 60) != safe(text + "!", 60)
 
 
 def names_of(room):
@@ -136,7 +135,6 @@ def test_what_is_taken_away_is_missed(without):
     assert without(lines) == "[False, False, 'no fcntl']\n"
 
 
-@pytest.mark.slow
 def test_every_module_of_the_bank_and_the_server_is_imported(without):
     names = [*names_of("core"), *names_of("mcp_server"), *names_of("prompts"), *names_of("analysis")]
     assert "core.memory.sqlite.journal_file" in names and "mcp_server.service" in names
@@ -174,7 +172,6 @@ print(len(opened(path).records()))
     assert lines and b"\r" not in lines
 
 
-@pytest.mark.slow
 def test_the_server_saves_searches_and_learns(tmp_path):
     line = [
         *WITHOUT,

@@ -8,10 +8,10 @@ import logging
 import os
 import pty
 import re
-import subprocess
 import sys
 from contextlib import suppress
 
+import forkserver
 import pytest
 from conftest import REPO
 from report_kit import named, rewritten
@@ -119,7 +119,6 @@ SERVER = {
 }
 
 
-@pytest.mark.slow
 def test_every_command_of_the_server(bank, capsys, monkeypatch, tmp_path):
     pytest.importorskip("mcp")
     from mcp_server.__main__ import main as server
@@ -263,7 +262,7 @@ raise ValueError("raised " + {EVIL!r})
 def test_a_live_line_in_a_real_terminal():
     """Under a pseudo-terminal rich moves the cursor; what is not ours does not, not even in a traceback."""
     ours, theirs = pty.openpty()
-    done = subprocess.Popen(
+    done = forkserver.Popen(
         [sys.executable, "-c", LIVE],
         cwd=REPO,
         stdout=theirs,

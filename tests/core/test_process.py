@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import WITH_KITS
 
@@ -89,11 +90,10 @@ def test_a_close_from_another_thread_cuts_a_call_short(worker):
     thread = threading.Thread(target=call)
     thread.start()
     time.sleep(0.5)
-    began = time.monotonic()
     worker.close()
     assert gone(pid)
-    thread.join(20)
-    assert time.monotonic() - began < 4 and [type(error) for error in raised] == [InfraError]
+    thread.join(15)  # the call itself would be cut short after 30 s
+    assert [type(error) for error in raised] == [InfraError]
     worker.close()
     with pytest.raises(InfraError, match="start it first"):
         worker.call("pid")
@@ -111,7 +111,6 @@ def test_a_close_between_the_answers_arrival_and_its_reading_is_an_infra_error(w
         worker.call("pid")
 
 
-@pytest.mark.slow
 def test_many_closes_and_calls_at_once_raise_nothing_but_infra_errors():
     for _ in range(5):
         worker, odd = WorkerProcess(factory=Counter, timeout_s=30), []
@@ -233,7 +232,6 @@ def test_close_lets_the_object_close_waits_and_is_idempotent(tmp_path):
     worker.kill()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("busy", [False, True])
 def test_the_child_ends_when_its_parent_is_killed(tmp_path, busy):
     script = tmp_path / "parent.py"
@@ -251,7 +249,7 @@ def test_the_child_ends_when_its_parent_is_killed(tmp_path, busy):
         "print(worker.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=WITH_KITS)
+    parent = forkserver.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=WITH_KITS)
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.wait()

@@ -121,7 +121,6 @@ def build(source, target):
     return subprocess.run(words, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.slow
 def test_the_site_is_built_and_asks_no_other_host(tmp_path):
     pytest.importorskip("material")
     done = build(REPO, tmp_path)
@@ -137,7 +136,6 @@ def test_the_site_is_built_and_asks_no_other_host(tmp_path):
     assert not re.search(r"url\(['\"]?(https?:)?//|@import", sheets)
 
 
-@pytest.mark.slow
 def test_broken_links_and_a_page_in_no_menu_break_the_build(tmp_path):
     pytest.importorskip("material")
     for name in PAGES:

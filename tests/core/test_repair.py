@@ -19,44 +19,42 @@ ITEM = r'{"title": "A", "description": "B", "content": "use \frac{1}{2} \theta \
 OPEN = ITEM.removesuffix("}")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param('{"items": [' + OPEN + ",},],}", id="trailing commas"),
-        pytest.param('{"items" : [' + ITEM.replace(",", "") + "]}", id="no commas"),
-        pytest.param('{"items": [' + ITEM.replace(",", ";") + "]}", id="semicolons"),
-        pytest.param('{"items": [' + OPEN, id="no closing brackets"),
-        pytest.param('{"items": [' + ITEM + "}", id="no closing bracket"),
-        pytest.param('{"items": [' + OPEN + "]}", id="no closing brace"),
-        pytest.param('"items": [' + ITEM + "]", id="no outer braces"),
-        pytest.param("{'items': [" + ITEM.replace('"', "'") + "]}", id="single quotes"),
-        pytest.param("{“items”: [" + re.sub('"(.*?)"', "“\\1”", ITEM) + "]}", id="typographic quotes"),
-        pytest.param("{items: [" + re.sub(r'"(\w+)":', r"\1:", ITEM) + "]}", id="bare keys"),
-        pytest.param("{\n items: [\n {\n " + ITEM.replace('"', "")[1:-1] + "\n}\n]\n}", id="no quotes at all"),
-        pytest.param('{"ok": True, "no": None, "off": False, "items": [' + ITEM + "],}", id="Python literals"),
-        pytest.param('{ // "items": don\'t\n"items": [ /* " */ ' + ITEM + " # it's }\n], }", id="comments"),
-        pytest.param("Consider {x: 1} and \\boxed{items}. {'items': [" + ITEM + ']} I\'m "done" {}.', id="in prose"),
-        pytest.param('```json\n{"items": [' + ITEM + ",]}\n```\nThat's all: {a: b}", id="fenced"),
-        pytest.param('{"items": [{"title": "old"}]} Better: {"items": [' + ITEM + ",]}", id="the last of two"),
-        pytest.param('{"items": ' + ITEM + "}", id="no list"),
-        pytest.param("[" + ITEM + "]", id="a bare list"),
-        pytest.param('{"lessons": [' + ITEM + "]}", id="a list of another name"),
-        pytest.param("1. " + ITEM, id="a bare item"),
-        pytest.param('<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + "]}}</tool_call>", id="tool call"),
-        pytest.param('<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + ",]}", id="broken tool call"),
-        pytest.param('{"tool_calls": [{"function": {"arguments": {"items": [' + ITEM + ",]}}}]}", id="tool calls"),
-        pytest.param('{"function": {"arguments": ' + json.dumps('{"items": [' + ITEM + "]}") + "}}", id="in a string"),
-        pytest.param('first "items": draft</think>{"items": [' + ITEM + "]}", id="an end of thoughts alone"),
-        pytest.param('<think>{"items": [' + ITEM[:30] + '</think>\n{"items": [' + ITEM + ",]}", id="thoughts"),
-    ],
-)
-def test_a_lesson_is_read_through_damage(text):
-    assert parse_lessons(text, 3) == ([A], 0)
+def test_a_lesson_is_read_through_damage(subtests):
+    cases = [
+        ("trailing commas", '{"items": [' + OPEN + ",},],}"),
+        ("no commas", '{"items" : [' + ITEM.replace(",", "") + "]}"),
+        ("semicolons", '{"items": [' + ITEM.replace(",", ";") + "]}"),
+        ("no closing brackets", '{"items": [' + OPEN),
+        ("no closing bracket", '{"items": [' + ITEM + "}"),
+        ("no closing brace", '{"items": [' + OPEN + "]}"),
+        ("no outer braces", '"items": [' + ITEM + "]"),
+        ("single quotes", "{'items': [" + ITEM.replace('"', "'") + "]}"),
+        ("typographic quotes", "{“items”: [" + re.sub('"(.*?)"', "“\\1”", ITEM) + "]}"),
+        ("bare keys", "{items: [" + re.sub(r'"(\w+)":', r"\1:", ITEM) + "]}"),
+        ("no quotes at all", "{\n items: [\n {\n " + ITEM.replace('"', "")[1:-1] + "\n}\n]\n}"),
+        ("Python literals", '{"ok": True, "no": None, "off": False, "items": [' + ITEM + "],}"),
+        ("comments", '{ // "items": don\'t\n"items": [ /* " */ ' + ITEM + " # it's }\n], }"),
+        ("in prose", "Consider {x: 1} and \\boxed{items}. {'items': [" + ITEM + ']} I\'m "done" {}.'),
+        ("fenced", '```json\n{"items": [' + ITEM + ",]}\n```\nThat's all: {a: b}"),
+        ("the last of two", '{"items": [{"title": "old"}]} Better: {"items": [' + ITEM + ",]}"),
+        ("no list", '{"items": ' + ITEM + "}"),
+        ("a bare list", "[" + ITEM + "]"),
+        ("a list of another name", '{"lessons": [' + ITEM + "]}"),
+        ("a bare item", "1. " + ITEM),
+        ("tool call", '<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + "]}}</tool_call>"),
+        ("broken tool call", '<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + ",]}"),
+        ("tool calls", '{"tool_calls": [{"function": {"arguments": {"items": [' + ITEM + ",]}}}]}"),
+        ("in a string", '{"function": {"arguments": ' + json.dumps('{"items": [' + ITEM + "]}") + "}}"),
+        ("an end of thoughts alone", 'first "items": draft</think>{"items": [' + ITEM + "]}"),
+        ("thoughts", '<think>{"items": [' + ITEM[:30] + '</think>\n{"items": [' + ITEM + ",]}"),
+    ]
+    for name, text in cases:
+        with subtests.test(name):
+            assert parse_lessons(text, 3) == ([A], 0)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+def test_what_a_string_holds_is_not_structure(subtests):
+    cases = [
         ('say "yes", then "no" and "go"', 'say "yes", then "no" and "go"'),
         (r'use \text{"x"} or \text{"y"}, ok', r'use \text{"x"} or \text{"y"}, ok'),
         ("one\n\n  two \\\\ three", "one\n\n  two \\ three"),
@@ -69,12 +67,12 @@ def test_a_lesson_is_read_through_damage(text):
         (r'\text{5"} and \left\{ x', r'\text{5"} and \left\{ x'),
         ("True, None and undefined", "True, None and undefined"),
         ("write <think>a</think> first", "write <think>a</think> first"),
-    ],
-)
-def test_what_a_string_holds_is_not_structure(content, said):
-    text = '{"items": [{"title": "T", "description": "D", "content": "' + content + '",}]}'
-    lessons, dropped = parse_lessons(text, 3)
-    assert ([lesson.content for lesson in lessons], dropped) == ([said], 0)
+    ]
+    for content, said in cases:
+        with subtests.test(content=content):
+            text = '{"items": [{"title": "T", "description": "D", "content": "' + content + '",}]}'
+            lessons, dropped = parse_lessons(text, 3)
+            assert ([lesson.content for lesson in lessons], dropped) == ([said], 0)
 
 
 def test_fields_that_are_no_strings_and_lost_fields_are_dropped_and_counted():
@@ -110,14 +108,15 @@ def test_what_is_said_behind_the_fence_is_in_no_lesson_whose_quote_is_lost(prose
     assert all(lesson == A for lesson in lessons)
 
 
-@pytest.mark.parametrize("stop", range(len(ITEM) + 1))
-def test_a_reply_that_stops_anywhere_gives_no_half_sentence(stop):
-    text = '{"items": [' + ITEM + ", " + ITEM.replace('"A"', '"Z"')[:stop]
-    lessons, _ = parse_lessons(text, 3)
-    assert lessons[0] == A
-    assert all(lesson.content == A.content for lesson in lessons)
-    kept, dropped = parse_lessons(text, 3, truncated=True)
-    assert (kept, dropped) in (([A], 1), ([], 1))
+def test_a_reply_that_stops_anywhere_gives_no_half_sentence(subtests):
+    for stop in range(len(ITEM) + 1):
+        with subtests.test(stop=stop):
+            text = '{"items": [' + ITEM + ", " + ITEM.replace('"A"', '"Z"')[:stop]
+            lessons, _ = parse_lessons(text, 3)
+            assert lessons[0] == A
+            assert all(lesson.content == A.content for lesson in lessons)
+            kept, dropped = parse_lessons(text, 3, truncated=True)
+            assert (kept, dropped) in (([A], 1), ([], 1))
 
 
 def test_a_truncated_reply_loses_its_last_item_in_every_form():
@@ -130,9 +129,8 @@ def test_a_truncated_reply_loses_its_last_item_in_every_form():
     assert parse_lessons("<think>never done", 3, truncated=True) == ([], 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
+def test_a_verdict_is_read_through_damage_or_not_at_all(subtests):
+    cases = [
         ("{'thoughts': 'ok', 'status': 'success',}", "success"),
         ("{status: failure}", "failure"),
         (r'{"thoughts": "it is \text{"A"} here", "status": "success"}', "success"),
@@ -146,10 +144,10 @@ def test_a_truncated_reply_loses_its_last_item_in_every_form():
         ('{"status": "success", "thoughts": "cut of', "success"),
         ("I'm sorry, but I can't help with that.", None),
         (None, None),
-    ],
-)
-def test_a_verdict_is_read_through_damage_or_not_at_all(text, label):
-    assert parse_status(text) == label
+    ]
+    for text, label in cases:
+        with subtests.test(text=text):
+            assert parse_status(text) == label
 
 
 def test_a_brace_that_a_string_opened_does_not_end_the_object():
@@ -157,11 +155,12 @@ def test_a_brace_that_a_string_opened_does_not_end_the_object():
     assert parse_json(text, "thoughts") == {"thoughts": r'it is \text{"A"} here', "status": "success"}
 
 
-@pytest.mark.parametrize("text", [None, "", " \n", 7, "\ud800", "\x00", "<think>", "</think>", "<think></think>"])
-def test_nothing_said_is_nothing_read(text):
-    assert parse_json(text, "a") is None
-    assert parse_status(text) is None
-    assert parse_lessons(text, 3)[0] == []
+def test_nothing_said_is_nothing_read(subtests):
+    for text in [None, "", " \n", 7, "\ud800", "\x00", "<think>", "</think>", "<think></think>"]:
+        with subtests.test(text=text):
+            assert parse_json(text, "a") is None
+            assert parse_status(text) is None
+            assert parse_lessons(text, 3)[0] == []
 
 
 def test_thoughts_are_told_from_speech():
@@ -172,9 +171,8 @@ def test_thoughts_are_told_from_speech():
     assert answer_of("the `<think>` tag") == "the `<think>` tag"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_quotation_mark_that_nothing_closes_hides_no_thoughts(subtests):
+    cases = [
         ('a 5" pipe <think>b</think>c', 'a 5" pipe c'),
         ('a 5" pipe <think>it is "b"</think>c', 'a 5" pipe c'),
         ('he said "a <think>b</think>c', 'he said "a c'),
@@ -183,10 +181,10 @@ def test_thoughts_are_told_from_speech():
         ("a ` <think>b</think>c", "a ` c"),
         ('{"x": "a <think>b</think>", "y": 5}', '{"x": "a <think>b</think>", "y": 5}'),
         (r'{"x": "a \"b\" <think> c", "y": "d"}', r'{"x": "a \"b\" <think> c", "y": "d"}'),
-    ],
-)
-def test_a_quotation_mark_that_nothing_closes_hides_no_thoughts(text, said):
-    assert answer_of(text) == said
+    ]
+    for text, said in cases:
+        with subtests.test(text=text):
+            assert answer_of(text) == said
 
 
 UNITS = ["{", '{"a":', '{"items":', '{"items":[', "{items: ", '{"items": "', "\\", '"', "'a' ", '" ', '", ', "[1,", ":"]
@@ -194,7 +192,6 @@ UNITS += ["<think>", "</think>", '"}', '" "x":', "1 ", "a, b: ", ' "/*', '" //',
 UNITS += ["(", "foo ", "5", ", ", "null ", '"a:\\n', "{'a':{'b':'c'},", 'a:"b" ', '{"a":"\\frac{', '\\"', "“", "}]"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("start", ["{'items': ", '{"items": "', '{items: {"x" ', '{x: 1, "items:\\n'])
 def test_garbage_longer_than_what_is_read_takes_no_time(start):
     for unit in UNITS:

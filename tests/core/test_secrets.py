@@ -25,7 +25,6 @@ KEY = "sk-Very5ecret-0123456789abcdef"
 ODD = 'p"ss/word+1'
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 401, 503])
 def test_a_run_directory_holds_no_key_whatever_the_provider_echoes(cli, tmp_path, status):
     def answer(request, n):
@@ -46,7 +45,6 @@ def test_a_run_directory_holds_no_key_whatever_the_provider_echoes(cli, tmp_path
         assert ODD.replace('"', '\\"') not in text
 
 
-@pytest.mark.slow
 def test_a_key_typed_into_the_configuration_is_not_saved_and_the_run_resumes(cli, tmp_path):
     typed = ("env=toy", "llm=scripted", "embedder=hashing", "run_dir=run", f"llm.cache_path=https://user:{KEY}@host/x")
     assert cli(*typed, "budget.run.calls=9").returncode == 0
@@ -99,12 +97,12 @@ ENVIRONMENT = {  # {variable: (its value, what of it is secret)}
 }
 
 
-@pytest.mark.parametrize("name", ENVIRONMENT)
-def test_a_variable_is_secret_by_its_name_by_a_place_within_it_or_by_how_random_it_looks(name):
-    value, secret = ENVIRONMENT[name]
-    redact = Redactor({name: value})
-    assert redact.values(f"it echoes <{secret}>") == f"it echoes <{HIDDEN}>"
-    assert secret not in redact.values(json.dumps({"env": {name: value}}))
+def test_a_variable_is_secret_by_its_name_by_a_place_within_it_or_by_how_random_it_looks(subtests):
+    for name, (value, secret) in ENVIRONMENT.items():
+        with subtests.test(name):
+            redact = Redactor({name: value})
+            assert redact.values(f"it echoes <{secret}>") == f"it echoes <{HIDDEN}>"
+            assert secret not in redact.values(json.dumps({"env": {name: value}}))
 
 
 HARMLESS = {
@@ -138,10 +136,10 @@ HARMLESS = {
 }
 
 
-@pytest.mark.parametrize("name", HARMLESS)
-def test_other_variables_are_no_secrets(name):
-    value = HARMLESS[name]
-    assert Redactor({name: value}).values(f"a {value} b") == f"a {value} b"
+def test_other_variables_are_no_secrets(subtests):
+    for name, value in HARMLESS.items():
+        with subtests.test(name):
+            assert Redactor({name: value}).values(f"a {value} b") == f"a {value} b"
 
 
 def test_no_setting_that_the_project_has_is_a_secret():
@@ -162,18 +160,18 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_ordinary_texts_are_left_alone(text, monkeypatch):
+def test_ordinary_texts_are_left_alone(subtests, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["main.py", "llm.api_key_env=GH_PAT", "roles.agent.max_tokens=4096", "seed=0,1"])
     redact = Redactor({name: value for name, (value, _) in ENVIRONMENT.items()} | HARMLESS, settings=sys.argv[1:])
-    assert redact(text) == text
+    for text in TEXTS:
+        with subtests.test(text=text):
+            assert redact(text) == text
 
 
 ECHOED = {name: value for name, (value, _) in ENVIRONMENT.items() if name.isupper()}
 URL_PASSWORD, URL_TOKEN, TYPED_KEY = "url-pw-7788-xx", "url-tok-99887766", "typed-1234-abcd"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", [200, 400])
 def test_no_run_or_sweep_keeps_or_prints_what_a_provider_repeats_of_the_environment_and_the_command(
     cli, tmp_path, status
@@ -283,15 +281,16 @@ def test_every_form_has_a_sample_that_is_found_by_its_hint():
     assert len(dict(forms_in("a text of harmless words"))) < 6
 
 
-@pytest.mark.parametrize(("kind", "sample"), [*SAMPLES.items(), *LONGER.items()])
-def test_a_credential_is_known_by_its_form_in_logs_and_in_lessons(kind, sample):
-    said = f"At first {sample}, and then."
-    found = FORMS[kind].search(said).group()
-    cleaned, kinds = scrub(said)
-    assert kind in kinds
-    for text in (Redactor({})(said), cleaned):
-        assert found not in text
-        assert text.startswith("At first ") and text.endswith(", and then.")
+def test_a_credential_is_known_by_its_form_in_logs_and_in_lessons(subtests):
+    for kind, sample in [*SAMPLES.items(), *LONGER.items()]:
+        with subtests.test(kind, sample=sample):
+            said = f"At first {sample}, and then."
+            found = FORMS[kind].search(said).group()
+            cleaned, kinds = scrub(said)
+            assert kind in kinds
+            for text in (Redactor({})(said), cleaned):
+                assert found not in text
+                assert text.startswith("At first ") and text.endswith(", and then.")
 
 
 @pytest.mark.parametrize(("kind", "sample"), LOOSE_SAMPLES.items())
@@ -311,10 +310,11 @@ def test_innocent_text_is_left_alone():
 PLACEHOLDERS = ("none", "test", "ollama", "EMPTY", "1234", "null", "agent", "dummy", "12345678", "placeholder", "true")
 
 
-@pytest.mark.parametrize("value", PLACEHOLDERS)
-def test_what_stands_where_a_key_is_wanted_is_no_secret(value):
-    redact = Redactor({"OPENAI_API_KEY": value, "MY_OWN_NAME": value}, {"MY_OWN_NAME"})
-    assert redact(f"the {value} of 10{value}") == f"the {value} of 10{value}"
+def test_what_stands_where_a_key_is_wanted_is_no_secret(subtests):
+    for value in PLACEHOLDERS:
+        with subtests.test(value=value):
+            redact = Redactor({"OPENAI_API_KEY": value, "MY_OWN_NAME": value}, {"MY_OWN_NAME"})
+            assert redact(f"the {value} of 10{value}") == f"the {value} of 10{value}"
 
 
 def test_a_secret_is_known_in_every_spelling_that_programs_write():
@@ -387,7 +387,6 @@ def test_only_texts_are_redacted_never_keys_numbers_or_what_holds_the_line_toget
         assert list(lines.read()) == [row]
 
 
-@pytest.mark.slow
 def test_a_run_is_the_same_whatever_stands_where_a_key_is_wanted(serve, here, tmp_path, monkeypatch):
     server = serve(lambda request, n: (200, completion("1234: none of the agent's null tests")))
     words = ("env=toy", "llm=vllm", "embedder=hashing", f"llm.api_base={server.url}", "limit=2", "max_steps=2")

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from core.learning.structured import parse_json, parse_lessons, parse_status
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
+def test_a_verdict_is_read_or_it_is_not(subtests):
+    cases = [
         ('Thoughts: fine\nStatus: "success"', "success"),
         ("Status: failure", "failure"),
         ("**Status:** `Success`", "success"),
@@ -30,10 +29,10 @@ from core.learning.structured import parse_json, parse_lessons, parse_status
         ('{"status": "maybe"}', None),
         ("Status: successful", None),
         ("", None),
-    ],
-)
-def test_a_verdict_is_read_or_it_is_not(text, label):
-    assert parse_status(text) == label
+    ]
+    for text, label in cases:
+        with subtests.test(text=text):
+            assert parse_status(text) == label
 
 
 ITEM = "# Memory Item {n}\n## Title T{n}\n## Description D{n}.\n## Content C{n}: use \\frac{{a}}{{b}}.\n"

@@ -13,7 +13,6 @@ import hydra
 import pytest
 from conftest import REPO, TOY, read_json
 
-pytestmark = pytest.mark.slow
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 SEES = "import sys; sys.path.append({!r})"  # the libraries of this environment, and not this checkout
 

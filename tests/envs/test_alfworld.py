@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forkserver
 import pytest
 from omegaconf import OmegaConf
 
@@ -49,7 +49,6 @@ class TestGenerated(EnvContract):
         return env._worker.pid
 
 
-@pytest.mark.slow
 class TestOfficial(EnvContract):
     def make_env(self, folder):
         return make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz"))
@@ -58,7 +57,6 @@ class TestOfficial(EnvContract):
         return env._worker.pid
 
 
-@pytest.mark.slow
 def test_generated_games_of_all_six_types_are_won_by_their_walkthrough_and_none_is_solved_at_the_start(env):
     tasks = env.tasks()
     assert {task.type for task in tasks} == set(TASK_TYPES)
@@ -92,7 +90,6 @@ def test_a_task_says_what_is_asked_and_its_id_is_the_games_folder(env):
     assert "Welcome" not in first
 
 
-@pytest.mark.slow
 def test_the_commands_are_those_of_the_games_own_wording(folder, archive):
     with make(folder, split="valid_seen", data=str(archive)) as env:
         for split, put in (
@@ -105,7 +102,6 @@ def test_the_commands_are_those_of_the_games_own_wording(folder, archive):
             assert {"look", "go to (receptacle)", "heat (object) with (receptacle)"} <= set(commands)
 
 
-@pytest.mark.slow
 def test_without_a_stored_walkthrough_the_planner_gives_one(folder, archive):
     with make(folder, split="valid_unseen", data=str(archive)) as env:
         env.reset(env.tasks()[0])
@@ -137,7 +133,6 @@ def test_an_unknown_task_and_questions_before_the_first_game_are_refused(env, fo
             ask()
 
 
-@pytest.mark.slow
 def test_the_engine_is_renewed_now_and_then(env, monkeypatch):
     task = env.tasks()[0]
     first = env.reset(task)
@@ -147,13 +142,11 @@ def test_the_engine_is_renewed_now_and_then(env, monkeypatch):
     assert env._worker.pid != pid
 
 
-@pytest.mark.slow
 def test_no_hidden_limit_ends_a_game(env):
     env.reset(env.tasks()[0])
     assert not any(env.step("look")[2] for _ in range(55))
 
 
-@pytest.mark.slow
 def test_admissible_commands_are_shown_only_when_asked_for(env, folder):
     task = env.tasks()[0]
     first = env.reset(task)
@@ -169,7 +162,6 @@ def test_admissible_commands_are_shown_only_when_asked_for(env, folder):
         assert info["valid"]
 
 
-@pytest.mark.slow
 def test_nearest_plays_the_command_that_was_meant_and_says_so(folder):
     with make(folder, match="nearest") as env:
         env.reset(env.tasks()[0])
@@ -183,7 +175,9 @@ def test_nearest_plays_the_command_that_was_meant_and_says_so(folder):
 
 def test_importing_the_env_loads_no_engine():
     code = "import sys, envs.alfworld.env; print({'textworld', 'alfworld', 'numpy', 'torch'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = forkserver.run(
+        [sys.executable, "-c", code], fresh=True, cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "set()"
 
 
@@ -194,7 +188,6 @@ def test_the_config_sets_every_field_and_nothing_else():
     assert (set(node) - {"_target_"}) | {"workers"} == fields  # config.yaml sets `workers`, for every env
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n", [0, 70, 139])
 def test_official_games_are_won_by_their_walkthrough(folder, n):
     with make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz")) as env:
@@ -204,10 +197,9 @@ def test_official_games_are_won_by_their_walkthrough(folder, n):
         assert [env.step(command)[3]["won"] for command in env.walkthrough()][-1]
 
 
-@pytest.mark.slow
 def test_recorded_runs_are_answered_as_they_were(tmp_path):
     recordings = SHARED.parent / "trajectories" / "knowagent_alfworld_d0_510.jsonl.gz"
     command = [sys.executable, "-m", "scripts.replay", str(recordings), "--games", official("classic_train_510.tar.xz")]
     cache = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run([*command, "--limit", "2"], cwd=ROOT, env=cache, capture_output=True, text=True, check=False)
+    done = forkserver.run([*command, "--limit", "2"], cwd=ROOT, env=cache, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "same 2/2", done.stdout + done.stderr

@@ -71,7 +71,6 @@ def test_a_label_says_what_was_generated():
     assert env_label("alfworld", {"split": "valid_seen"}) == env_label("alfworld", None) == "alfworld"
 
 
-@pytest.mark.slow
 def test_a_run_keeps_its_split_and_its_table_says_so(cli, nowhere):
     done = cli(*RUN, "run_dir=run")
     assert done.returncode == 0, done.stderr
@@ -94,7 +93,6 @@ def test_a_run_keeps_its_split_and_its_table_says_so(cli, nowhere):
     assert lost.returncode != 0 and "fetch them with alfworld-download" in lost.stderr
 
 
-@pytest.mark.slow
 def test_a_sweep_keeps_its_split(cli, nowhere):
     """Its first cell finds no games; those of a later start, when there are some, play what it played."""
     begun = cli("-m", *RUN, "seed=0,5", "run_dir=sweep")

@@ -44,7 +44,6 @@ def check(rows, summary, prompts, arm):
         assert not any(secret in prompt for _, prompt in prompts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS)
 def test_alfworld(here, monkeypatch, tmp_path_factory, arm):
     pytest.importorskip("alfworld", reason="the alfworld extra is not installed")
@@ -53,7 +52,6 @@ def test_alfworld(here, monkeypatch, tmp_path_factory, arm):
     check(*play_arm(here, monkeypatch, arm, *words), arm)
 
 
-@pytest.mark.slow
 def test_the_list_of_commands_is_for_the_agent_alone(here, monkeypatch, tmp_path_factory):
     pytest.importorskip("alfworld", reason="the alfworld extra is not installed")
     cache = tmp_path_factory.getbasetemp() / "alfworld-arms"
@@ -67,7 +65,6 @@ def test_the_list_of_commands_is_for_the_agent_alone(here, monkeypatch, tmp_path
     assert all(step["observation"] in sent and step["hint_chars"] for step in first["steps"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS[:2])
 def test_scienceworld(here, monkeypatch, arm):
     pytest.importorskip("scienceworld", reason="the scienceworld extra is not installed")

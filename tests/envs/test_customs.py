@@ -94,7 +94,6 @@ def test_a_chance_player_gets_a_quarter_and_no_place_among_the_buttons_is_right(
     assert reds < 400  # of 600
 
 
-@pytest.mark.slow
 def test_each_arm_of_the_control_shows_where_the_chain_breaks(here, tmp_path):
     """Without a lesson a guess; with the right one all is solved; with one drawn by lot what the lot gives."""
     won = {}
@@ -114,7 +113,6 @@ def test_each_arm_of_the_control_shows_where_the_chain_breaks(here, tmp_path):
     assert won["no_memory"] < won["reasoningbank"] == won["true_labels"] == won["quote"] < 18
 
 
-@pytest.mark.slow
 def test_a_run_with_told_lessons_is_continued_and_its_lessons_are_there_once(here, tmp_path):
     words = (*CUSTOMS, "arm=told_lesson")
     run_dir, _ = here(*words, "limit=5", run_dir=tmp_path / "run")

@@ -51,7 +51,6 @@ class SlowEnv(ToyEnv):
 make_slow = partial(SlowEnv, instructions="", max_steps=3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_number_of_live_envs_changes_no_result(here, tmp_path, monkeypatch, workers):
     free = here(*PARALLEL, run_dir=tmp_path / "free")[0] / "episodes.jsonl"
@@ -63,7 +62,6 @@ def test_the_number_of_live_envs_changes_no_result(here, tmp_path, monkeypatch, 
     assert 1 <= len(live) <= workers
 
 
-@pytest.mark.slow
 def test_workers_may_change_when_a_run_goes_on(here, tmp_path):
     run_dir, rate = here(*PARALLEL, "env.workers=1", run_dir=tmp_path / "run")
     assert here(*PARALLEL, "env.workers=4", run_dir=run_dir)[1] == rate
@@ -77,7 +75,6 @@ def test_limits_that_allow_nothing_are_refused(here, words):
         here(*TOY, words)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "ended", "status"),
     [
@@ -101,7 +98,7 @@ def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(
     run_dir = tmp_path / "run"
     with pytest.raises(StopRun, match="1 of 1 tasks broke") if status == "infra_error" else nullcontext():
         here(*TOY, words, "limit=1", "episode_timeout_s=1", "retry_broken=0", run_dir=run_dir)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60  # as long as the call hangs
     hang.set()
     row = read_rows(run_dir)[0]
     assert [t["ended_by"] for t in row["trajectories"]] == ended
@@ -112,7 +109,6 @@ def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(
         assert read_json(run_dir / "summary.json")["infra_errors"] == {"timeout": 1}
 
 
-@pytest.mark.slow
 def test_the_env_of_an_attempt_past_its_time_is_killed_with_its_worker_and_never_used_again():
     pool = EnvPool(make_slow, timeout_s=0.5)
     with pytest.raises(InfraError, match="longer than episode_timeout_s=0.5"), pool.lease() as env:

@@ -1,7 +1,5 @@
 """What a model that grades an answer comes to: the words of its reply that conclude, and those that do not."""
 
-import pytest
-
 from envs.web.judgement import concludes
 from envs.web.webarena_original import SAME, _says
 
@@ -162,14 +160,16 @@ THE_SAME = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "reply"), CORRECT)
-def test_whether_a_reply_concludes_that_an_answer_is_correct(wanted, reply):
-    assert concludes(reply, "correct", ("partially correct", "incorrect")) is wanted
+def test_whether_a_reply_concludes_that_an_answer_is_correct(subtests):
+    for wanted, reply in CORRECT:
+        with subtests.test(reply=reply):
+            assert concludes(reply, "correct", ("partially correct", "incorrect")) is wanted
 
 
-@pytest.mark.parametrize(("wanted", "reply"), THE_SAME)
-def test_whether_a_reply_concludes_that_two_reasons_are_the_same(wanted, reply):
-    assert concludes(reply, "same", ("different",)) is wanted
+def test_whether_a_reply_concludes_that_two_reasons_are_the_same(subtests):
+    for wanted, reply in THE_SAME:
+        with subtests.test(reply=reply):
+            assert concludes(reply, "same", ("different",)) is wanted
 
 
 def test_a_reply_that_concludes_nothing_counts_as_no():

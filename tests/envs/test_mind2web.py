@@ -348,7 +348,6 @@ def predict(messages, role, sample):
     return said if name == "own-tea" else f"Thought: next.\nAction: {said}"
 
 
-@pytest.mark.slow
 def test_a_run_records_the_measures_and_the_table_shows_them(cli, tmp_path, capsys):
     run = tmp_path / "run"
     words = ("env=mind2web", "env.split=sample", "env.top_k=5", "llm=scripted", "llm.script.path=test_mind2web.predict")

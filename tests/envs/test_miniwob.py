@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import command, read_json, read_rows
 from env_contract import EnvContract
@@ -35,7 +35,6 @@ def mark(tmp_path, monkeypatch):
     assert all_gone(f"TMPDIR={place}")
 
 
-@pytest.mark.slow
 class TestContract(EnvContract):
     def make_env(self, folder: Path) -> MiniwobEnv:
         return make(folder, "enter-text", "click-button-sequence", seeds=2)
@@ -50,7 +49,6 @@ def env(tmp_path_factory):
         yield made
 
 
-@pytest.mark.slow
 def test_ten_kinds_are_solved_by_gold_and_two_runs_are_alike_to_the_byte(here, mark, tmp_path):
     """Two seeds of each, by one worker and by two at once; no process is left, and nothing of theirs on disk."""
     words = (*QUICK, "agent=gold", "workflow=vanilla", "llm=free", f"env.kinds=[{','.join(STILL)}]")
@@ -64,7 +62,6 @@ def test_ten_kinds_are_solved_by_gold_and_two_runs_are_alike_to_the_byte(here, m
     assert told["browser"].split()[-1].count(".") == 3 and told["version"] == "1.1.0"
 
 
-@pytest.mark.slow
 def test_chance_solves_few(here, mark, tmp_path):
     kinds = "click-checkboxes,click-option,enter-text,login-user,click-button-sequence,focus-text-2"
     words = (*QUICK, "agent=random", "workflow=vanilla", "llm=free", "embedder=hashing", f"env.kinds=[{kinds}]")
@@ -73,7 +70,6 @@ def test_chance_solves_few(here, mark, tmp_path):
     assert any(row["trajectories"][0]["steps"][-1]["valid"] for row in read_rows(run_dir))
 
 
-@pytest.mark.slow
 def test_a_page_tells_what_can_be_clicked_and_nothing_of_this_machine(env):
     for task in env.tasks():
         seen = env.reset(task)
@@ -85,7 +81,6 @@ def test_a_page_tells_what_can_be_clicked_and_nothing_of_this_machine(env):
     assert len(offered) == 5 and all(action.startswith("click(") for action in offered)
 
 
-@pytest.mark.slow
 def test_part_of_the_reward_is_no_success_though_browsergym_calls_it_one(env):
     """find-greatest gives 0.1 for a card that is turned and is not the greatest."""
     task = next(task for task in env.tasks() if task.type == "find-greatest")
@@ -117,7 +112,6 @@ def test_what_an_agent_does_wrong_is_told_shortly_and_alike(env):
         assert f"\n\n{PAGE}\n" in seen
 
 
-@pytest.mark.slow
 def test_a_browser_that_dies_is_an_infra_error_and_the_next_episode_works(mark, tmp_path):
     with make(tmp_path, "enter-text", seeds=2) as env:
         one, two = env.tasks()
@@ -143,10 +137,9 @@ def test_an_attempt_that_is_given_up_takes_its_browser_with_it(mark, tmp_path):
     env.close()
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_leaves_no_browser(mark, tmp_path):
     words = command(*QUICK, "agent=random", "workflow=vanilla", "llm=free", "embedder=hashing", "env.kinds=[click-pie]")
-    run = subprocess.Popen([*words, f"env.cache_dir={tmp_path}", f"run_dir={tmp_path / 'run'}", "env.seeds=10"])
+    run = forkserver.Popen([*words, f"env.cache_dir={tmp_path}", f"run_dir={tmp_path / 'run'}", "env.seeds=10"])
     try:
         end = time.monotonic() + 120
         while not (tmp_path / "run" / "episodes.jsonl").exists() or not browsers(mark):
@@ -158,7 +151,6 @@ def test_a_run_that_is_killed_leaves_no_browser(mark, tmp_path):
     assert all_gone(mark)
 
 
-@pytest.mark.slow
 def test_neither_browser_nor_worker_is_told_a_key(mark, monkeypatch, tmp_path):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-seen")
     with make(tmp_path, "click-test") as env:
@@ -167,7 +159,6 @@ def test_neither_browser_nor_worker_is_told_a_key(mark, monkeypatch, tmp_path):
         assert not processes("sk-not-to-be-seen")
 
 
-@pytest.mark.slow
 def test_goals_are_listed_once(mark, tmp_path):
     with make(tmp_path, "click-test", "enter-text", seeds=2) as env:
         first = env.tasks()

@@ -70,7 +70,6 @@ def goals(tmp_path_factory):
     return tmp_path_factory.mktemp("goals")
 
 
-@pytest.mark.slow
 def test_a_lesson_of_one_seed_solves_the_others(here, goals, tmp_path):
     run_dir, rate = here(*WORDS, f"env.cache_dir={goals}", run_dir=tmp_path / "memory")
     rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
@@ -81,13 +80,11 @@ def test_a_lesson_of_one_seed_solves_the_others(here, goals, tmp_path):
     assert all(PAGE in step["observation"] for row in rows for step in row["trajectories"][0]["steps"])
 
 
-@pytest.mark.slow
 def test_without_memory_nothing_is_solved(here, goals, tmp_path):
     run_dir, rate = here(*WORDS, f"env.cache_dir={goals}", "workflow=vanilla", "limit=8", run_dir=tmp_path / "none")
     assert rate == 0.0 and len(read_rows(run_dir)) == 8
 
 
-@pytest.mark.slow
 def test_two_attempts_at_once_have_a_browser_each(here, goals, tmp_path):
     words = (*WORDS, f"env.cache_dir={goals}", "workflow=matts_parallel", "k=2", "limit=8", "max_concurrency=2")
     run_dir, _ = here(*words, run_dir=tmp_path / "k2")

@@ -35,32 +35,33 @@ def of(reason):
     return [name for name, why in REFUSED.items() if why.startswith(reason)]
 
 
-@pytest.mark.parametrize(
-    ("reply", "answer", "rule"),
-    [
-        ("<answer>no</answer> wait. <answer> dog, cat. </answer>", "dog, cat.", "tag"),
-        ("<answer>1 2\n3 4</answer>\nThe answer is 7.", "1 2\n3 4", "tag"),
-        ("<think>\\boxed{1}</think> It is \\boxed{A\\# \\#B}.", "A# #B", "boxed"),
-        ("so \\boxed{\\text{two words}}", "two words", "boxed"),
-        ("The answer is 7. No: the answer is **'dog, cat'**.", "dog, cat", "statement"),
-        ("Final answer: $3a0$", "3a0", "statement"),
-        ("The answer is:\n```\n0 1\n1 0\n```\nDone.", "0 1\n1 0", "statement"),
-        ("The answer is:\n\n[[0,1],\n[1,0]]\n\nThat is it.", "[[0,1],\n[1,0]]", "statement"),
-        ("I sort them.\n`dog, cat`", "dog, cat", "last_line"),
-        ("67 days, 01:04:00", "67 days, 01:04:00", "last_line"),
-        ("<answer></answer>", None, "none"),
-        ("", None, "none"),
-        (" \n", None, "none"),
-    ],
-)
-def test_an_answer_is_read_as_it_was_written(reply, answer, rule):
-    assert (verbatim_answer(reply).answer, verbatim_answer(reply).rule) == (answer, rule)
+REPLIES = [
+    ("<answer>no</answer> wait. <answer> dog, cat. </answer>", "dog, cat.", "tag"),
+    ("<answer>1 2\n3 4</answer>\nThe answer is 7.", "1 2\n3 4", "tag"),
+    ("<think>\\boxed{1}</think> It is \\boxed{A\\# \\#B}.", "A# #B", "boxed"),
+    ("so \\boxed{\\text{two words}}", "two words", "boxed"),
+    ("The answer is 7. No: the answer is **'dog, cat'**.", "dog, cat", "statement"),
+    ("Final answer: $3a0$", "3a0", "statement"),
+    ("The answer is:\n```\n0 1\n1 0\n```\nDone.", "0 1\n1 0", "statement"),
+    ("The answer is:\n\n[[0,1],\n[1,0]]\n\nThat is it.", "[[0,1],\n[1,0]]", "statement"),
+    ("I sort them.\n`dog, cat`", "dog, cat", "last_line"),
+    ("67 days, 01:04:00", "67 days, 01:04:00", "last_line"),
+    ("<answer></answer>", None, "none"),
+    ("", None, "none"),
+    (" \n", None, "none"),
+]
 
 
-@pytest.mark.parametrize("family", REFUSED)
-def test_a_refused_family_is_named_with_its_reason(family):
-    with pytest.raises(UserError, match=rf"{family} is not played: "):
-        make("ab", family)
+def test_an_answer_is_read_as_it_was_written(subtests):
+    for reply, answer, rule in REPLIES:
+        with subtests.test(reply=reply):
+            assert (verbatim_answer(reply).answer, verbatim_answer(reply).rule) == (answer, rule)
+
+
+def test_a_refused_family_is_named_with_its_reason(subtests):
+    for family in REFUSED:
+        with subtests.test(family), pytest.raises(UserError, match=rf"{family} is not played: "):
+            make("ab", family)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,6 @@ def echo(monkeypatch, tmp_path):
         yield env
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "scorer", "score"),
     [
@@ -199,7 +199,6 @@ def every_default():
         yield env
 
 
-@pytest.mark.slow
 @installed
 def test_every_default_family_is_solved_by_its_gold_answer_and_by_no_nonsense(every_default):
     tasks = every_default.tasks()
@@ -222,7 +221,6 @@ ADDED = {
 }
 
 
-@pytest.mark.slow
 @installed
 @pytest.mark.parametrize("family", ADDED)
 def test_the_gold_answer_with_more_behind_it_is_no_success(family):
@@ -257,7 +255,6 @@ def test_a_gold_answer_that_is_wrong_is_known(family, question, gold, wrong):
     assert wrong_gold(family, question, gold) is wrong
 
 
-@pytest.mark.slow
 @installed
 @pytest.mark.parametrize("family", ["calendar_arithmetic", "family_relationships", "time_intervals"])
 def test_tasks_whose_gold_answer_is_wrong_are_left_out_and_counted(family):
@@ -277,7 +274,6 @@ def test_a_part_mark_is_a_reward_and_no_success(every_default):
     assert not info["won"]
 
 
-@pytest.mark.slow
 @installed
 def test_no_question_is_in_both_splits_whatever_the_seed():
     """string_synthesis soon repeats itself; task 1 of the package's seed 0 is task 0 of its seed 1."""
@@ -291,7 +287,6 @@ def test_no_question_is_in_both_splits_whatever_the_seed():
     assert asked["test"][0] != asked["test"][1]
 
 
-@pytest.mark.slow
 @installed
 def test_tasks_are_named_by_their_content_and_fewer_are_the_first_of_more():
     with make("base_conversion", "ab", order="blocked") as env, make("base_conversion", per_family=30) as more:
@@ -306,7 +301,6 @@ def test_families_take_turns(every_default):
     assert [task.type for task in every_default.tasks()] == DEFAULTS * 3
 
 
-@pytest.mark.slow
 @installed
 def test_options_change_the_tasks_and_wrong_ones_are_told():
     with make("dice", options={"dice": {"num_dice": 2}}) as easy, make("dice") as usual:
@@ -317,7 +311,6 @@ def test_options_change_the_tasks_and_wrong_ones_are_told():
             env.tasks()
 
 
-@pytest.mark.slow
 @installed
 def test_an_unknown_family_and_one_with_too_few_tasks_are_told(monkeypatch):
     with make("abc") as env, pytest.raises(UserError, match="has no abc; it has ab, "):
@@ -330,7 +323,6 @@ def test_an_unknown_family_and_one_with_too_few_tasks_are_told(monkeypatch):
         env.tasks()
 
 
-@pytest.mark.slow
 @installed
 def test_a_task_of_other_families_is_refused(every_default):
     with make("ab", split="train") as env, pytest.raises(UserError, match="is not a task of these families"):
@@ -378,7 +370,6 @@ def test_refused_as_the_answer_is_executed(family, monkeypatch):
     assert executed(family, monkeypatch)
 
 
-@pytest.mark.slow
 @installed
 def test_no_other_family_executes_the_answer(monkeypatch):
     from reasoning_gym.factory import DATASETS
@@ -406,7 +397,6 @@ print("told:", json.dumps(told))
 """
 
 
-@pytest.mark.slow
 @installed
 def test_refused_as_the_tasks_depend_on_the_hash_seed():
     told = []

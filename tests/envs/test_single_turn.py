@@ -102,7 +102,6 @@ def test_subjects_and_ids_are_selected(questions):
         choice_env(questions, subject="nonsense").tasks()
 
 
-@pytest.mark.slow
 def test_gold_solves_everything_and_random_is_the_floor(here, questions, tmp_path):
     words = ("env=mmlu_pro", f"env.path={questions}", "workflow=vanilla", "llm=scripted", "embedder=hashing")
     assert here(*words, "agent=gold", run_dir=tmp_path / "gold")[1] == 1.0

@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import KITS, REPO, command, read_json, read_rows, wait_for
 from env_contract import EnvContract
@@ -81,7 +81,6 @@ class TestContract(EnvContract):
         return super().play(env, task, actions)
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_gold_solves_the_wrong_fix_does_not_and_nothing_does_not(data, shared):
     for task in shared.tasks():
@@ -118,7 +117,6 @@ def test_an_attempt_that_submits_nothing_is_not_solved(data, shared):
     assert (reward, info["patch"]) == (0.0, "empty") and "0 files" in said[-1]
 
 
-@pytest.mark.slow
 @bubblewrap
 @pytest.mark.parametrize(
     "spoil",
@@ -145,13 +143,11 @@ def test_a_test_whose_end_breaks_has_not_passed(data, shared):
     assert (found.solved, found.failed, found.tampered) == (False, 3, "")
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_tests_that_hang_end_and_are_not_passed(data):
     with make(data, test_timeout_s=2, limits=Limits(output_mb=1)) as env:
-        began = time.monotonic()
         _, reward, info = attempt(env, "echo 'while True: pass' >> mean.py", SUBMIT)
-        assert (reward, info["tests_killed"]) == (0.0, "time") and time.monotonic() - began < 20
+        assert (reward, info["tests_killed"]) == (0.0, "time")
         _, reward, info = attempt(env, "printf 'import os\nwhile True: os.write(1, b\"9\" * 9999)' >> mean.py", SUBMIT)
         # "": the file that pytest keeps what is printed in was full, before a limit of ours was reached
         assert reward == 0.0 and info["tests_killed"] in ("output", "time", "")
@@ -177,12 +173,11 @@ def test_what_stops_an_attempt_stops_the_tests_of_its_patch(data, stop):
 
     thread = threading.Thread(target=work)
     thread.start()
-    began = time.monotonic()
     try:
         with pytest.raises(InfraError, match="^(aborted|the sandbox .*)$"):
             attempt(env, HANG, SUBMIT)
         thread.join()
-        assert time.monotonic() - began < 60 and not env.evaluate(None)
+        assert not env.evaluate(None)
         wait_for(lambda: inside(stopped[0].name) == [] and not stopped[0].exists())
     finally:
         env.close()
@@ -225,7 +220,6 @@ env.close()
     assert said == ["True", full, full]
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_on_a_full_disk_of_containers_no_patch_counts(data, tmp_path, monkeypatch):
     """Not even one that solves its instance: else those that do not would be left out alone."""
@@ -296,7 +290,6 @@ def test_one_block_of_bash_is_an_action():
 # runs
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_a_container_is_played_and_leaves_predictions(data, tmp_path, monkeypatch, here):
     path = write_rows(tmp_path, "jsonl", data)
@@ -339,7 +332,6 @@ def test_success_that_is_not_known_is_no_failure_in_a_table(data, tmp_path, here
     assert "its success is not known: the environment did not evaluate" in told and " 0.0 " not in told
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_path, cli):
     words = ("experiment=main_table", "env=swe", f"env.data={data}", *PLAYED, "seed=0", f"run_dir={tmp_path / 'table'}")
@@ -362,7 +354,6 @@ def capture(main, *words: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_a_lesson_of_the_house_turns_a_wrong_fix_into_the_right_one(data, tmp_path, here):
     words = ("env=swe", f"env.data={data}", "env.types=[empty]", *PLAYED)
@@ -372,7 +363,6 @@ def test_a_lesson_of_the_house_turns_a_wrong_fix_into_the_right_one(data, tmp_pa
     assert [row["status"] for row in read_rows(told)] == ["success"]
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_memory_is_kept_for_each_repository_or_for_all(data, tmp_path, here):
     words = ("env=swe", f"env.data={data}", "stream.passes=2", *PLAYED)
@@ -397,7 +387,6 @@ def test_players_without_a_model_end(data, tmp_path, here):
     assert rate == 0.0
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     run_dir, home = tmp_path / "run", tmp_path / "tmp"
@@ -405,7 +394,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     words = ("env=swe", f"env.data={data}", *PLAYED, f"run_dir={run_dir}")
     surroundings = os.environ | {"PYTHONPATH": KITS, "TMPDIR": str(home)}
     slow = surroundings | {"SWE_KIT_SLEEPS": "1"}
-    process = subprocess.Popen(
+    process = forkserver.Popen(
         command(*words), env=slow, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     wait_for(lambda: any(name == "sleep" for name in within(home)))
@@ -413,13 +402,12 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     process.communicate()
     wait_for(lambda: within(home) == [])
     wait_for(lambda: list(home.iterdir()) == [])  # no folder of a sandbox, either
-    done = subprocess.run(command(*words), env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forkserver.run(command(*words), env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [row["task_id"] for row in read_rows(run_dir)] == ["swe/empty__stats-1", "swe/shared__ranks-1"]
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_ctrl_c_in_the_tests_of_a_patch_leaves_nothing(data, tmp_path):
     """In a run with a time limit, whose attempts have threads that nobody waits for."""
@@ -427,7 +415,7 @@ def test_ctrl_c_in_the_tests_of_a_patch_leaves_nothing(data, tmp_path):
     home.mkdir()
     words = ("env=swe", f"env.data={data}", *PLAYED, f"run_dir={tmp_path / 'run'}", "episode_timeout_s=600", "limit=1")
     surroundings = {"PYTHONPATH": KITS, "TMPDIR": str(home), "SWE_KIT_HANGS": "1"}
-    process = subprocess.Popen(
+    process = forkserver.Popen(
         command(*words), env=os.environ | surroundings, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     wait_for(lambda: any(name.startswith("python") for name in within(home)), 240)
@@ -451,13 +439,11 @@ def test_the_kit_is_what_it_says():
 # the bundled instances
 
 
-@pytest.mark.slow
 @bubblewrap
 @pytest.mark.skipif(not BUNDLED.is_dir(), reason="envs/swe/bundled is not here")
 def test_the_bundled_instances_are_solved_by_gold_and_by_nothing_else(here, tmp_path):
-    began = time.monotonic()
     run_dir, rate = here("env=swe", "agent=gold", "workflow=vanilla", "llm=scripted", run_dir=tmp_path / "gold")
-    assert rate == 1.0 and time.monotonic() - began < 120
+    assert rate == 1.0
     found = {f"swe/{it.id}": it for it in load("bundled")}
     played = [row["task_id"] for row in read_rows(run_dir)]
     assert len(played) >= 24 and played == list(found)

@@ -63,7 +63,6 @@ def solved(instance: dict, results: dict[str, str]) -> bool:
     return all(results.get(test) == "PASSED" for test in instance["FAIL_TO_PASS"] + instance["PASS_TO_PASS"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("folder", INSTANCES, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
 def test_only_the_gold_patch_solves_it(folder, tmp_path):
     instance = of(folder)

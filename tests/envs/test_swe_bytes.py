@@ -89,7 +89,6 @@ def played(env, *commands: str) -> tuple[float, dict, list[str]]:
     return reward, info, said
 
 
-@pytest.mark.slow
 @bubblewrap
 @pytest.mark.parametrize("name", FILES)
 def test_a_right_fix_counts_whatever_the_files_encoding(tmp_path, name):
@@ -135,7 +134,6 @@ def test_a_right_fix_counts_whatever_tool_makes_it(tmp_path, tool):
         assert (info["patch"], reward) == ("applied", 1.0)
 
 
-@pytest.mark.slow
 @bubblewrap
 @pytest.mark.parametrize(
     "submit",
@@ -169,7 +167,6 @@ def gold_words(data: Path) -> tuple[str, ...]:
     return ("env=swe", f"env.data={data}", "agent=gold", "workflow=vanilla", "llm=scripted", "embedder=hashing")
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_a_run_records_bytes_as_valid_json_and_resumes(tmp_path, here):
     data = instance(tmp_path / "data", before_latin, after_latin, latin_diff())
@@ -184,7 +181,6 @@ def test_a_run_records_bytes_as_valid_json_and_resumes(tmp_path, here):
     assert (again / "episodes.jsonl").read_bytes().decode() == text
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_a_model_that_fixes_such_a_file_is_judged_and_learned_from(tmp_path, here, capsys):
     """Judge and distiller are sent Unicode; tables and show print it."""
@@ -226,7 +222,6 @@ def test_predictions_for_another_program_are_text(tmp_path, name, monkeypatch):
         assert resolved(patch, env._playing).solved
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_a_container_keeps_bytes_too(tmp_path, monkeypatch):
     import os

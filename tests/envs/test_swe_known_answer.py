@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import pytest
 from conftest import read_json, read_rows
 from swe_kit import bubblewrap
 
@@ -57,7 +56,6 @@ def play(messages, role, sample):
     return f"```bash\ngit apply - <<'END_OF_PATCH'\n{patch}\nEND_OF_PATCH\n```"
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_the_first_bug_of_each_family_teaches_the_rule_for_the_others(here, tmp_path):
     run_dir, _ = here(*WORDS, "workflow=reasoningbank", run_dir=tmp_path / "memory")
@@ -70,7 +68,6 @@ def test_the_first_bug_of_each_family_teaches_the_rule_for_the_others(here, tmp_
     assert audit([str(run_dir)]) == 0
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_without_memory_none_is_solved(here, tmp_path):
     run_dir, _ = here(*WORDS, "workflow=vanilla", "limit=8", run_dir=tmp_path / "none")

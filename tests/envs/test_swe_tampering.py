@@ -191,13 +191,8 @@ def made(folder: Path, source: Path, fix: str, files: dict[str, str]) -> str:
     )
 
 
-QUICK = ("conftest rewrites reports", "setup.cfg", "pytest.py", "prints at exit", "patches the failing file alone")
-
-
 @bubblewrap
-@pytest.mark.parametrize(
-    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ATTACKS]
-)
+@pytest.mark.parametrize("name", ATTACKS)
 def test_a_wrong_fix_does_not_count_as_solved(name, instance, tmp_path):
     patch = made(tmp_path / "repo", instance.folder, IT["wrong"], ATTACKS[name])
     found = resolved(patch, instance)
@@ -273,7 +268,6 @@ def test_a_right_fix_counts_with_what_else_it_changes(instance, tmp_path):
     assert found.solved and found.touched == ("conftest.py", "pyproject.toml") and not found.tampered
 
 
-@pytest.mark.slow
 @bubblewrap
 def test_what_the_gold_patch_changes_of_the_tests_configuration_is_the_instances_own(instance, tmp_path):
     fixture = "import pytest\n\n\n@pytest.fixture\ndef four():\n    return 4\n"

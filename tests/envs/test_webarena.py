@@ -82,7 +82,6 @@ class TestContract(EnvContract):
         return env.worker_pid
 
 
-@pytest.mark.slow
 def test_the_right_product_in_the_cart_is_a_success_and_a_wrong_one_is_none(env, sites):
     for number, product, score in ((431, "SPAAS White", 1.0), (431, "Tall Pink", 0.0), (432, "Ciclon", 0.0)):
         begin(env, number)
@@ -96,7 +95,6 @@ def test_the_right_product_in_the_cart_is_a_success_and_a_wrong_one_is_none(env,
     assert sites["shopping"].carts[-3:] == ["32202", "31412", "104500"]
 
 
-@pytest.mark.slow
 def test_an_answer_in_words_is_right_or_wrong_and_none_is_wrong(env):
     begin(env, 23)
     [right] = env.walkthrough()
@@ -117,7 +115,6 @@ def test_an_answer_in_words_is_right_or_wrong_and_none_is_wrong(env):
         env.walkthrough()
 
 
-@pytest.mark.slow
 def test_the_page_to_begin_with_and_the_actions_are_the_papers(env):
     seen = begin(env, 431)
     assert seen.startswith("Goal: Add the product with the lowest per unit price from my open tabs")
@@ -130,7 +127,6 @@ def test_the_page_to_begin_with_and_the_actions_are_the_papers(env):
     assert info["valid"] and "heading 'SPAAS White Taper Candles - 4 Pack'" in seen
 
 
-@pytest.mark.slow
 def test_more_actions_are_told_and_taken(sites):
     with make(sites, more_actions=["tab_focus", "goto"]) as env:
         assert "- tab_focus(1): change to a tab" in env.instructions
@@ -144,7 +140,6 @@ def test_more_actions_are_told_and_taken(sites):
         make(sites, more_actions=["upload_file"])
 
 
-@pytest.mark.slow
 def test_one_is_logged_in_once_and_again_after_somebody_signed_out(env, sites):
     shop = sites["shopping"]
     assert "Welcome, member" in begin(env, 23)
@@ -155,7 +150,6 @@ def test_one_is_logged_in_once_and_again_after_somebody_signed_out(env, sites):
     assert "Welcome, member" in begin(env, 23) and shop.logins == before + 1
 
 
-@pytest.mark.slow
 def test_each_site_has_its_own_login():
     names = ("shopping", "shopping_admin", "reddit", "gitlab")
     with serving(*names) as four, make(four, site="all", ids=[0, 23, 27, 44, 552]) as env:
@@ -168,7 +162,6 @@ def test_each_site_has_its_own_login():
             begin(env, 44)
 
 
-@pytest.mark.slow
 def test_the_administration_is_at_its_path(sites):
     with serving("shopping_admin") as started:
         bare = started["shopping_admin"].url.removesuffix("/admin")
@@ -180,7 +173,6 @@ def test_the_administration_is_at_its_path(sites):
             assert "You are at /admin" in seen and "Welcome, member" in seen
 
 
-@pytest.mark.slow
 def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(sites):
     """A reason in words says neither what kind of task it was nor which kind of impossible."""
     with make(sites, ids=None, more_actions=["report_infeasible"]) as env:
@@ -205,7 +197,6 @@ def test_what_looks_like_a_prompt_stays_within_its_page(env):
     assert "Fake" not in transcript(made) and final_state(made).count("RootWebArea 'Fake'") == 1
 
 
-@pytest.mark.slow
 def test_a_dialog_a_popup_and_a_page_without_an_end_do_not_stop_an_attempt(env):
     begin(env, 21)
     click(env, "Odd dialogs")
@@ -227,7 +218,6 @@ def test_only_the_sites_can_be_reached(env):
     assert say(env, "It is elsewhere.")[2], "no error of the engine"
 
 
-@pytest.mark.slow
 def test_a_site_that_dies_breaks_the_attempt_and_the_next_one_works():
     with serving("shopping") as first, make(first) as env:
         begin(env, 21)
@@ -259,7 +249,6 @@ def test_an_abort_while_the_browsers_process_starts_is_not_lost(sites, monkeypat
         assert env.worker_pid is None
 
 
-@pytest.mark.slow
 def test_the_sites_are_reset_by_their_control_ports(sites):
     shop = sites["shopping"]
     before, logins = shop.resets, shop.logins
@@ -277,7 +266,6 @@ def test_the_control_ports_are_those_of_the_images():
     assert control_of("reddit", "http://host:9999") == "http://host:9998"
 
 
-@pytest.mark.slow
 def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites):
     sites["shopping"].carts.clear()
     begin(published, 431)
@@ -306,7 +294,6 @@ def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites
     published.grader = None
 
 
-@pytest.mark.slow
 def test_a_page_out_of_reach_that_is_left_open_is_a_failure_and_no_error():
     """Task 600 asks for the post on the page that is left open, which here is none."""
     with (

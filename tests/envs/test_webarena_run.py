@@ -88,7 +88,6 @@ def urls(sites):
     return [f"env.urls.{name}={site.url}" for name, site in sites.items()]
 
 
-@pytest.mark.slow
 def test_a_lesson_of_a_site_wins_the_sites_other_tasks_and_no_others(here, sites, tmp_path):
     words = (*WORDS, PLAYER, *urls(sites), f"env.ids={list(IDS)}")
     run_dir, _ = here(*words, run_dir=tmp_path / "memory")
@@ -112,14 +111,12 @@ def test_a_lesson_of_a_site_wins_the_sites_other_tasks_and_no_others(here, sites
     assert audit(read_run(run_dir))["broken"] == {}
 
 
-@pytest.mark.slow
 def test_without_memory_nothing_is_solved(here, sites, tmp_path):
     words = (*WORDS, PLAYER, *urls(sites), f"env.ids={list(IDS)}", "workflow=vanilla", "memory=none")
     _, rate = here(*words, run_dir=tmp_path / "none")
     assert rate == 0.0
 
 
-@pytest.mark.slow
 def test_what_broke_with_the_sites_is_tried_again_where_they_are_then(here, sites, tmp_path):
     """An address is no part of what a run is: the same run goes on at another one."""
     words = (*WORDS, PLAYER, "env.ids=[21,23]")
@@ -135,7 +132,6 @@ def test_what_broke_with_the_sites_is_tried_again_where_they_are_then(here, site
     assert rate == 0.5 and read_json(run_dir / "summary.json")["n"] == 2
 
 
-@pytest.mark.slow
 def test_a_refinement_begins_anew_on_the_site(here, sites, tmp_path):
     words = (*WORDS, PLAYER, *urls(sites), "env.ids=[21,23]", "workflow=matts_sequential")
     run_dir, rate = here(*words, run_dir=tmp_path / "refined")
@@ -146,7 +142,6 @@ def test_a_refinement_begins_anew_on_the_site(here, sites, tmp_path):
     assert row["trajectories"][1]["steps"][0]["observation"] == NOT_TAKEN, "an evaluated attempt does not go on"
 
 
-@pytest.mark.slow
 def test_a_model_grades_what_the_original_leaves_to_one_and_the_record_says_so(here, sites, tmp_path):
     """Task 47 asks for no orders and no money: two questions, of which the grader affirms both or none."""
     words = (*WORDS, PLAYER, *urls(sites), "env.version=original", "env.ids=[23,47]", "workflow=vanilla")

@@ -103,7 +103,6 @@ def test_what_is_not_there_is_one_sentence(monkeypatch, tmp_path):
         web_tasks()
 
 
-@pytest.mark.slow
 @needs_evaluators
 def test_every_gold_answer_passes_but_one_and_no_wrong_one_does(verifier):
     answered = [task for task in web_tasks("verified", "all") if not task.needs_trace]
@@ -153,7 +152,6 @@ def test_a_deed_is_judged_by_the_trace_and_the_answer(verifier, tmp_path):
         WebVerifier(urls={"reddit": ADDRESS}).verdict(task, DONE, cart(32202))
 
 
-@pytest.mark.slow
 @needs_evaluators
 def test_an_answer_that_hangs_the_evaluators_is_wrong_and_the_next_one_is_judged():
     distance = next(
@@ -171,7 +169,6 @@ def test_an_answer_that_hangs_the_evaluators_is_wrong_and_the_next_one_is_judged
         made.close()
 
 
-@pytest.mark.slow
 @needs_evaluators
 def test_a_verdict_that_is_aborted_is_not_asked_for_again():
     """Else a process would be left that belongs to nobody any more."""

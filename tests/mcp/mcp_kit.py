@@ -12,6 +12,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import forkserver
 from conftest import KITS, REPO
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
@@ -21,6 +22,7 @@ from mcp_server.config import load_config
 from mcp_server.server import build_server
 from mcp_server.service import Service
 
+asyncio.unix_events.subprocess = forkserver  # by which the SDK's client starts a server
 ENV = {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}", "REASONINGBANK_SETTINGS": "none"}
 MODEL = ("llm=scripted", "llm.script.path=mcp_kit.answer")
 TOKEN = "a-token-for-tests-0123456789"
@@ -133,7 +135,7 @@ def http_server(bank, *options, transport="http", token="", errors=None, process
         line[1:3] = ["-c", "\n".join(lines)]
     if files is not None:
         line = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *line]
-    process = subprocess.Popen(
+    process = forkserver.Popen(
         line,
         cwd=REPO,
         env={**os.environ, **ENV, "REASONINGBANK_MCP_TOKEN": token},
@@ -167,7 +169,7 @@ def raw(bank, *requests, options=(), timeout=120):
 
 def talk(line, *requests, timeout=120, **env):
     """As `raw`, of a server with a command line and environment variables of its own."""
-    process = subprocess.Popen(
+    process = forkserver.Popen(
         line,
         cwd=REPO,
         env={**os.environ, **ENV, **env},

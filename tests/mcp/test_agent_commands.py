@@ -110,19 +110,21 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("command", PROMPTS, ids=" ".join)
-def test_lessons_change_the_prompt_and_nothing_else(command):
-    found = prompt_in(command)
-    assert found.text == P
-    changed = found.with_text(command, "Lessons.\n\n")
-    assert [now for before, now in zip(command, changed, strict=True) if before != now] == [changed[found.place]]
-    assert " ".join(changed).replace("Lessons.\n\n", "") == " ".join(command)
+def test_lessons_change_the_prompt_and_nothing_else(subtests):
+    for command in PROMPTS:
+        with subtests.test(" ".join(command)):
+            found = prompt_in(command)
+            assert found.text == P
+            changed = found.with_text(command, "Lessons.\n\n")
+            differing = [now for before, now in zip(command, changed, strict=True) if before != now]
+            assert differing == [changed[found.place]]
+            assert " ".join(changed).replace("Lessons.\n\n", "") == " ".join(command)
 
 
-@pytest.mark.parametrize("command", REFUSED, ids=" ".join)
-def test_what_is_not_certain_is_refused_with_the_way_to_say_it(command):
-    with pytest.raises(UserError, match="--task TEXT"):
-        prompt_in(command)
+def test_what_is_not_certain_is_refused_with_the_way_to_say_it(subtests):
+    for command in REFUSED:
+        with subtests.test(" ".join(command)), pytest.raises(UserError, match="--task TEXT"):
+            prompt_in(command)
 
 
 def grammars(grammar: Grammar):
@@ -131,9 +133,10 @@ def grammars(grammar: Grammar):
         yield from grammars(each)
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_each_option_is_listed_once(name):
+def test_each_option_is_listed_once(subtests):
     kinds = ("prompt", "flags", "values", "pairs", "lists", "maybe")
-    for grammar in grammars(AGENTS[name]):
-        options = [option for kind in kinds for option in getattr(grammar, kind).split()]
-        assert len(options) == len(set(options)) and all(option.startswith("-") for option in options)
+    for name, agent in AGENTS.items():
+        with subtests.test(name):
+            for grammar in grammars(agent):
+                options = [option for kind in kinds for option in getattr(grammar, kind).split()]
+                assert len(options) == len(set(options)) and all(option.startswith("-") for option in options)

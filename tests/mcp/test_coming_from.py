@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 import sys
 from contextlib import closing
 from dataclasses import fields
 from functools import cache
 
+import forkserver
 import pytest
 import yaml
 from conftest import REPO
@@ -46,11 +46,7 @@ def rows():
     return found
 
 
-WORDS = [
-    pytest.param(word, id=f"{PAGE}:{number}:{word[:50]}")
-    for _, here, number in rows()
-    for word in re.findall(r"`([^`]+)`", here)
-]
+WORDS = [(f"{PAGE}:{number}", word) for _, here, number in rows() for word in re.findall(r"`([^`]+)`", here)]
 
 
 @cache
@@ -80,7 +76,7 @@ def fits(word):
 @cache
 def help_of(*command):
     """What a command's --help prints."""
-    done = subprocess.run([sys.executable, *command, "--help"], cwd=REPO, capture_output=True, text=True, timeout=60)
+    done = forkserver.run([sys.executable, *command, "--help"], cwd=REPO, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -145,9 +141,15 @@ def all_keys():
     return found
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_what_is_named_is_there(word, names, monkeypatch):
+def test_what_is_named_is_there(names, monkeypatch, subtests):
     monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+    for line, word in WORDS:
+        with subtests.test(f"{line}:{word[:50]}"):
+            word_stands(word, names)
+
+
+def word_stands(word, names):
+    """Check a word of the page by its kind: a command, an option, a file, a key, ..."""
     if word in names or word.startswith(SHOWN):
         return
     if word.startswith(("python -m ", "reasoningbank ")) or word == "reasoning-bank-mcp":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from contextlib import closing
 
+import forkserver
 import pytest
 from conftest import REPO
 
@@ -106,11 +106,13 @@ def turns_of(tmp_path, data):
     return list(read_turns(path))
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
-def test_the_task_is_what_the_user_asked(tmp_path, name):
-    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in TRANSCRIPTS[name])
-    turns = turns_of(tmp_path, lines.encode() + b'{"type": "user", "message": {"role": "us\xc3')  # cut in a character
-    assert [turn["content"] for turn in turns if turn["role"] == "user"] == [P]
+def test_the_task_is_what_the_user_asked(tmp_path, subtests):
+    cut_in_a_character = b'{"type": "user", "message": {"role": "us\xc3'
+    for name, transcript in TRANSCRIPTS.items():
+        lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in transcript)
+        with subtests.test(name):
+            turns = turns_of(tmp_path, lines.encode() + cut_in_a_character)
+            assert [turn["content"] for turn in turns if turn["role"] == "user"] == [P]
 
 
 @pytest.mark.parametrize("sign", ["\x85", "\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\u0000", "🙂"])
@@ -160,10 +162,10 @@ def test_a_hook_says_what_the_tool_says_without_the_sdk_of_mcp(tmp_path, monkeyp
     assert server(["save_lesson", *where, *words]) == 0
     code = "import sys; from mcp_server.__main__ import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     command, event = [sys.executable, "-c", code, "hook", "retrieve", *where], json.dumps({"prompt": P})
-    hook = subprocess.run(command, cwd=REPO, input=event, capture_output=True, text=True, check=True)
+    hook = forkserver.run(command, fresh=True, cwd=REPO, input=event, capture_output=True, text=True, check=True)
     assert "Filter on status." in hook.stdout and not {"mcp", "mcp_types", "pydantic"} & set(hook.stderr.split())
     command = [sys.executable, "-m", "mcp_server", "retrieve_memory", *where, "--query", P]
-    tool = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True)
+    tool = forkserver.run(command, cwd=REPO, capture_output=True, text=True, check=True)
     assert tool.stdout == hook.stdout
     with closing(MemoryBank(path=where[1], embedder=HashingEmbedder(), policy=Cosine())) as bank:
         assert [record.n_used for record in bank.records()] == [2]  # each counts it as shown

@@ -78,7 +78,6 @@ def test_the_judge_may_choose_and_the_labels_may_be_shown(tmp_path):
     assert told["best"] == 1
 
 
-@pytest.mark.slow
 def test_it_waits_in_the_queue_and_is_one_task_however_often_it_is_sent(tmp_path):
     async def go():
         async with client(tmp_path / "b.sqlite", "--embedder", "hashing-256", "--tools", "all", *MODEL) as open_client:
@@ -104,7 +103,6 @@ BAD = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("given", "why"), BAD, ids=[why for _, why in BAD])
 def test_bad_input_is_one_sentence(tmp_path, given, why):
     async def go(server):
@@ -164,7 +162,6 @@ def records_at(path):
         bank.close()
 
 
-@pytest.mark.slow
 def test_the_controller_runs_both_patterns_with_a_server_of_its_own(tmp_path, capsys, server_path):
     bank = ("--bank", tmp_path / "b.sqlite", "--embedder", "hashing-256")
     told = control(capsys, *bank, "--k", 3)
@@ -178,7 +175,6 @@ def test_the_controller_runs_both_patterns_with_a_server_of_its_own(tmp_path, ca
     assert (first.n_used, second.n_used) == (1, 0)  # the server knows by its id that the first was used
 
 
-@pytest.mark.slow
 def test_the_controller_uses_a_running_server(tmp_path, capsys, server_path):
     with http_server(tmp_path / "b.sqlite", "--tools", "all", *MODEL) as url:
         told = control(capsys, "--url", f"{url}/mcp", "--k", 2, "--agent-id", "solver")
@@ -186,7 +182,6 @@ def test_the_controller_uses_a_running_server(tmp_path, capsys, server_path):
     assert [record.namespace for record in records_at(tmp_path / "b.sqlite")] == ["solver"]
 
 
-@pytest.mark.slow
 def test_the_controller_prints_the_answer_and_what_was_learned(tmp_path, capsys, server_path):
     words = [TASK, "--bank", str(tmp_path / "b.sqlite"), "--embedder", "hashing-256", "--k", "1", *MODEL]
     assert matts_controller.main(words) == 0
@@ -207,7 +202,6 @@ def test_the_controllers_bad_input_is_one_sentence(tmp_path, capsys, words, why)
     assert why in capsys.readouterr().err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", [("--url", "http://127.0.0.1:9/mcp"), ("--url", "nonsense"), ("--bank", "{folder}")])
 def test_a_server_that_does_not_answer_is_one_sentence(tmp_path, capfd, where):
     option, value = where[0], where[1].format(folder=tmp_path)

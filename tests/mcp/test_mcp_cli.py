@@ -10,11 +10,11 @@ import re
 import shlex
 import socket
 import sqlite3
-import subprocess
 import tomllib
 from contextlib import closing
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 from mcp_kit import MODEL, TOKEN, TRAJECTORY, ask, http_server, run
@@ -48,7 +48,6 @@ def test_the_commands_that_are_installed_are_there():
         assert callable(getattr(importlib.import_module(module), function))
 
 
-@pytest.mark.slow
 def test_every_tool_has_its_twin(by_hand):
     code, out, _ = by_hand(
         "save_lesson",
@@ -90,7 +89,6 @@ def test_what_is_wrong_is_one_sentence_and_exit_code_2(by_hand, words, sentence)
     assert (code, out) == (2, "") and err.startswith("error: ") and sentence in err and err.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_twins_and_hooks_work_on_a_running_server(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("REASONINGBANK_MCP_TOKEN", TOKEN)
     with http_server(tmp_path / "b.sqlite", token=TOKEN) as url:
@@ -137,7 +135,6 @@ def transcript(path):
     return {"transcript_path": str(path), "hook_event_name": "SessionEnd"}
 
 
-@pytest.mark.slow
 def test_hooks_retrieve_before_and_extract_after(by_hand, tmp_path, monkeypatch):
     bank = tmp_path / "b.sqlite"
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(transcript(tmp_path / "t.jsonl"))))
@@ -216,7 +213,6 @@ def test_recalled_lessons_are_not_learned_again(tmp_path):
         assert len(as_trajectory(payload).steps) == 2 and checks.attempt(payload["trajectory"], "q", service.settings)
 
 
-@pytest.mark.slow
 def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_path):
     bank = tmp_path / "b.sqlite"
     with_words = cli(*TOY, "run_dir=one", f"memory.path={bank}")
@@ -307,7 +303,7 @@ def test_a_clients_settings_name_the_command_and_the_bank_by_absolute_paths(
         "llm=gemini",
     ]
     assert err.startswith("put this into ") and not any(tmp_path.iterdir())
-    done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    done = forkserver.run([*words, "--version"], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("reasoningbank-harness")
 
 

@@ -8,6 +8,7 @@ import subprocess
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+import forkserver
 import httpx2
 import pytest
 from mcp.client.client import Client
@@ -52,7 +53,7 @@ ODD_LINES = [  # (the line, the id in the answer, its code)
 
 def test_each_line_over_stdio_is_answered_and_the_server_goes_on(tmp_path):
     line = command(tmp_path / "b.sqlite", "--embedder", "hashing-256")
-    process = subprocess.Popen(
+    process = forkserver.Popen(
         line, cwd=REPO, env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
@@ -214,7 +215,6 @@ def served(tmp_path, *options, **how):
         yield ask_for, url
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("token", ["", TOKEN])
 def test_sessions_that_are_never_closed_give_way_the_longest_idle_first(tmp_path, token):
     mine = {"authorization": f"Bearer {token}"} if token else {}
@@ -230,7 +230,6 @@ def test_sessions_that_are_never_closed_give_way_the_longest_idle_first(tmp_path
         assert [ask_for(READY, id, **mine).status_code for id in left] == [404] * 10 + [202] * 2
 
 
-@pytest.mark.slow
 def test_old_clients_over_sse_go_on_without_a_close(tmp_path):
     with http_server(tmp_path / "b.sqlite", transport="sse") as url:
         for _ in range(12):
@@ -243,7 +242,6 @@ def test_old_clients_over_sse_go_on_without_a_close(tmp_path):
                 assert json.loads(got.removeprefix("data: "))["result"]["serverInfo"]["name"] == "reasoningbank"
 
 
-@pytest.mark.slow
 def test_the_client_of_the_sdk_is_served_beside_them(tmp_path):
     async def go(url):
         async with Client(f"{url}/mcp") as client:

@@ -154,7 +154,6 @@ PRODUCTION = {  # typed: (guarded, candidates, background), None without a life
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "wanted"), PRODUCTION.items())
 def test_another_memory_keeps_the_guard_and_what_it_has_of_the_presets_keys(typed, wanted):
     cfg = load_config(typed.split())
@@ -295,12 +294,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "sentence"), REFUSED)
-def test_what_has_no_equivalent_is_refused_by_name(tmp_path, text, sentence):
-    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=re.escape(sentence)) as refused:
-        Service(tmp_path / "b.sqlite", load_config(read_foreign(tmp_path / "config.yaml")))
-    assert SECRET not in str(refused.value) and "\n" not in str(refused.value)
+def test_what_has_no_equivalent_is_refused_by_name(tmp_path, subtests):
+    for text, sentence in REFUSED:
+        (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+        with subtests.test(text):
+            with pytest.raises(UserError, match=re.escape(sentence)) as refused:
+                Service(tmp_path / "b.sqlite", load_config(read_foreign(tmp_path / "config.yaml")))
+            assert SECRET not in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

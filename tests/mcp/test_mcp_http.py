@@ -21,7 +21,6 @@ def post(url, **headers):
     return httpx2.post(f"{url}/mcp", json=HELLO, headers=ACCEPT | headers)
 
 
-@pytest.mark.slow
 def test_two_clients_share_a_server_on_loopback_without_a_token(tmp_path):
     async def go(url):
         async with Client(f"{url}/mcp") as a, Client(f"{url}/mcp") as b:
@@ -33,7 +32,6 @@ def test_two_clients_share_a_server_on_loopback_without_a_token(tmp_path):
         assert post(url).status_code == 200
 
 
-@pytest.mark.slow
 def test_a_token_is_asked_for_and_foreign_hosts_and_origins_are_refused(tmp_path):
     async def go(url):
         http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
@@ -58,7 +56,6 @@ def test_a_token_is_asked_for_and_foreign_hosts_and_origins_are_refused(tmp_path
         assert post(url, **good).status_code == 200
 
 
-@pytest.mark.slow
 def test_bodies_and_rates_are_limited(tmp_path):
     with http_server(tmp_path / "b.sqlite", "server.max_body_bytes=2000", "server.requests_per_min=6") as url:
         big = HELLO | {"params": {"filler": "x" * 3000}}
@@ -68,7 +65,6 @@ def test_bodies_and_rates_are_limited(tmp_path):
         assert answers[-1].status_code == 429 and answers[-1].headers["retry-after"]
 
 
-@pytest.mark.slow
 def test_old_clients_have_sse(tmp_path):
     async def go(url):
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -89,7 +85,6 @@ def test_the_address_is_the_one_that_clients_of_the_reasoningbank_server_have():
     assert (given.transport, given.host, given.port) == ("sse", "127.0.0.1", 8080)
 
 
-@pytest.mark.slow
 def test_all_addresses_are_served_under_the_names_that_were_given_only(tmp_path):
     good = {"authorization": f"Bearer {TOKEN}"}
     options = ("--host", "0.0.0.0", "--allowed-host", "memory.example")

@@ -171,7 +171,6 @@ def test_settings_that_cannot_be_are_refused(tmp_path, capsys):
     assert "server.oauth is for --transport http" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_server_with_an_identity_provider(tmp_path, capsys):
     file, errors = tmp_path / "tokens", []
     run_token(["--tokens", str(file), "--agent-id", "bob"])
@@ -225,7 +224,6 @@ def test_a_server_with_an_identity_provider(tmp_path, capsys):
     assert not any(part in errors[0] for part in (bobs[:20], late[:20]))
 
 
-@pytest.mark.slow
 def test_a_provider_that_cannot_be_reached_lets_nobody_in(tmp_path):
     idp = Provider()
     idp.issuer = "http://127.0.0.1:9"

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 
+import forkserver
 import pytest
 from conftest import REPO
 from mcp_kit import ENV, HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, talk, until_done
@@ -20,7 +21,6 @@ from core.memory.policies.cosine import Cosine
 HEAVY = ("torch", "litellm", "faiss", "sentence_transformers", "sympy", "wandb", "datasets")
 
 
-@pytest.mark.slow
 def test_a_lesson_saved_by_one_client_is_found_by_another(tmp_path):
     async def go():
         bank = tmp_path / "b.sqlite"
@@ -35,7 +35,6 @@ def test_a_lesson_saved_by_one_client_is_found_by_another(tmp_path):
     run(go())
 
 
-@pytest.mark.slow
 def test_two_processes_that_write_at_once_lose_nothing(tmp_path):
     async def writer(open_client, name):
         for number in range(25):
@@ -57,7 +56,6 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path):
     assert titles == sorted([*(f"{name} {n}" for name in ("ann", "bob") for n in range(25)), *shared])
 
 
-@pytest.mark.slow
 def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_path):
     bank = tmp_path / "b.sqlite"
     options = ("--embedder", "hashing-256", *MODEL)
@@ -71,7 +69,7 @@ def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_p
 
     line = [sys.executable, "-m", "mcp_server", "--bank", str(bank), *options, "llm.delay_s=60"]
     env = os.environ | ENV
-    server = subprocess.Popen(line, cwd=REPO, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    server = forkserver.Popen(line, cwd=REPO, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     request = call(1, "extract_memory", query="Accept empty files", trajectory=TRAJECTORY)
     for message in (HELLO, READY, request):
         server.stdin.write(json.dumps(message).encode() + b"\n")
@@ -100,7 +98,6 @@ def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_p
         assert db.execute("SELECT payload, tries FROM jobs").fetchall() == [("{}", 2)]
 
 
-@pytest.mark.slow
 def test_a_client_that_leaves_does_not_wait_for_an_extraction(tmp_path):
     bank = tmp_path / "b.sqlite"
     request = call(1, "extract_memory", query="Accept empty files", trajectory=TRAJECTORY)
@@ -110,7 +107,6 @@ def test_a_client_that_leaves_does_not_wait_for_an_extraction(tmp_path):
         assert db.execute("SELECT state FROM jobs").fetchone()[0] in ("pending", "running")
 
 
-@pytest.mark.slow
 def test_extraction_at_once_in_the_background_and_failed(tmp_path):
     async def go():
         async with hashed(tmp_path / "b.sqlite", *MODEL) as c:
@@ -141,7 +137,6 @@ def test_extraction_at_once_in_the_background_and_failed(tmp_path):
     run(go())
 
 
-@pytest.mark.slow
 def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stderr(tmp_path):
     home = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path), "DASHSCOPE_API_KEY": ""}
 
@@ -162,7 +157,6 @@ def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stde
     assert there["preset"] == "production" and there["model"].startswith("gemini/")
 
 
-@pytest.mark.slow
 def test_one_process_at_a_time_works_on_the_queue(tmp_path):
     async def go():
         bank = tmp_path / "b.sqlite"
@@ -179,7 +173,6 @@ def test_one_process_at_a_time_works_on_the_queue(tmp_path):
     assert states == ["completed"] * 12 and sum(status["records"].values()) == 12
 
 
-@pytest.mark.slow
 def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
     """With the real embedder, which loads libraries and shows progress bars, and over a bad line."""
     bank = tmp_path / "b.sqlite"
@@ -202,7 +195,6 @@ def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
     assert results[5]["isError"] is True
 
 
-@pytest.mark.slow
 def test_starting_and_saying_hello_loads_nothing_heavy(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom mcp_server.config import load_config\n"
@@ -213,7 +205,9 @@ def test_starting_and_saying_hello_loads_nothing_heavy(tmp_path):
         "build_server(service, 'all')\nservice.roles()\nMemoryTools(service).bank_status()\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    done = forkserver.run(
+        [sys.executable, "-c", code], fresh=True, cwd=REPO, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -224,7 +218,6 @@ def test_a_bank_that_no_client_extracts_into_has_an_empty_queue(tmp_path):
         assert db.execute("SELECT count(*) FROM jobs").fetchone() == (0,)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -244,6 +237,6 @@ def test_a_server_that_cannot_start_says_why_in_one_sentence(tmp_path, options, 
     opened.add(record("one", item(1)))
     opened.close()
     line = [sys.executable, "-m", "mcp_server", "--bank", str(bank), *options]
-    done = subprocess.run(line, cwd=REPO, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    done = forkserver.run(line, cwd=REPO, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: ") and sentence in done.stderr and done.stderr.count("\n") == 1

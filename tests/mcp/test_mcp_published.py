@@ -127,7 +127,6 @@ def test_the_manifest_is_as_its_format_wants_it():
     assert [tool["name"] for tool in made["tools"]] == [name for name in CORE if name != "extract_memory"]
 
 
-@pytest.mark.slow
 def test_the_bundle_holds_what_starts_the_server(tmp_path, capsys):
     assert main([str(tmp_path / "dist")]) == 0
     [path] = (tmp_path / "dist").iterdir()

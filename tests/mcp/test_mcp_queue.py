@@ -135,7 +135,6 @@ def test_the_queue_survives_the_repair_of_its_bank(bank, tmp_path):
     opened.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "pause", "state"),
     [

@@ -176,7 +176,6 @@ def test_with_required_agent_ids_nothing_is_listed_and_an_agent_reads_its_own(tm
         run(go(server))
 
 
-@pytest.mark.slow
 def test_a_tenant_sees_no_resource_of_another(tmp_path, capsys):
     file = tmp_path / "tokens"
     tokens = {}
@@ -221,7 +220,6 @@ def test_old_and_new_clients_agree_on_a_version_over_stdio(tmp_path, asked):
     assert resources["resources"][0]["uri"] == "bank://status"
 
 
-@pytest.mark.slow
 def test_old_and_new_clients_agree_on_a_version_over_http(tmp_path):
     def post(message, **headers):
         answer = httpx2.post(f"{url}/mcp", json=message, headers=JSON | headers)

@@ -29,7 +29,6 @@ def provider():
     opened.close()
 
 
-@pytest.mark.slow
 def test_no_key_reaches_a_tenant_the_database_or_the_servers_log(tmp_path, provider, monkeypatch):
     monkeypatch.setenv("MY_OWN_NAME", KEY)
     words = ("llm=openai", f"llm.api_base={provider.url}", "llm.api_key_env=MY_OWN_NAME", "llm.attempts=1")
@@ -58,7 +57,6 @@ def breaks(messages, role, sample):
     raise RuntimeError(f"it broke over {os.environ['MY_PASSWORD']}")
 
 
-@pytest.mark.slow
 def test_the_log_of_a_served_bank_holds_no_key(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_PASSWORD", KEY)
 

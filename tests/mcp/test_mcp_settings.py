@@ -64,7 +64,6 @@ def test_a_preset_in_the_file_is_the_default_one(settings):
     assert load_config(["preset=production"]).retrieval._target_.endswith("Trust")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -103,7 +102,6 @@ def test_an_empty_file_says_nothing_and_one_that_is_named_must_be_there(settings
         load_config([])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("platform", "env", "at"),
     [

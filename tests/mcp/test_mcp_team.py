@@ -15,6 +15,7 @@ from collections import Counter
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from urllib.parse import urlsplit
 
+import forkserver
 import httpx2
 import pytest
 from conftest import REPO, wait_for
@@ -100,7 +101,6 @@ def test_every_hash_is_compared_whichever_token_is_given(tmp_path, capsys, monke
     assert tokens.Tenants(file).agent(first.encode()) == "a" and len(compared) == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 def test_no_tenant_reaches_the_lessons_of_another_by_any_tool(tmp_path, capsys, path):
     file = tmp_path / "tokens"
@@ -181,7 +181,6 @@ def test_a_full_queue_of_one_tenant_is_not_full_for_the_others(tmp_path, monkeyp
         run(go(server, service))
 
 
-@pytest.mark.slow
 def test_a_session_serves_the_tenant_alone_that_opened_it_and_a_removed_token_ends(tmp_path, capsys):
     file = tmp_path / "tokens"
     ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
@@ -199,7 +198,6 @@ def test_a_session_serves_the_tenant_alone_that_opened_it_and_a_removed_token_en
         assert post(url, ann, call, **session).status_code == 200
 
 
-@pytest.mark.slow
 def test_a_tenant_that_opens_sessions_without_end_takes_none_from_the_others(tmp_path, capsys):
     file, errors = tmp_path / "tokens", []
     ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
@@ -332,7 +330,6 @@ def test_what_contradicts_tokens_is_refused(tmp_path, capsys):
             service.bank_for("ann")
 
 
-@pytest.mark.slow
 def test_the_limit_is_for_a_client_and_what_a_client_says_of_itself_is_not_believed(tmp_path, capsys):
     few = "server.requests_per_min=3"
     with http_server(tmp_path / "b.sqlite", few, "server.trusted_proxies=[127.0.0.1]") as url:
@@ -383,7 +380,6 @@ def samples(text):
     return {f"{name}{labels}": value for (name, labels), value in found.items()}
 
 
-@pytest.mark.slow
 def test_metrics_count_what_was_served_and_name_nobody(tmp_path, capsys):
     file = tmp_path / "tokens"
     ann = token_of(file, "ann-of-accounting", capsys)
@@ -412,7 +408,6 @@ def test_metrics_count_what_was_served_and_name_nobody(tmp_path, capsys):
     assert "accounting" not in page.text
 
 
-@pytest.mark.slow
 def test_health_asks_for_no_token_and_reads_the_bank(tmp_path):
     bank = tmp_path / "b.sqlite"
     with http_server(bank) as url:
@@ -463,7 +458,6 @@ def test_a_server_whose_lock_is_lost_leaves_the_queue_to_another(postgres, monke
         assert learned == ["first", "second", "third"] and not jobs.waiting()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed (apt install haproxy)")
 def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_path, capsys, store):
@@ -492,7 +486,7 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
         one, two = (stack.enter_context(http_server(bank, *words, processes=processes)) for _ in range(2))
         names = {"MCP_BIND": f"127.0.0.1:{front}", "MCP_ONE": one[7:], "MCP_TWO": two[7:]}
         line = ["haproxy", "-db", "-f", str(REPO / "mcp_server/deploy/haproxy.cfg")]
-        proxy = subprocess.Popen(line, env=os.environ | names, stderr=subprocess.DEVNULL)
+        proxy = forkserver.Popen(line, env=os.environ | names, stderr=subprocess.DEVNULL)
         stack.callback(lambda: (proxy.terminate(), proxy.wait()))
         url = f"http://127.0.0.1:{front}"
         for _ in range(100):

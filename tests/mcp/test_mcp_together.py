@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import pytest
 from mcp.client.client import Client
 from mcp_kit import ask, here, run
 from memory_kit import item, record
@@ -43,7 +42,6 @@ async def _asked(client, at_once):
     return [await call for call in calls]
 
 
-@pytest.mark.slow
 def test_together_or_alone_the_answers_and_the_counts_are_the_same(tmp_path):
     async def go(server, at_once):
         async with Client(server) as client:

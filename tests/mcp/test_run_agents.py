@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
+from copy import deepcopy
+from functools import cache
 
 import pytest
 from mcp_kit import ENV
 
+from core.errors import UserError
+from mcp_server import service
 from mcp_server.__main__ import main
+from mcp_server.config import load_config
+from mcp_server.run import find_task, hand_over, parser
 
 P = "Export the orders of March"
 LESSON = "Sort the rows by date first."
-STAND_IN = f"""#!{sys.executable}
+STAND_IN = f"""#!{sys.executable} -SE
 import json, os, sys
 given = {{name: os.environ.get("REASONINGBANK_" + name) for name in ("MEMORY", "TASK", "MEMORY_FILE")}}
 file = open(given["MEMORY_FILE"]).read() if given["MEMORY_FILE"] else None
@@ -67,12 +73,22 @@ OTHERS = (
 )
 
 
+# Those that are run as well: the prompt behind an option and in another place, and each reason to leave one alone.
+RUN = ("claude", "aider", "qwen", "psql", "bash", "npx")
+
+
+@cache  # composed again for each run, to the same
+def composed(words):
+    return load_config(list(words))
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """run(words, command): what the stand-in saw; None if nothing was run, with exit code 2."""
     for name, value in ENV.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("REASONINGBANK_TASK", raising=False)
+    monkeypatch.setattr(service, "load_config", lambda words, unless_set: deepcopy(composed(tuple(words))))
     programs, bank, seen = tmp_path / "bin", tmp_path / "b.sqlite", tmp_path / "seen"
     programs.mkdir()
     for name in {command[0] for command in (*AGENTS, *OTHERS)} | {"my-agent"}:
@@ -92,25 +108,59 @@ def run(tmp_path, monkeypatch):
     return ran
 
 
-@pytest.mark.parametrize("command", AGENTS, ids=" ".join)
-def test_of_an_agents_command_the_prompt_alone_is_changed(run, command):
-    got = run([], command)
-    assert got["TASK"] == P
-    assert got["TASK"] == P
-    changed = [(old, new) for old, new in zip(command[1:], got["argv"], strict=True) if old != new]
-    assert len(changed) == 1 and changed[0][0] == P
-    assert LESSON in changed[0][1] and changed[0][1].endswith(f"Task: {P}")
-    assert LESSON in got["MEMORY"] and LESSON in got["file"]
+def test_of_each_agents_command_the_prompt_alone_is_changed(monkeypatch, subtests):
+    monkeypatch.delenv("REASONINGBANK_TASK", raising=False)
+    for command in AGENTS:
+        with subtests.test(" ".join(command)):
+            task, prompt = find_task(parser().parse_args(["--bank", "b"]), command)
+            assert task == P
+            changed = zip(command, hand_over(command, prompt, task, LESSON), strict=True)
+            assert [(old, new) for old, new in changed if old != new] == [(P, f"{LESSON}\n\nTask: {P}")]
 
 
-@pytest.mark.parametrize("command", OTHERS, ids=" ".join)
-def test_any_other_command_is_left_as_it_is_or_not_run(run, command, capsys):
-    got = run(["--task", P], command)
-    assert got["argv"] == command[1:] and got["TASK"] == P
-    assert LESSON in got["MEMORY"] and LESSON in got["file"]
-    capsys.readouterr()
-    assert run([], command) is None and "--task TEXT" in (said := capsys.readouterr().err)
-    assert said.startswith("error: ") and said.count("\n") == 1
+def test_any_other_command_is_left_as_it_is_or_refused(monkeypatch, subtests):
+    for command in OTHERS:
+        with subtests.test(" ".join(command)), monkeypatch.context() as patch:
+            patch.delenv("REASONINGBANK_TASK", raising=False)
+            task, prompt = find_task(parser().parse_args(["--bank", "b", "--task", P]), command)
+            assert (task, prompt) == (P, None) and hand_over(command, prompt, task, LESSON) == command
+            with pytest.raises(UserError, match="--task TEXT"):
+                find_task(parser().parse_args(["--bank", "b"]), command)
+            patch.setenv("REASONINGBANK_TASK", "the outer task")
+            assert find_task(parser().parse_args(["--bank", "b"]), command) == ("the outer task", None)
+
+
+def test_of_an_agents_command_that_is_run_the_prompt_alone_is_changed(run, subtests):
+    for command in (each for each in AGENTS if each[0] in RUN):
+        with subtests.test(" ".join(command)):
+            got = run([], command)
+            assert got["TASK"] == P
+            changed = [(old, new) for old, new in zip(command[1:], got["argv"], strict=True) if old != new]
+            assert len(changed) == 1 and changed[0][0] == P
+            assert LESSON in changed[0][1] and changed[0][1].endswith(f"Task: {P}")
+            assert LESSON in got["MEMORY"] and LESSON in got["file"]
+
+
+def test_any_other_command_is_run_as_it_is_or_not_at_all(run, capsys, subtests):
+    for command in (each for each in OTHERS if each[0] in RUN):
+        with subtests.test(" ".join(command)):
+            got = run(["--task", P], command)
+            assert got["argv"] == command[1:] and got["TASK"] == P
+            assert LESSON in got["MEMORY"] and LESSON in got["file"]
+            capsys.readouterr()
+            assert run([], command) is None and "--task TEXT" in (said := capsys.readouterr().err)
+            assert said.startswith("error: ") and said.count("\n") == 1
+
+
+def test_agents_and_domains_are_apart(run, tmp_path):
+    saved = ["save_lesson", "--bank", str(tmp_path / "b.sqlite"), "--agent-id", "one", "--domain", "api"]
+    assert main([*saved, "--query", P, "--title", "Sort", "--content", "Sort them by their number."]) == 0
+    for words, expected in (
+        (["--agent-id", "one", "--domain", "api"], 1),
+        (["--agent-id", "one", "--domain", "web"], 0),
+        (["--agent-id", "two", "--domain", "api"], 0),
+    ):
+        assert ("by their number" in run(words, ["claude", "-p", P])["MEMORY"]) == expected, words
 
 
 def test_the_lessons_reach_an_unknown_agent_in_each_way(run, tmp_path, monkeypatch):

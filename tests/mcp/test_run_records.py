@@ -75,7 +75,6 @@ def test_a_run_that_falls_back_to_no_memory_says_so_in_its_result(run, tmp_path)
     assert result["memory_enabled"] is False and result["warnings"] and result["exit_status"] == 0
 
 
-@pytest.mark.slow
 def test_attempts_are_kept_only_when_asked_for_up_to_the_limit_and_without_personal_data(run, tmp_path):
     run()
     assert attempts(tmp_path) == []

@@ -34,7 +34,6 @@ PRESETS = (
     ("retrieval=four_factor", "memory.clock=stream", "retrieval.pool=null"),
     ("memory.hygiene.burst=2", "memory.hygiene.max_per_source=9"),
 )
-SLOW = [pytest.param(words, marks=pytest.mark.slow) for words in PRESETS[1:] if "retrieval=lexical" not in words]
 
 
 class Tenant:
@@ -140,8 +139,7 @@ def turns(more=""):
     return [TrajectoryStep(**{**turn, "content": f"{turn['content']} {more}"}) for turn in TRAJECTORY]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [PRESETS[0], PRESETS[4], *SLOW], ids=lambda words: " ".join(words) or "production")
+@pytest.mark.parametrize("words", PRESETS, ids=lambda words: " ".join(words) or "production")
 def test_no_answer_to_a_tenant_changes_when_another_acts(tmp_path, words):
     def answers(name, *, acts):
         with team(tmp_path / name, *words) as (ann, bob, service):
@@ -163,7 +161,6 @@ def test_no_answer_to_a_tenant_changes_when_another_acts(tmp_path, words):
         assert one == other
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("memory.clock=stream",)], ids=["wall", "stream"])
 def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path, words):
     """Ids, ticks, duplicates, merges and limits, of a tenant alone and of one beside a busy one."""
@@ -187,7 +184,6 @@ def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path, words):
         assert one == other
 
 
-@pytest.mark.slow
 def test_the_guard_counts_no_lessons_of_others(tmp_path):
     """Below a number of lessons of other sources each word is new, and no burst is reported."""
 

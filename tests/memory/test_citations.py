@@ -20,9 +20,8 @@ from core.types import Scored, Step, Trajectory
 LESSONS = [("0123456789abcdef", "Count the legs first"), ("fedcba9876543210", "Check twice"), ("c3", "Look")]
 
 
-@pytest.mark.parametrize(
-    ("reply", "places"),
-    [
+def test_the_rule(subtests):
+    cases = [
         ("I will use [1].", {0}),
         ("Thought: [1] and [3] fit here.", {0, 2}),
         ("As lesson 2 says, I look again.", {1}),
@@ -48,10 +47,10 @@ LESSONS = [("0123456789abcdef", "Count the legs first"), ("fedcba9876543210", "C
         ("Look. Check twicely. 10123456789abcdef", set()),
         ("lesson 12", set()),
         ("", set()),
-    ],
-)
-def test_the_rule(reply, places):
-    assert cited(reply, LESSONS) == places
+    ]
+    for reply, places in cases:
+        with subtests.test(reply=reply):
+            assert cited(reply, LESSONS) == places
 
 
 def test_numbers_may_mean_something_else():

@@ -140,6 +140,7 @@ def test_a_long_lesson_is_found_by_its_end(tmp_path):
     bank.close()
 
 
+@pytest.mark.sqlite_file
 def test_a_lesson_without_content_and_a_code_block_keep_their_texts():
     assert windows(record("a", "q", "")) == [(0, "title0\n\n")]
     code = "def f():\n    return 1\n" * 100
@@ -304,6 +305,7 @@ def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_
         assert service.bank.get(insight).original_query.splitlines()[0] == "Cloth care (home)"
 
 
+@pytest.mark.sqlite_file
 def test_the_data_of_the_recall_bench_holds_what_its_docstring_says():
     rows, others = recall.lessons(), recall.strangers()
     assert (len(rows), len(others), sum(row["hard"] for row in rows)) == (200, 100, 164)
@@ -333,6 +335,7 @@ def test_the_recall_bench_measures(monkeypatch, capsys):
     assert float(figures["before: title (tags), trust"][0]) < 0.9
 
 
+@pytest.mark.sqlite_file
 def test_the_licence_is_the_one_declared():
     text = (REPO / "LICENSE").read_text()
     assert "Apache License" in text and "Copyright 2026 the reasoningbank-harness authors" in text

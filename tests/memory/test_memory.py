@@ -229,12 +229,14 @@ def test_a_write_the_disk_refuses_is_a_stop_and_leaves_the_bank_whole(open_bank)
     assert open_bank().retrieve("a")[0].record.original_query == "a"
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize("top_k", [-1, "many", 1.5])
 def test_a_senseless_top_k_is_refused(top_k):
     with pytest.raises(UserError, match="retrieval.top_k"):
         Cosine(top_k=top_k)
 
 
+@pytest.mark.sqlite_file
 def test_search_equals_a_plain_sort(tmp_path):
     rng = np.random.default_rng(3)
     vectors = rng.integers(-2, 3, size=(300, 16)).astype(np.float32)  # small integers: many exact ties
@@ -248,6 +250,7 @@ def test_search_equals_a_plain_sort(tmp_path):
         assert index.search(query, 7, Filter(namespace="default"), exclude) == expected
 
 
+@pytest.mark.sqlite_file
 def test_the_embedding_cache_embeds_a_text_once_and_across_runs(tmp_path):
     class Counting(HashingEmbedder):
         calls = 0
@@ -269,6 +272,7 @@ def test_the_embedding_cache_embeds_a_text_once_and_across_runs(tmp_path):
     assert np.array_equal(one[0], one[2])
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize("text", ["", "   ", "\x00", "!!!", "word " * 5000])
 def test_every_text_has_a_unit_vector(text):
     [row] = HashingEmbedder().embed([text])

@@ -190,7 +190,7 @@ def test_nobody_waits_for_a_merge_in_the_background(open_bank):
     before = bank.get("r0").confidence
     bank.count_shown(["r0"])
     assert bank.get("r0").confidence < before
-    assert time.monotonic() - started < 5 and not go.is_set()
+    assert time.monotonic() - started < 25 and not go.is_set()  # the merge waits for 30 s
     go.set()
     bank.consolidate.close()
     assert sorted(r.id[:2] for r in bank.records(status="active") if not r.parents) == ["ne"]

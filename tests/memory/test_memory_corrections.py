@@ -49,9 +49,9 @@ OLD, NEW = (
 # Texts
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "what"),
-    [
+@pytest.mark.sqlite_file
+def test_they_say_different_things(subtests):
+    cases = [
         ("Wait 30 seconds between two calls.", "Wait 30 minutes between two calls.", "numbers"),
         ("Retry three times.", "Retry 5 times.", "numbers"),
         ("Use Python 3.11 for the build.", "The build should use Python 3.12.", "numbers"),
@@ -82,14 +82,15 @@ OLD, NEW = (
         ("Do not rebase but merge.", "Do not merge but rebase.", "order"),
         ("在测试环境中端口是 8443。", "在测试环境中端口是 8444。", "numbers"),
         ("上传之前清除缓存。", "上传之前不清除缓存。", "a negation"),
-    ],
-)
-def test_they_say_different_things(one, other, what):
-    for a, b in ((one, other), (other, one)):
-        relation, why = difference(lesson(a), lesson(b))
-        assert relation == CONTRADICTS and why.startswith(what)
+    ]
+    for one, other, what in cases:
+        with subtests.test(one=one, other=other):
+            for a, b in ((one, other), (other, one)):
+                relation, why = difference(lesson(a), lesson(b))
+                assert relation == CONTRADICTS and why.startswith(what)
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -103,9 +104,9 @@ def test_one_says_more_than_the_other(one, other):
     assert difference(lesson(one), lesson(other))[0] == difference(lesson(other), lesson(one))[0] == REFINES
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+@pytest.mark.sqlite_file
+def test_they_say_the_same_in_other_words(subtests):
+    cases = [
         ("Close the cursor when the query is done.", "Make sure to close the cursor once the query is done."),
         ("Wait 30 seconds.", "Wait for 30 s."),
         ("Upload at most 5,000 rows.", "At most 5000 rows should be uploaded."),
@@ -118,12 +119,13 @@ def test_one_says_more_than_the_other(one, other):
         ("Use tabs and spaces consistently.", "Use spaces and tabs consistently."),
         ("Ask Anna for access.", "For access, ask Anna."),
         ("The repo has its settings in conf/a.yaml.", "In the repository the settings are in conf/a.yaml."),
-    ],
-)
-def test_they_say_the_same_in_other_words(one, other):
-    assert difference(lesson(one), lesson(other)) is None
+    ]
+    for one, other in cases:
+        with subtests.test(one=one, other=other):
+            assert difference(lesson(one), lesson(other)) is None
 
 
+@pytest.mark.sqlite_file
 def test_no_correction_of_the_bench_is_taken_for_a_repetition():
     found = {(pair.kind == REPETITION, difference(pair.one, pair.other) is None) for pair in pairs()}
     assert (False, True) not in found
@@ -182,14 +184,14 @@ def test_both_stay_and_the_newer_is_linked_with_its_reason(open_bank):
     ]
 
 
-@pytest.mark.parametrize("policy", [Cosine(), Trust(), RRF()])
-@pytest.mark.parametrize("top_k", [1, 2, 5])
-def test_the_newer_is_retrieved_first(open_bank, policy, top_k):
-    bank = corrected(open_bank, policy=policy)
-    assert ids(bank.retrieve(TITLE.lower(), top_k)) == ["new", "old"][:top_k]
+def test_the_newer_is_retrieved_first(subtests, open_bank):
+    for policy in (Cosine(), Trust(), RRF()):
+        bank = corrected(open_bank, policy=policy)
+        for top_k in (1, 2, 5):
+            with subtests.test(policy=policy, top_k=top_k):
+                assert ids(bank.retrieve(TITLE.lower(), top_k)) == ["new", "old"][:top_k]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n_nearer", [12, 120])
 def test_the_newer_is_found_where_its_own_query_is_far_from_the_task(open_bank, n_nearer):
     numbers = range(n_nearer)

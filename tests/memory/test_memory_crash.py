@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import forkserver
 import pytest
 from conftest import WITH_KITS
 from memory_kit import item, open_life_bank, record
@@ -45,7 +46,6 @@ def content(bank):
     return records, bank.links(), bank.consolidate.progress(bank), len(bank.history.journal())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"on_add": True, "keep_vectors": False}])
 def test_a_copy_of_the_files_at_any_statement_is_one_whole_state(tmp_path, how):
     """A kill leaves behind the files as they are at that moment: here they are copied before every statement."""
@@ -163,13 +163,12 @@ for made, seen in list(episodes(400))[start:]:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_random_moments_no_acknowledged_lesson_is_lost_and_none_is_half_merged(tmp_path, seed):
     path, rng, acknowledged = tmp_path / "bank.sqlite", random.Random(seed), []
     for _ in range(4):
         words = [sys.executable, "-c", CHILD, str(path)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=WITH_KITS) as child:
+        with forkserver.Popen(words, stdout=subprocess.PIPE, text=True, env=WITH_KITS) as child:
             acknowledged += [child.stdout.readline().strip() for _ in range(rng.randint(1, 25))]
             time.sleep(rng.random() / 50)
             child.send_signal(signal.SIGKILL)

@@ -9,10 +9,10 @@ import re
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 
+import forkserver
 import pytest
 from conftest import WITH_KITS
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
@@ -52,7 +52,7 @@ def killed(tmp_path_factory):
     """The files of a bank whose writer was killed: half of its lessons are in the file, half in the -wal."""
     folder = tmp_path_factory.mktemp("killed")
     command = [sys.executable, "-c", KILLED, str(folder / "bank.sqlite")]
-    assert subprocess.run(command, env=WITH_KITS, check=False).returncode == -signal.SIGKILL
+    assert forkserver.run(command, env=WITH_KITS, check=False).returncode == -signal.SIGKILL
     (folder / "bank.sqlite-shm").unlink()  # SQLite makes it again
     return folder
 

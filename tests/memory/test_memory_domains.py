@@ -38,36 +38,39 @@ def ids(hits):
     return {hit.record.id for hit in hits}
 
 
-@pytest.mark.parametrize("policy", ALL)
-def test_domains_may_be_several_or_the_tasks_own(bank_of, policy):
+def test_domains_may_be_several_or_the_tasks_own(subtests, bank_of):
     bank = bank_of([made("k", domain="kitchen"), made("g", domain="garden"), made("none"), made("s", domain="same")])
-    bank.policy = policy(top_k=9, domain=["kitchen", "garden"])
-    assert ids(bank.retrieve("boil water @0", domain="sea")) == {"k", "g"}
-    bank.policy = policy(top_k=9, domain="same")
-    assert ids(bank.retrieve("boil water @0", domain="garden")) == {"g"}
-    assert ids(bank.retrieve("boil water @0", domain="")) == {"none"}
-    assert ids(bank.retrieve("boil water @0")) == {"k", "g", "none", "s"}
-    assert ids(bank.retrieve("boil water @0", domain="garden", where=Filter(domain="kitchen"))) == {"k"}
-    bank.policy = policy(top_k=9, domain=["same"])
-    assert ids(bank.retrieve("boil water @0", domain="garden")) == {"s"}
+    for policy in ALL:
+        with subtests.test(policy.__name__):
+            bank.policy = policy(top_k=9, domain=["kitchen", "garden"])
+            assert ids(bank.retrieve("boil water @0", domain="sea")) == {"k", "g"}
+            bank.policy = policy(top_k=9, domain="same")
+            assert ids(bank.retrieve("boil water @0", domain="garden")) == {"g"}
+            assert ids(bank.retrieve("boil water @0", domain="")) == {"none"}
+            assert ids(bank.retrieve("boil water @0")) == {"k", "g", "none", "s"}
+            assert ids(bank.retrieve("boil water @0", domain="garden", where=Filter(domain="kitchen"))) == {"k"}
+            bank.policy = policy(top_k=9, domain=["same"])
+            assert ids(bank.retrieve("boil water @0", domain="garden")) == {"s"}
 
 
-@pytest.mark.parametrize("policy", ALL)
-def test_what_is_believed_in_too_little_is_left_out_and_what_was_never_rated_has_its_prior(bank_of, policy):
-    rated = [made(f"r{c}", confidence=c / 10) for c in range(11)]
-    bank = bank_of([*rated, made("success"), made("failure", outcome="failure")])
-    everything = {f"r{c}" for c in range(11)} | {"success", "failure"}
-    for least, left in ((None, everything), (0.0, everything), (0.65, {"r7", "r8", "r9", "r10", "success"})):
-        bank.policy = policy(top_k=99, min_confidence=least)
-        assert ids(bank.retrieve("boil water @0")) == left
-    bank.policy = policy(top_k=2, min_confidence=0.6)
-    assert len(bank.retrieve("boil water @0")) == 2  # what is left out takes no place
-    with bank.change("test") as change:
-        change.update("r10", confidence=0.1)
-    bank.policy = policy(top_k=99, min_confidence=1.0)
-    assert bank.retrieve("boil water @0") == []
+def test_what_is_believed_in_too_little_is_left_out_and_what_was_never_rated_has_its_prior(subtests, bank_of):
+    for policy in ALL:
+        with subtests.test(policy.__name__):
+            rated = [made(f"r{c}", confidence=c / 10) for c in range(11)]
+            bank = bank_of([*rated, made("success"), made("failure", outcome="failure")])
+            everything = {f"r{c}" for c in range(11)} | {"success", "failure"}
+            for least, left in ((None, everything), (0.0, everything), (0.65, {"r7", "r8", "r9", "r10", "success"})):
+                bank.policy = policy(top_k=99, min_confidence=least)
+                assert ids(bank.retrieve("boil water @0")) == left
+            bank.policy = policy(top_k=2, min_confidence=0.6)
+            assert len(bank.retrieve("boil water @0")) == 2  # what is left out takes no place
+            with bank.change("test") as change:
+                change.update("r10", confidence=0.1)
+            bank.policy = policy(top_k=99, min_confidence=1.0)
+            assert bank.retrieve("boil water @0") == []
 
 
+@pytest.mark.sqlite_file
 def test_a_domain_and_a_confidence_that_make_no_sense_are_refused(bank_of):
     for wrong in ({"domain": []}, {"domain": [3]}, {"min_confidence": 1.5}):
         with pytest.raises(UserError, match="retrieval"):
@@ -109,6 +112,7 @@ def test_a_run_keeps_to_the_tasks_own_domain(here, tmp_path):
     assert {record.domain for record in kept} == {row["task_type"] for row in rows if row["records"]}
 
 
+@pytest.mark.sqlite_file
 def test_same_without_a_domain_is_refused(here):
     with pytest.raises(UserError, match=r"memory\.domain=type"):
         here(*TOY, "retrieval.domain=same")

@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import closing
 
+import forkserver
 import pytest
 from conftest import WITH_KITS
 from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a fixture
@@ -42,30 +43,29 @@ bank.close()
 
 def write(path, name, count, kind="add"):
     command = [sys.executable, "-c", WRITER, str(path), name, str(count), kind]
-    return subprocess.Popen(command, env=WITH_KITS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return forkserver.Popen(command, env=WITH_KITS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.slow
 @pytest.mark.sqlite_file
 def test_eight_processes_write_at_once(open_bank, tmp_path):  # noqa: F811
     path = tmp_path / "bank.sqlite"
     writers = [write(path, f"w{number}", 500) for number in range(8)]
     reader = open_bank()
-    slowest = 0.0
+    slowest, began = 0.0, time.perf_counter()
     while any(writer.poll() is None for writer in writers):
         start = time.perf_counter()
         reader.retrieve("w3 100", top_k=5)
         slowest = max(slowest, time.perf_counter() - start)
         time.sleep(0.05)
+    whole = time.perf_counter() - began
     assert [writer.wait() for writer in writers] == [0] * 8, writers[0].stderr.read()
     assert len(reader) == 4000
     assert reader.ids() == {f"w{w}-{n}" for w in range(8) for n in range(500)}
-    assert slowest < 5  # never behind the writers' lock
+    assert slowest < whole / 2  # never behind the writers' lock
     lines = (tmp_path / "bank.sqlite.journal").read_text().splitlines()
     assert [json.loads(line)["seq"] for line in lines] == list(range(1, 4001))
 
 
-@pytest.mark.slow
 @pytest.mark.sqlite_file
 @pytest.mark.parametrize("kind", ["add", "merge"])
 def test_kill_leaves_every_acknowledged_change_whole(open_bank, tmp_path, kind):  # noqa: F811
@@ -198,7 +198,7 @@ def test_a_damaged_bank_that_is_in_use_is_not_rebuilt_under_its_user(open_bank, 
     bank._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what the log still holds hides damage, and mends it
     header(tmp_path / "bank.sqlite")
     command = [sys.executable, "-c", WRITER, str(tmp_path / "bank.sqlite"), "x", "1", "add"]
-    done = subprocess.run(command, env=WITH_KITS, capture_output=True, text=True, check=False)
+    done = forkserver.run(command, env=WITH_KITS, capture_output=True, text=True, check=False)
     assert "another process has it open" in done.stderr
 
 

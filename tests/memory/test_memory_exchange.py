@@ -321,9 +321,8 @@ def encoded(*numbers):
     return base64.b64encode(array("f", numbers).tobytes()).decode()
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
+def test_an_import_of_what_no_record_may_hold_is_refused_as_a_whole(subtests, tmp_path, open_bank):  # noqa: F811
+    cases = [
         *((name, (None, 5, ["x"], {"a": 1})) for name in ("id", "namespace", "outcome", "domain", "task_id")),
         *((name, (None, 5, float("nan"))) for name in ("original_query", "source_trajectory_id", "created_at")),
         *((name, (None, "abc", -1, 1.5, 10**30, True)) for name in ("tick", "n_used", "n_harmful")),
@@ -335,20 +334,20 @@ def encoded(*numbers):
         ("status", (None, "weird", ["active"])),
         ("last_used", ("abc", float("inf"))),
         ("query_embedding", (encoded(*[float("nan")] * 256), encoded(*[1e3] * 256))),
-    ],
-)
-def test_an_import_of_what_no_record_may_hold_is_refused_as_a_whole(tmp_path, open_bank, name, values):  # noqa: F811
+    ]
     bank = open_bank()
     bank.add(record("boil water", id="r0"))
     formats.export(bank, tmp_path / "x.jsonl", "jsonl")
     head, row = map(json.loads, (tmp_path / "x.jsonl").read_text().splitlines())
     other = open_bank("other.sqlite")
-    for value in values:
-        bad = {"record": row["record"] | {"id": "bad", name: value}}
-        (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, (head, row, bad))))
-        with pytest.raises(UserError):
-            formats.load(other, tmp_path / "bad.jsonl", "jsonl")
-    assert len(other) == 0 and other.retrieve("boil water") == []
+    for name, values in cases:
+        with subtests.test(name):
+            for value in values:
+                bad = {"record": row["record"] | {"id": "bad", name: value}}
+                (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, (head, row, bad))))
+                with pytest.raises(UserError):
+                    formats.load(other, tmp_path / "bad.jsonl", "jsonl")
+            assert len(other) == 0 and other.retrieve("boil water") == []
 
 
 @pytest.mark.parametrize("link", [["r0", "weird", "r0", ""], ["r0", "entails"], ["r0", "entails", 5, ""], "r0"])

@@ -7,11 +7,11 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from dataclasses import asdict
 
+import forkserver
 import pytest
 from conftest import TOY, command, read_json
 from memory_kit import Teller, item, merged_reply, open_life_bank, record, statuses
@@ -151,6 +151,7 @@ def test_idle_confidence_fades_and_a_use_starts_anew(open_bank):
     assert kept.last_used == 90
 
 
+@pytest.mark.sqlite_file
 def test_what_an_episode_teaches():
     made = episode(4, record("a", item(0)), used=["x", "y", "x"], confidence=0.25)
     assert feedback_of(row_of(made)) == EpisodeFeedback(index=4, label="success", used=("x", "y"), new=(("a", 0.25),))
@@ -271,6 +272,7 @@ def test_a_round_in_the_background_waits_for_a_budget(open_bank):
     assert list(statuses(again).values()) == ["archived"] * 3 + ["active"]
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize("numbers", [{"every": 0}, {"candidates": 0}, {"ticks_per_day": 0}])
 def test_senseless_numbers_are_refused(numbers):
     with pytest.raises(UserError):
@@ -342,7 +344,6 @@ def crash_at(bank, place):
     bank.change = change
 
 
-@pytest.mark.slow
 def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
     episodes = stream_of_episodes(8)
     rows = [row_of(made) for made in episodes]
@@ -410,7 +411,6 @@ def test_what_the_bank_spends_on_its_lessons_is_in_the_runs_tokens(here):
     assert summarise([], 0)["consolidation"] is None
 
 
-@pytest.mark.slow
 def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
     words = (*TOY, "limit=10", "llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
     whole, _ = here(*words, run_dir=tmp_path / "whole")
@@ -431,11 +431,10 @@ def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
     assert cut_in_a_round > 0
 
 
-@pytest.mark.slow
 @pytest.mark.sqlite_file
 def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same_bank(tmp_path):
     calm, run_dir = tmp_path / "calm", tmp_path / "killed"
-    subprocess.run(command(*LIVED, f"run_dir={calm}"), check=True, capture_output=True, timeout=120)
+    forkserver.run(command(*LIVED, f"run_dir={calm}"), check=True, capture_output=True, timeout=120)
     whole = (calm / "episodes.jsonl").read_bytes()
     rng, kills, path = random.Random(4), 0, run_dir / "episodes.jsonl"
     while kills < 4:
@@ -443,7 +442,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same
         if before >= len(whole):
             shutil.rmtree(run_dir)
             before = 0
-        process = subprocess.Popen(command(*LIVED, f"run_dir={run_dir}"), stdout=-3, stderr=-3)
+        process = forkserver.Popen(command(*LIVED, f"run_dir={run_dir}"), stdout=-3, stderr=-3)
         wait_for, until = before + rng.randint(1, len(whole) // 4), time.monotonic() + 20
         while time.monotonic() < until and process.poll() is None:
             if path.exists() and path.stat().st_size >= wait_for:
@@ -452,7 +451,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same
                 break
             time.sleep(0.0005)
         process.wait()
-    subprocess.run(command(*LIVED, f"run_dir={run_dir}"), check=True, capture_output=True, timeout=120)
+    forkserver.run(command(*LIVED, f"run_dir={run_dir}"), check=True, capture_output=True, timeout=120)
     assert path.read_bytes() == whole
     assert dump(run_dir / "bank.sqlite") == dump(calm / "bank.sqlite")
     assert {r["status"] for r in dump(run_dir / "bank.sqlite")[0]} == {"active", "superseded"}

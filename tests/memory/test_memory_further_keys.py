@@ -61,15 +61,21 @@ def held(bank):
 POLICIES = [Cosine(), Hybrid(), FourFactor(), Trust(), RRF(), Lexical()]
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
-def test_each_parents_task_finds_what_holds_its_lesson_now(bank, policy):
-    bank.policy = policy
-    assert [best(bank, query)[0] for query in TASKS] == list(TASKS.values())
-    similarity = {query: bank.nearest(query, 1)[0].score for query in TASKS}
+def test_each_parents_task_finds_what_holds_its_lesson_now(subtests, bank):
+    similarity = {}
+    for policy in POLICIES:
+        with subtests.test("before", policy=policy):
+            bank.policy = policy
+            assert [best(bank, query)[0] for query in TASKS] == list(TASKS.values())
+            similarity[type(policy)] = {query: bank.nearest(query, 1)[0].score for query in TASKS}
     bank.consolidate.consolidate(bank)
-    where = held(bank)
-    assert {query: best(bank, query)[0] for query in TASKS} == {query: where[id] for query, id in TASKS.items()}
-    assert {query: bank.nearest(query, 1)[0].score for query in TASKS} == similarity == dict.fromkeys(TASKS, 1.0)
+    wanted = {query: held(bank)[id] for query, id in TASKS.items()}
+    for policy in POLICIES:
+        with subtests.test("after", policy=policy):
+            bank.policy = policy
+            assert {query: best(bank, query)[0] for query in TASKS} == wanted
+            after = {query: bank.nearest(query, 1)[0].score for query in TASKS}
+            assert after == similarity[type(policy)] == dict.fromkeys(TASKS, 1.0)
 
 
 @pytest.mark.parametrize("key", ["item", "both"])

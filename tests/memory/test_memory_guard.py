@@ -37,9 +37,9 @@ RAN = [
 ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@pytest.mark.sqlite_file
+def test_what_the_attempt_did_may_be_named(subtests):
+    cases = [
         "The module yaml is installed with `pip install pyyaml`.",
         "Use `pytest --lf` to repeat what failed.",
         "The guide at docs.pydantic.dev lists what was renamed.",
@@ -49,16 +49,16 @@ RAN = [
         "The task itself named files.example.org.",
         "Open drawer 1, then move the watch 2 to safe 1.",
         "The two packages together cost 12 dollars; the package contained 4 apples.",
-    ],
-)
-def test_what_the_attempt_did_may_be_named(text):
-    known = ("Get the list from files.example.org", *successful(RAN))
-    assert never_executed(text, known) == ()
+    ]
+    for text in cases:
+        with subtests.test(text=text):
+            known = ("Get the list from files.example.org", *successful(RAN))
+            assert never_executed(text, known) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
+@pytest.mark.sqlite_file
+def test_what_the_attempt_did_not_do_is_found(subtests):
+    cases = [
         ("First `evilctl join` the group.", "evilctl join"),  # an observation named it
         ("See get.evil.dev for more.", "get.evil.dev"),
         ("Pull from mirror.example.net instead.", "mirror.example.net"),  # it failed
@@ -66,10 +66,10 @@ def test_what_the_attempt_did_may_be_named(text):
         ("Use `pip install pyyam1` for it.", "pyyam1"),
         ("Read DEPLOY_TOKEN from the shell.", "DEPLOY_TOKEN"),
         ("Copy ~/.aws/credentials over.", "~/.aws/credentials"),
-    ],
-)
-def test_what_the_attempt_did_not_do_is_found(text, named):
-    assert named in never_executed(text, successful(RAN))
+    ]
+    for text, named in cases:
+        with subtests.test(text=text):
+            assert named in never_executed(text, successful(RAN))
 
 
 def test_a_bank_holds_a_lesson_against_its_attempt_and_says_nothing_without_one(open_bank):  # noqa: F811
@@ -101,9 +101,9 @@ def test_the_loop_gives_the_guard_what_its_attempts_did(here, monkeypatch):
     assert did_in(single) == []  # a reply that is a whole attempt runs nothing
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+@pytest.mark.sqlite_file
+def test_names_that_imitate_a_package(subtests):
+    cases = [
         ("Use the package reqeusts for downloads.", ("reqeusts",)),
         ("pip install matplotllib first", ("matplotllib",)),
         ("Install pandsa.", ("pandsa",)),
@@ -112,11 +112,11 @@ def test_the_loop_gives_the_guard_what_its_attempts_did(here, monkeypatch):
         ("The request needs pandas, numpy and scikit-learn; import requests and huggingface_hub.", ()),
         ("The sum of the series is found by requesting more terms.", ()),
         ("Install python, cython and ipython in the environment.", ()),
-    ],
-)
-def test_names_that_imitate_a_package(text, found):
-    assert imitations(text) == found
-    assert ("typosquat" in suspicions(text)) == bool(found)
+    ]
+    for text, found in cases:
+        with subtests.test(text=text):
+            assert imitations(text) == found
+            assert ("typosquat" in suspicions(text)) == bool(found)
 
 
 CLINIC = [
@@ -295,6 +295,7 @@ def test_an_opinion_over_http(open_bank):  # noqa: F811
     assert bank.get("two").provenance["opinion"]["error"].startswith("bad_request: ")
 
 
+@pytest.mark.sqlite_file
 def test_an_opinion_needs_a_model():
     with pytest.raises(UserError, match=r"hygiene.opinion=llm asks the extractor's model"):
         Guard(opinion="llm")
@@ -304,7 +305,6 @@ def test_an_opinion_needs_a_model():
         Guard(burst=1)
 
 
-@pytest.mark.slow
 @pytest.mark.sqlite_file
 def test_a_run_with_opinions_counts_their_cost_and_goes_on_after_a_crash(here, tmp_path):
     words = (*TOY, "memory=guarded", "memory.hygiene.opinion=llm", "limit=4")
@@ -340,18 +340,23 @@ NO_ORDERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "kind"), ORDERS)
-def test_order_ids_uuids_and_credentials_in_addresses_are_taken_out(text, kind):
-    cleaned, kinds = scrub(text)
-    assert kind in kinds and "[removed" in cleaned
-    assert scrub(cleaned) == (cleaned, ())
+@pytest.mark.sqlite_file
+def test_order_ids_uuids_and_credentials_in_addresses_are_taken_out(subtests):
+    for text, kind in ORDERS:
+        with subtests.test(text=text):
+            cleaned, kinds = scrub(text)
+            assert kind in kinds and "[removed" in cleaned
+            assert scrub(cleaned) == (cleaned, ())
 
 
-@pytest.mark.parametrize("text", NO_ORDERS)
-def test_what_only_looks_like_an_id_stays(text):
-    assert scrub(text) == (text, ())
+@pytest.mark.sqlite_file
+def test_what_only_looks_like_an_id_stays(subtests):
+    for text in NO_ORDERS:
+        with subtests.test(text=text):
+            assert scrub(text) == (text, ())
 
 
+@pytest.mark.sqlite_file
 def test_an_episodes_texts_are_scrubbed_and_its_ids_are_not():
     row = {
         "task_id": "550e8400-e29b-41d4-a716-446655440000",
@@ -392,6 +397,7 @@ def test_a_run_that_scrubs_its_episodes_goes_on_and_is_audited(here, monkeypatch
         list(gold_in_prompts(run))
 
 
+@pytest.mark.sqlite_file
 def test_the_drills_halves_are_of_one_size_and_never_share_a_text():
     for name, least in (("attacks", 100), ("lessons", 100)):
         written, held = read(name)

@@ -87,30 +87,35 @@ MATHS = [
 ]
 
 
-@pytest.mark.parametrize("secret", SECRETS, ids=lambda s: s[:12])
-def test_a_credential_is_taken_out_and_scrubbing_twice_changes_nothing(secret):
-    text, kinds = scrub(f"First use {secret} and then go on.")
-    hidden = (
-        secret.split("'")[1] if "'" in secret else max(secret.replace("://", " ").replace("@", " ").split(), key=len)
-    )
-    assert hidden not in text
-    assert "[removed secret]" in text
-    assert kinds
-    assert text.startswith("First use") and text.endswith("and then go on.")
-    assert scrub(text) == (text, ())
+def test_a_credential_is_taken_out_and_scrubbing_twice_changes_nothing(subtests):
+    for secret in SECRETS:
+        with subtests.test(secret=secret):
+            text, kinds = scrub(f"First use {secret} and then go on.")
+            hidden = (
+                secret.split("'")[1]
+                if "'" in secret
+                else max(secret.replace("://", " ").replace("@", " ").split(), key=len)
+            )
+            assert hidden not in text
+            assert "[removed secret]" in text
+            assert kinds
+            assert text.startswith("First use") and text.endswith("and then go on.")
+            assert scrub(text) == (text, ())
 
 
-@pytest.mark.parametrize(("text", "kind"), PERSONAL)
-def test_personal_data_is_taken_out(text, kind):
-    cleaned, kinds = scrub(text)
-    assert kinds == (kind,)
-    assert f"[removed {kind}]" in cleaned
-    assert scrub(cleaned) == (cleaned, ())
+def test_personal_data_is_taken_out(subtests):
+    for text, kind in PERSONAL:
+        with subtests.test(text=text):
+            cleaned, kinds = scrub(text)
+            assert kinds == (kind,)
+            assert f"[removed {kind}]" in cleaned
+            assert scrub(cleaned) == (cleaned, ())
 
 
-@pytest.mark.parametrize("text", MATHS)
-def test_mathematics_survives(text):
-    assert scrub(text) == (text, ())
+def test_mathematics_survives(subtests):
+    for text in MATHS:
+        with subtests.test(text=text):
+            assert scrub(text) == (text, ())
 
 
 def test_lessons_and_attacks_are_plain_enough_to_survive_scrubbing():
@@ -255,7 +260,6 @@ def test_a_warning_against_an_unsafe_step_is_no_order():
         assert suspicions(text) == ()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["a" * 100_000, "ignore " * 15_000, "1." * 50_000, "a@" * 50_000, "<" * 50_000, "+1 " * 30_000]
 )
@@ -276,7 +280,6 @@ def caught(texts, likeness=None, above=0.2):
     return [bool(suspicions(t)) or (likeness is not None and likeness.of(t) > above) for t in texts]
 
 
-@pytest.mark.slow
 def test_poison_drill(capsys):
     """What gets through, as a number: texts in other words than the rules' examples, and lessons that must pass."""
     attacks = [text for _, text in HELD_OUT]

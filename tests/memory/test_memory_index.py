@@ -63,6 +63,7 @@ def passes(where, namespace, status, outcome, domain, even):
     )
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize("few", [0, 50, 5_000])
 @pytest.mark.parametrize("tail", [64, 10_000])
 def test_a_filtered_search_equals_a_plain_sort_of_what_passes(monkeypatch, few, tail):
@@ -84,6 +85,7 @@ def test_a_filtered_search_equals_a_plain_sort_of_what_passes(monkeypatch, few, 
             assert [hit[0] for hit in index.search(query, 9, where)] == best
 
 
+@pytest.mark.sqlite_file
 def test_the_graph_finds_what_an_exact_search_finds(monkeypatch):
     monkeypatch.setattr(index_module, "GRAPH_FROM", 500)
     monkeypatch.setattr(index_module, "TAIL", 200)

@@ -74,6 +74,7 @@ def test_a_link_knows_its_weight_and_when_it_came(bank, tmp_path):
     assert other.links() == one.links()
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize(
     ("note", "weight"),
     [("", None), ("llm", None), ("llm, cosine -0.250", -0.25), ("cosine 1.000", 1.0), ("cosine 0.5 or so", None)],
@@ -90,9 +91,9 @@ def test_equal_contents_are_the_same_whatever_their_titles(bank):
     assert go_over(bank(record("a", one), record("b", other), deduplicate=strict)) == {"a": "active", "b": "superseded"}
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "near"),
-    [
+@pytest.mark.sqlite_file
+def test_titles_fewer_than_three_edits_apart_are_near(subtests):
+    cases = [
         ("Check the units", "check the unit", True),
         ("Check the units", "Check thy unit", True),  # two edits
         ("Check the units", "Check my unit", False),  # more than two
@@ -106,10 +107,10 @@ def test_equal_contents_are_the_same_whatever_their_titles(bank):
         ("Bug Fix", "Bux Fix", True),
         ("HTTP 404 handling", "HTTP 404 handlng", True),
         ("", "", True),
-    ],
-)
-def test_titles_fewer_than_three_edits_apart_are_near(one, other, near):
-    assert titles_near(one, other, 3) is near
+    ]
+    for one, other, near in cases:
+        with subtests.test(one=one, other=other):
+            assert titles_near(one, other, 3) is near
 
 
 @pytest.mark.parametrize(("angle", "status"), [(59, "superseded"), (61, "active")])
@@ -259,6 +260,7 @@ def test_lessons_cannot_break_out_of_the_prompt(bank):
     assert "{{ 7 * 7 }}" in prompt
 
 
+@pytest.mark.sqlite_file
 def test_voting_counts_use_success_and_recency():
     votes = Voting(use=0.4, success=0.4, recency=0.2, half_life_days=30)
     made = record("a", item(0), n_used=5, n_used_success=4)
@@ -322,6 +324,7 @@ def test_a_task_does_not_retrieve_its_own_lesson_through_a_merge(bank):
         assert one.retrieve("@200", top_k=5, exclude_task=f"task r{k}") == []
 
 
+@pytest.mark.sqlite_file
 def test_groups_are_disjoint_and_within_their_sizes():
     records = [record(str(n), item(n)) for n in range(12)]
     found = groups(records, lambda seed: records, lambda a, b: True, 3, 5)
@@ -428,9 +431,9 @@ def test_contradicting_what_is_seldom_used_or_relating_otherwise_does_not_count(
     assert set(go_over(two).values()) == {"active"}
 
 
-@pytest.mark.parametrize(
-    ("text", "relation"),
-    [
+@pytest.mark.sqlite_file
+def test_a_relation_is_read_from_where_it_stands(subtests):
+    cases = [
         ("Thoughts: x\nRelation: contradicts", "contradicts"),
         ("**Relation:** Entails", "entails"),
         ('{"thoughts": "x", "relation": "refines"}', "refines"),
@@ -442,10 +445,10 @@ def test_contradicting_what_is_seldom_used_or_relating_otherwise_does_not_count(
         ("Relation: entails or refines", None),
         ("Relation: refines, as it names a case", "refines"),
         ("", None),
-    ],
-)
-def test_a_relation_is_read_from_where_it_stands(text, relation):
-    assert parse_relation(text) == relation
+    ]
+    for text, relation in cases:
+        with subtests.test(text=text):
+            assert parse_relation(text) == relation
 
 
 class Encoder:
@@ -479,7 +482,6 @@ def test_the_nli_checker_reads_a_classifiers_labels(bank, monkeypatch, there, ba
     assert [r for _, r, _, _ in one.links()] == ([relation] if relation else [])
 
 
-@pytest.mark.slow
 def test_a_missing_nli_model_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match="cannot be loaded"):
@@ -489,6 +491,7 @@ def test_a_missing_nli_model_is_named(tmp_path, monkeypatch):
 # Confidence and pruning
 
 
+@pytest.mark.sqlite_file
 def test_confidence_by_hand():
     rates = Confidence()
     assert rates.prior("success", 0.9) == pytest.approx(0.63)
@@ -508,9 +511,8 @@ def test_confidence_by_hand():
     assert rates.after_use(record("a", item(0), confidence=0.01), 0, "failure") == 0.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
+def test_pruned_is_what_is_unused_disbelieved_and_old(subtests, bank):
+    cases = [
         ({}, "archived"),  # 0.7 x 2^(-200/90) = 0.15, never used, 200 days old
         ({"n_used": 1, "last_used": 0}, "active"),
         ({"tick": 20}, "active"),  # 180 days is not older than 180
@@ -518,11 +520,11 @@ def test_confidence_by_hand():
         ({"confidence": 1.0, "tick": 19}, "archived"),  # 0.248
         ({"confidence": 0.0, "tick": 100}, "active"),  # disbelieved and unused but young
         ({"n_helpful": 1}, "active"),
-    ],
-)
-def test_pruned_is_what_is_unused_disbelieved_and_old(bank, changes, status):
-    one = bank(record("old", item(0), **changes), record("now", item(90), tick=200), prune=Prune())
-    assert go_over(one)["old"] == status
+    ]
+    for changes, status in cases:
+        with subtests.test(changes=changes):
+            one = bank(record("old", item(0), **changes), record("now", item(90), tick=200), prune=Prune())
+            assert go_over(one)["old"] == status
 
 
 def deleting(days, **changes):
@@ -625,32 +627,31 @@ def test_a_duplicate_brought_back_is_none_any_more(bank):
         by_hand.set_status(one, "b", "lost")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Deduplicate(title_distance=-1),
-        lambda: Deduplicate(min_score=2),
-        lambda: Merge(least=1),
-        lambda: Merge(key="title"),
-        lambda: Merge(min_score=7),
-        lambda: Contradict(action="delete"),
-        lambda: Contradict(against_many="delete"),
-        lambda: Contradict(many=0),
-        lambda: Contradict(many=6),
-        lambda: Prune(delete_after_days=-1),
-        lambda: Contradict(low=0.9, high=0.1),
-        lambda: Contradict(factor=3),
-        lambda: NLIChecker(min_score=2),
-        lambda: Voting(use=-1),
-        lambda: LLMAuthor(temperature=-0.1),
-        lambda: Confidence(gain=-1),
-        lambda: Confidence(half_life_days=0),
-        lambda: Prune(max_age_days=-1),
-    ],
-)
-def test_senseless_numbers_are_refused(make):
-    with pytest.raises(UserError):
-        make()
+@pytest.mark.sqlite_file
+def test_senseless_numbers_are_refused(subtests):
+    cases = [
+        (Deduplicate, {"title_distance": -1}),
+        (Deduplicate, {"min_score": 2}),
+        (Merge, {"least": 1}),
+        (Merge, {"key": "title"}),
+        (Merge, {"min_score": 7}),
+        (Contradict, {"action": "delete"}),
+        (Contradict, {"against_many": "delete"}),
+        (Contradict, {"many": 0}),
+        (Contradict, {"many": 6}),
+        (Prune, {"delete_after_days": -1}),
+        (Contradict, {"low": 0.9, "high": 0.1}),
+        (Contradict, {"factor": 3}),
+        (NLIChecker, {"min_score": 2}),
+        (Voting, {"use": -1}),
+        (LLMAuthor, {"temperature": -0.1}),
+        (Confidence, {"gain": -1}),
+        (Confidence, {"half_life_days": 0}),
+        (Prune, {"max_age_days": -1}),
+    ]
+    for part, values in cases:
+        with subtests.test(part.__name__, **values), pytest.raises(UserError):
+            part(**values)
 
 
 def test_a_policy_that_needs_a_model_says_so(bank):
@@ -688,9 +689,8 @@ def test_the_duplicate_with_the_higher_retrieval_score_stays_if_that_is_chosen(b
         Deduplicate(keep="best")
 
 
-@pytest.mark.parametrize(
-    ("said", "linked"),
-    [
+def test_a_model_may_be_asked_how_probable_a_contradiction_is(subtests, bank):
+    cases = [
         ("Relation: contradicts\nConfidence: 0.61", "llm 0.610"),
         ("Relation: contradicts\nConfidence: 60 %", "llm 0.600"),
         ('{"thoughts": "x", "relation": "contradicts", "confidence": 0.9}', "llm 0.900"),
@@ -698,15 +698,17 @@ def test_the_duplicate_with_the_higher_retrieval_score_stays_if_that_is_chosen(b
         ("Relation: contradicts", None),
         ("Relation: contradicts\nConfidence: quite sure", None),
         ("Relation: unrelated\nConfidence: 0.9", None),
-    ],
-)
-def test_a_model_may_be_asked_how_probable_a_contradiction_is(bank, said, linked):
-    teller = Teller(said)
-    checker = LLMChecker(min_score=0.6)
-    one = bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(checker=checker), role=teller.role)
-    go_over(one)
-    assert [note.partition(",")[0] for *_, note in one.links()] == ([linked] if linked else [])
-    assert "Confidence: <number>" in teller.prompts[0]
+    ]
+    for said, linked in cases:
+        with subtests.test(said=said):
+            teller = Teller(said)
+            checker = LLMChecker(min_score=0.6)
+            one = bank(
+                record("a", item(0)), record("b", item(30)), contradict=Contradict(checker=checker), role=teller.role
+            )
+            go_over(one)
+            assert [note.partition(",")[0] for *_, note in one.links()] == ([linked] if linked else [])
+            assert "Confidence: <number>" in teller.prompts[0]
 
 
 @pytest.mark.sqlite_file

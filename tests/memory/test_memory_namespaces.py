@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
+import forkserver
 import pytest
 from conftest import REPO, read_rows
 from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a fixture
@@ -193,7 +193,6 @@ def test_the_command_line_takes_the_tenant(tenants, tmp_path, capsys):
     assert "in the namespace default" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_two_runs_of_one_seed_keep_all_their_lessons(tmp_path):
     words = "env=toy llm=scripted embedder=hashing arm=reasoningbank memory=consolidated_offline seed=3".split()
     words += [
@@ -204,7 +203,7 @@ def test_two_runs_of_one_seed_keep_all_their_lessons(tmp_path):
     ]
     for name in TENANTS:
         command = [sys.executable, "main.py", *words, f"memory.namespace={name}", f"run_dir={tmp_path / name}"]
-        subprocess.run(command, cwd=REPO, check=True, capture_output=True, timeout=120)
+        forkserver.run(command, cwd=REPO, check=True, capture_output=True, timeout=120)
     made = [{record["id"] for row in read_rows(tmp_path / name) for record in row["records"]} for name in TENANTS]
     kept = [{r.id for r in read_records(tmp_path / "b.sqlite", name) if not r.parents} for name in TENANTS]
     assert made[0] & made[1]  # the same lessons, so the same ids

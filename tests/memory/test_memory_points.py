@@ -42,9 +42,8 @@ def points_of(tmp_path):
 
 
 # An age of 45 days halves; not used for 45 days earns no bonus: twice the points of each term are the term.
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
+def test_each_term_by_hand(subtests, points_of):
+    cases = [
         ({"title": "jwt auth"}, 10 / 2),  # the exact title, whatever its case, instead of the 5
         ({"title": "JWT  Auth "}, 10 / 2),
         ({"title": "Notes on JWT auth"}, 5 / 2),
@@ -64,11 +63,11 @@ def points_of(tmp_path):
         ({"title": "JWT auth", "tick": 10}, 10 * 0.1),
         ({"title": "JWT auth", "tick": 1}, 10 * 0.1),
         ({"content": "jwt", "n_harmful": 4, "tick": 1}, -5 * 0.1),  # harm fades as everything does
-    ],
-)
-def test_each_term_by_hand(points_of, changes, expected):
-    found = points_of("JWT auth", insight("a", **{"tick": 55} | changes))
-    assert found == {"a": pytest.approx(expected, abs=1e-6)}
+    ]
+    for changes, expected in cases:
+        with subtests.test(changes=changes):
+            found = points_of("JWT auth", insight("a", **{"tick": 55} | changes))
+            assert found == {"a": pytest.approx(expected, abs=1e-6)}
 
 
 def test_what_matches_nothing_is_not_returned_whatever_its_marks(points_of):
@@ -77,9 +76,9 @@ def test_what_matches_nothing_is_not_returned_whatever_its_marks(points_of):
     assert points_of("", loved) == points_of("?!", loved) == {}
 
 
-@pytest.mark.parametrize(
-    ("query", "text", "yes"),
-    [
+@pytest.mark.sqlite_file
+def test_what_counts_as_a_match(subtests):
+    cases = [
         ("hook", "Hooks of React", True),
         ("authentication", "auth", True),
         ("auth", "Authentication", True),
@@ -93,10 +92,10 @@ def test_what_matches_nothing_is_not_returned_whatever_its_marks(points_of):
         ("C++", "c++ and rust", True),
         ("测试", "并发测试", True),
         ("ＡＰＩ", "api", True),
-    ],
-)
-def test_what_counts_as_a_match(query, text, yes):
-    assert Asked(query).matches(text) is yes
+    ]
+    for query, text, yes in cases:
+        with subtests.test(query=query, text=text):
+            assert Asked(query).matches(text) is yes
 
 
 def test_more_words_in_common_decide_between_equal_points_then_the_older(points_of):

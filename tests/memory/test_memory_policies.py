@@ -116,9 +116,9 @@ def test_a_hybrid_score_lies_between_0_and_1_and_the_order_is_that_of_the_sums(o
     assert ids == ("0", "1", "100", "170", "180") and scores[2:] == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("policy", "min_score"),
-    [
+def test_what_a_threshold_holds_back_is_counted_exactly(subtests, open_bank):
+    """Of the best three without a threshold, those that are not good enough; further ones below it do not count."""
+    cases = [
         (Cosine(top_k=3, min_score=0.8), 0.8),
         (Random(top_k=3, min_score=0.8), 0.8),
         (Trust(top_k=3, min_score=0.8), 0.8),
@@ -127,44 +127,44 @@ def test_a_hybrid_score_lies_between_0_and_1_and_the_order_is_that_of_the_sums(o
         (Hybrid(top_k=3, min_score=0.85, threshold_on="score"), 0.85),
         (RRF(top_k=3, min_score=0.8), 0.8),
         (Lexical(top_k=3, min_score=1.0), 1.0),
-    ],
-    ids=lambda value: getattr(value, "threshold_on", type(value).__name__),
-)
-def test_what_a_threshold_holds_back_is_counted_exactly(open_bank, policy, min_score):
-    """Of the best three without a threshold, those that are not good enough; further ones below it do not count."""
+    ]
     made = [record(f"w{n} x @{n * 5}", task=str(n), id=str(n), n_helpful=n, n_used=n) for n in range(18)]
-    bank = open_bank(policy, made)
-    for query in ("w1 x @0", "w7 x @33", "w9 x @60", "w2 x @85", "x @-40", "y @120"):
-        bank.policy = replace(policy, min_score=None)
-        free = bank.retrieve(query)
-        held = [h.score if policy.__class__ is Lexical or h.similarity is None else h.similarity for h in free]
-        if getattr(policy, "threshold_on", "") == "score":
-            held = [hit.score for hit in free]
-        bank.policy = policy
-        hits, n_held_back = bank.retrieve_and_count(query, 3)
-        assert hits == bank.retrieve(query)
-        assert n_held_back == sum(value < min_score for value in held)
-        assert len(hits) >= len(free) - n_held_back
-    bank.policy = replace(policy, min_score=None)
-    assert bank.retrieve_and_count("w1 x @0", 3) == (bank.retrieve("w1 x @0"), 0)
+    bank = open_bank(Cosine(), made)
+    for policy, min_score in cases:
+        with subtests.test(policy=policy):
+            for query in ("w1 x @0", "w7 x @33", "w9 x @60", "w2 x @85", "x @-40", "y @120"):
+                bank.policy = replace(policy, min_score=None)
+                free = bank.retrieve(query)
+                held = [h.score if policy.__class__ is Lexical or h.similarity is None else h.similarity for h in free]
+                if getattr(policy, "threshold_on", "") == "score":
+                    held = [hit.score for hit in free]
+                bank.policy = policy
+                hits, n_held_back = bank.retrieve_and_count(query, 3)
+                assert hits == bank.retrieve(query)
+                assert n_held_back == sum(value < min_score for value in held)
+                assert len(hits) >= len(free) - n_held_back
+            bank.policy = replace(policy, min_score=None)
+            assert bank.retrieve_and_count("w1 x @0", 3) == (bank.retrieve("w1 x @0"), 0)
 
 
-@pytest.mark.parametrize("policy", ALL)
-def test_a_score_as_it_is_shown_lies_between_0_and_1_beside_the_cosine(open_bank, policy):
+def test_a_score_as_it_is_shown_lies_between_0_and_1_beside_the_cosine(subtests, open_bank):
     made = [
         record(f"w{n} x @{n * 12}", task=str(n), id=str(n), n_helpful=n % 3 * 9, n_harmful=n % 2) for n in range(16)
     ]
-    bank = open_bank(policy(top_k=16), made)
-    for query in ("w1 x @0", "w7 x @84"):
-        hits = bank.retrieve(query)
-        shown = [bank.policy.relevance(hit.score) for hit in hits]
-        assert all(0 <= score <= 1 for score in shown)
-        if policy not in (Random, FourFactor):  # the first ignores the score, the second picks against likeness
-            assert shown == sorted(shown, reverse=True)
-        angle = float(query.rpartition("@")[2])
-        for hit in hits:
-            cosine = math.cos(math.radians(angle - 12 * int(hit.record.id)))
-            assert hit.similarity == (None if policy is Lexical else pytest.approx(cosine, abs=1e-5))
+    bank = open_bank(Cosine(), made)
+    for policy in ALL:
+        with subtests.test(policy.__name__):
+            bank.policy = policy(top_k=16)
+            for query in ("w1 x @0", "w7 x @84"):
+                hits = bank.retrieve(query)
+                shown = [bank.policy.relevance(hit.score) for hit in hits]
+                assert all(0 <= score <= 1 for score in shown)
+                if policy not in (Random, FourFactor):  # the first ignores the score, the second picks against likeness
+                    assert shown == sorted(shown, reverse=True)
+                angle = float(query.rpartition("@")[2])
+                for hit in hits:
+                    cosine = math.cos(math.radians(angle - 12 * int(hit.record.id)))
+                    assert hit.similarity == (None if policy is Lexical else pytest.approx(cosine, abs=1e-5))
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,7 @@ def test_four_factor_by_hand(open_bank, form, reliability):
     assert found(bank) == [("a", pytest.approx(0.65 * 0.5 + 0.15 * math.exp(-2) + 0.20 * reliability, abs=1e-6))]
 
 
+@pytest.mark.sqlite_file
 def test_four_factor_confidence_usage_is_at_most_one():
     made = record("x", confidence=0.9, n_used=1000)
     assert FourFactor(reliability="confidence_usage").score(made, 0.0, 1e9) == pytest.approx(0.20)
@@ -198,6 +199,7 @@ def test_mmr_is_greedy_and_takes_a_tenth_of_the_likeness_off(open_bank):
     assert [id for id, _ in plain] == ["a", "twin", "other"]
 
 
+@pytest.mark.sqlite_file
 def test_trust_by_hand():
     policy = Trust()
     assert policy.trust(record("x", n_helpful=5, n_harmful=1), 45) == pytest.approx(3 / 7 * 0.5)
@@ -224,7 +226,6 @@ def test_trust_ranks_and_warns(open_bank):
     assert all(hit.warning == "" for hit in open_bank(Trust(top_k=4, warn=False)).retrieve("task @0"))
 
 
-@pytest.mark.slow
 def test_random_draws_evenly_whatever_the_similarity_and_repeats_exactly(open_bank):
     made = [record(f"x @{9 * n}", task=str(n), id=str(n)) for n in range(10)]
     bank = open_bank(Random(top_k=1, seed=1), made)
@@ -300,8 +301,7 @@ def test_cosine_retrieves_records_or_items_by_query_or_by_item(open_bank):
     assert shown(unit="item", key="item") == [("2", ["@5"]), ("1", ["@50"])]
 
 
-@pytest.mark.parametrize("policy", ALL)
-def test_every_policy_keeps_to_namespace_filters_status_and_the_guard_against_itself(open_bank, policy):
+def test_every_policy_keeps_to_namespace_filters_status_and_the_guard_against_itself(subtests, open_bank):
     def made(id, task="t", **changes):
         return record("boil water @0", task=task, id=id, items=(lesson("boil water"),), **changes)
 
@@ -316,37 +316,40 @@ def test_every_policy_keeps_to_namespace_filters_status_and_the_guard_against_it
         made("away", domain="garden", tags=("hot", "wet")),
         made("bad", domain="kitchen", tags=("hot", "wet"), status="quarantined"),
     ]
-    bank = open_bank(policy(top_k=9), mine, namespace="small")
-    ids = {id for id, _ in found(bank, "boil water @0", exclude_task="me")}
-    assert ids == {"plain", "right", "failed", "dry", "away"}
-    narrow = policy(top_k=9, domain="kitchen", tags=["wet"], outcome="success")
-    assert {h.record.id for h in narrow.rank(bank, "boil water @0", 9, "me")} == {"right"}
-    where = Filter(outcome="failure", tags=("hot",))
-    assert {h.record.id for h in narrow.rank(bank, "boil water @0", 9, "me", where)} == {"failed"}
+    bank = open_bank(Cosine(), mine, namespace="small")
+    for policy in ALL:
+        with subtests.test(policy.__name__):
+            bank.policy = policy(top_k=9)
+            ids = {id for id, _ in found(bank, "boil water @0", exclude_task="me")}
+            assert ids == {"plain", "right", "failed", "dry", "away"}
+            narrow = policy(top_k=9, domain="kitchen", tags=["wet"], outcome="success")
+            assert {h.record.id for h in narrow.rank(bank, "boil water @0", 9, "me")} == {"right"}
+            where = Filter(outcome="failure", tags=("hot",))
+            assert {h.record.id for h in narrow.rank(bank, "boil water @0", 9, "me", where)} == {"failed"}
 
 
-@pytest.mark.parametrize("policy", ALL)
-def test_every_policy_may_abstain_and_takes_an_empty_bank(open_bank, policy):
-    assert open_bank(policy(top_k=3), name="empty.sqlite").retrieve("boil water @0") == []
-    bank = open_bank(
-        policy(top_k=3, min_score=0.99), [record("boil water @80", id="far", items=(lesson("boil water"),))]
-    )
-    if policy in (Lexical, Points):
-        bank.policy = policy(top_k=3, min_score=1e6)
-    assert bank.retrieve("boil water @0") == []
-    assert [id for id, _ in found(bank, "boil water @0", top_k=0)] == []
+def test_every_policy_may_abstain_and_takes_an_empty_bank(subtests, open_bank):
+    empty = open_bank(Cosine(), name="empty.sqlite")
+    bank = open_bank(Cosine(), [record("boil water @80", id="far", items=(lesson("boil water"),))])
+    for policy in ALL:
+        with subtests.test(policy.__name__):
+            empty.policy = policy(top_k=3)
+            assert empty.retrieve("boil water @0") == []
+            bank.policy = policy(top_k=3, min_score=1e6 if policy in (Lexical, Points) else 0.99)
+            assert bank.retrieve("boil water @0") == []
+            assert [id for id, _ in found(bank, "boil water @0", top_k=0)] == []
 
 
-@pytest.mark.parametrize("policy", ALL)
-def test_every_policy_only_reads_and_repeats_exactly(open_bank, policy):
-    bank = open_bank(
-        policy(top_k=5),
-        [record(f"w{n} x @{n}", task=str(n), id=str(n), items=(lesson(f"w{n} x"),), tick=n) for n in range(30)],
-    )
-    before = bank.history.journal()
-    assert found(bank, "w3 x @7") == found(bank, "w3 x @7")
-    assert len(found(bank, "w3 x @7")) == 5
-    assert bank.history.journal() == before
+def test_every_policy_only_reads_and_repeats_exactly(subtests, open_bank):
+    made = [record(f"w{n} x @{n}", task=str(n), id=str(n), items=(lesson(f"w{n} x"),), tick=n) for n in range(30)]
+    bank = open_bank(Cosine(), made)
+    for policy in ALL:
+        with subtests.test(policy.__name__):
+            bank.policy = policy(top_k=5)
+            before = bank.history.journal()
+            assert found(bank, "w3 x @7") == found(bank, "w3 x @7")
+            assert len(found(bank, "w3 x @7")) == 5
+            assert bank.history.journal() == before
 
 
 def test_the_pool_bounds_what_is_ranked_anew(open_bank):
@@ -355,6 +358,7 @@ def test_the_pool_bounds_what_is_ranked_anew(open_bank):
     assert [id for id, _ in found(open_bank(Hybrid(top_k=1, pool=None)))] == ["3"]
 
 
+@pytest.mark.sqlite_file
 def test_ages_on_either_clock():
     made = record("x", tick=10, created_at="2026-01-01T00:00:00+00:00")
     assert stream_age(made, 25) == 15
@@ -375,9 +379,9 @@ def test_the_bank_chooses_the_clock(open_bank):
     assert by_wall == [("a", pytest.approx(0.85 + 0.05 * 0.5, abs=1e-4))]
 
 
-@pytest.mark.parametrize(
-    ("build", "key"),
-    [
+@pytest.mark.sqlite_file
+def test_bad_keys_are_refused_by_name(subtests):
+    cases = [
         (lambda: Hybrid(confidence="much"), "confidence"),
         (lambda: Hybrid(half_life_days=0), "half_life_days"),
         (lambda: Hybrid(threshold_on="sum"), "threshold_on"),
@@ -390,11 +394,10 @@ def test_the_bank_chooses_the_clock(open_bank):
         (lambda: Lexical(outcome="draw"), "outcome"),
         (lambda: Random(tags="hot"), "tags"),
         (lambda: Random(top_k=-1), "top_k"),
-    ],
-)
-def test_bad_keys_are_refused_by_name(build, key):
-    with pytest.raises(UserError, match=f"retrieval.{key}="):
-        build()
+    ]
+    for build, key in cases:
+        with subtests.test(key), pytest.raises(UserError, match=f"retrieval.{key}="):
+            build()
 
 
 def test_hashing_vectors_work_with_every_policy(open_bank):

@@ -37,10 +37,8 @@ def life(path, embedder=None, **changes):
     return open_life_bank(path, embedder=embedder, keep_vectors=False, **policies)
 
 
-@pytest.fixture
-def path(tmp_path):
+def gone_over(path):
     """A bank in which r0, r1, r2 were merged and copy was superseded by lone."""
-    path = tmp_path / "bank.sqlite"
     with closing(life(path)) as bank:
         for k in range(3):
             bank.add(record(f"r{k}", item(k * 10, f"word{k}"), query=f"@{k * 7} task {k}", tick=k))
@@ -48,6 +46,11 @@ def path(tmp_path):
         bank.add(record("copy", item(180), query="@120 another task", tick=4))
         bank.consolidate.consolidate(bank)
     return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return gone_over(tmp_path / "bank.sqlite")
 
 
 def merge_of(bank):
@@ -113,42 +116,49 @@ def forget_the_keeper(bank):
 WAYS = [unmerge, activate, quarantine_and_release, roll_back, forget_the_merge, forget_the_keeper]
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("key", ["query", "item"])
-def test_what_comes_back_has_its_vectors_and_is_found(path, way, key):
-    with closing(life(path)) as bank:
-        bank.key = key
-        found(bank)  # the index exists already
-        back = way(bank)
-        assert found(bank) == back
-        for r in bank.records(status="active"):
-            assert np.array_equal(np.float32(r.query_embedding), Compass().embed([r.original_query])[0])
-    with closing(life(path)) as again:
-        again.key = key
-        assert found(again) == back
+def test_what_comes_back_has_its_vectors_and_is_found(subtests, tmp_path, key):
+    for way in WAYS:
+        with subtests.test(way.__name__):
+            path = gone_over(tmp_path / f"{way.__name__}.sqlite")
+            with closing(life(path)) as bank:
+                bank.key = key
+                found(bank)  # the index exists already
+                back = way(bank)
+                assert found(bank) == back
+                for r in bank.records(status="active"):
+                    assert np.array_equal(np.float32(r.query_embedding), Compass().embed([r.original_query])[0])
+            with closing(life(path)) as again:
+                again.key = key
+                assert found(again) == back
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_without_an_embedder_it_comes_back_all_the_same_and_is_embedded_at_the_next_opening(path, way, caplog):
-    with closing(life(path, Broken())) as bank:
-        back = way(bank)
-        assert {id for id, status in statuses(bank).items() if status == "active"} == back
-        assert "wait for their vectors: gone" in caplog.text
-    with closing(life(path, Broken())) as still:
-        assert bare(still) & back
-    with closing(life(path)) as bank:
-        assert found(bank) == back and not bare(bank) & back
+def test_without_an_embedder_it_comes_back_all_the_same_and_is_embedded_at_the_next_opening(subtests, tmp_path, caplog):
+    for way in WAYS:
+        with subtests.test(way.__name__):
+            path = gone_over(tmp_path / f"{way.__name__}.sqlite")
+            caplog.clear()
+            with closing(life(path, Broken())) as bank:
+                back = way(bank)
+                assert {id for id, status in statuses(bank).items() if status == "active"} == back
+                assert "wait for their vectors: gone" in caplog.text
+            with closing(life(path, Broken())) as still:
+                assert bare(still) & back
+            with closing(life(path)) as bank:
+                assert found(bank) == back and not bare(bank) & back
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_killed_before_the_vectors_are_made_the_next_opening_makes_them(path, way):
-    bank = life(path, Dying())
-    with pytest.raises(KeyboardInterrupt):
-        way(bank)
-    bank._store.close()
-    with closing(life(path)) as bank:
-        active = {id for id, status in statuses(bank).items() if status == "active"}
-        assert found(bank) == active and not bare(bank) & active
+def test_killed_before_the_vectors_are_made_the_next_opening_makes_them(subtests, tmp_path):
+    for way in WAYS:
+        with subtests.test(way.__name__):
+            path = gone_over(tmp_path / f"{way.__name__}.sqlite")
+            bank = life(path, Dying())
+            with pytest.raises(KeyboardInterrupt):
+                way(bank)
+            bank._store.close()
+            with closing(life(path)) as bank:
+                active = {id for id, status in statuses(bank).items() if status == "active"}
+                assert found(bank) == active and not bare(bank) & active
 
 
 def test_what_comes_back_while_others_are_embedded_is_not_forgotten(path):
@@ -203,7 +213,6 @@ def test_the_doctor_leaves_them_out_and_a_rebuilt_bank_is_whole(path):
         assert found(bank) != unmerge(bank) == found(bank)
 
 
-@pytest.mark.slow
 @pytest.mark.sqlite_file
 def test_compact_gives_the_room_back_and_changes_nothing(tmp_path, capsys):
     path = tmp_path / "bank.sqlite"

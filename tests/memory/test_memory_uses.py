@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import closing
 
+import forkserver
 import pytest
 from memory_kit import Compass, item, open_life_bank, record
 
@@ -108,12 +109,13 @@ def test_a_paper_bank_writes_nothing_by_itself(bank):
 
 
 @pytest.mark.parametrize("life", [None, Consolidator(), Consolidator(confidence=Confidence())])
-@pytest.mark.parametrize(("label", "successes"), [("success", 1), ("failure", 0), (None, 0)])
-def test_a_use_that_was_counted_when_shown_is_not_counted_again(bank, life, label, successes):
+def test_a_use_that_was_counted_when_shown_is_not_counted_again(subtests, bank, life):
     bank.consolidate = life
-    bank.count_shown(["r0"])
-    bank.learn_from(EpisodeFeedback(label=label, used=("r0",), counted=True))
-    assert counters(bank)[:2] == (1, successes)
+    for id, label, successes in (("r0", "success", 1), ("r1", "failure", 0), ("r2", None, 0)):
+        with subtests.test(label=label):
+            bank.count_shown([id])
+            bank.learn_from(EpisodeFeedback(label=label, used=(id,), counted=True))
+            assert counters(bank, id)[:2] == (1, successes)
 
 
 def test_a_success_with_what_nobody_saw_being_shown_counts_as_a_showing(bank):
@@ -153,12 +155,12 @@ def test_voting_elects_the_lesson_that_was_shown_most(tmp_path):
 
 
 def shown_meanwhile(bank, caplog):
-    """A retrieval while the bank is locked: it succeeds soon, nothing is counted, and one warning says so."""
+    """A retrieval while the bank is locked: it does not wait, nothing is counted, and one warning says so."""
     caplog.clear()
     began = time.monotonic()
     hits = bank.retrieve("@0", top_k=2)
     bank.count_shown(hit.record.id for hit in hits)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25  # the lock is held for 30 s or more
     assert len(hits) == 2 and counters(bank) == (0, 0, None)
     [warning] = caplog.records
     assert "not counted: others are writing" in warning.message
@@ -176,7 +178,7 @@ def test_a_writer_of_another_program_is_not_waited_for(bank, caplog):
 @pytest.mark.sqlite_file
 def test_a_writer_of_another_process_is_not_waited_for(bank, caplog):
     line = [sys.executable, "-c", LOCK, bank.path]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with forkserver.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"locked\n"
         shown_meanwhile(bank, caplog)
         other.stdin.close()

@@ -23,7 +23,6 @@ def test_formulas_are_what_the_pattern_says():
         assert _maths(text) == [match.span() for match in FORMULA.finditer(text)], text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -36,6 +35,6 @@ def test_formulas_are_what_the_pattern_says():
     ids=["parentheses", "brackets", "one name", "many names", "formulas and addresses"],
 )
 def test_no_text_of_megabytes_takes_minutes(text):
-    began = time.monotonic()
+    began = time.process_time()
     scrub(text)
-    assert time.monotonic() - began < 60
+    assert time.process_time() - began < 60

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import lzma
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import forkserver
 import numpy as np
 import pytest
 from conftest import REPO, TOY, WITH_KITS, command, read_rows, wait_for
@@ -483,17 +483,16 @@ def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_ba
     assert bank.add(record("1", item(1))) and len(bank.history.journal()) == 2
 
 
-@pytest.mark.slow
 def test_the_harness_and_the_mcp_server_share_a_bank(url, tmp_path):
     def tool(*words):
         line = [sys.executable, "-m", "mcp_server", *words, "--bank", url, "--embedder", "hashing-256"]
-        done = subprocess.run(line, capture_output=True, text=True, env=WITH_KITS, cwd=REPO, timeout=120)
+        done = forkserver.run(line, capture_output=True, text=True, env=WITH_KITS, cwd=REPO, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     pytest.importorskip("mcp")
     words = ("limit=10", "llm.delay_s=0.02", f"run_dir={tmp_path}/run", f"memory.path={url}")
-    running = subprocess.Popen(command(*TOY, *words), stdout=-3, env=WITH_KITS)
+    running = forkserver.Popen(command(*TOY, *words), stdout=-3, env=WITH_KITS)
     tool("save_lesson", "--query", "fix the login", "--title", "Wait", "--content", "Wait for the page.")
     assert running.wait(120) == 0
     assert "Wait for the page" in tool("retrieve_memory", "--query", "fix the login")

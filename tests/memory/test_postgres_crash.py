@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import sys
 import time
 
+import forkserver
 import pytest
 from conftest import TOY, WITH_KITS, command, read_rows
 from memory_kit import Compass, item, record
@@ -32,13 +32,12 @@ with open(log, "ab", buffering=0) as told:
 """
 
 
-@pytest.mark.slow
 def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_bank, url, tmp_path):  # noqa: F811
     rng, running, kills = random.Random(1), {}, 0
 
     def start(name):
         log = tmp_path / name
-        return subprocess.Popen([sys.executable, "-c", WRITER, url, name, str(log)], env=WITH_KITS)
+        return forkserver.Popen([sys.executable, "-c", WRITER, url, name, str(log)], env=WITH_KITS)
 
     names = [f"w{n}" for n in range(8)]
     running = {name: start(name) for name in names}
@@ -59,7 +58,6 @@ def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_ban
     assert [entry["seq"] for entry in bank.history.journal()] == list(range(1, 8 * 60 + 1))
 
 
-@pytest.mark.slow
 def test_what_was_acknowledged_outlives_the_server():
     from benchmarks.embedded_postgres import Server, missing
 
@@ -83,13 +81,12 @@ def test_what_was_acknowledged_outlives_the_server():
         server.close()
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_loses_and_repeats_nothing(postgres, tmp_path):
     words = (*TOY, "limit=12", "llm.delay_s=0.01", "memory=consolidated_offline", "memory.consolidate.every=4")
 
     def start(folder, bank):
         line = command(*words, f"run_dir={folder}", f"memory.path={bank}")
-        return subprocess.Popen(line, stdout=-3, stderr=-3, env=WITH_KITS, cwd=tmp_path)
+        return forkserver.Popen(line, stdout=-3, stderr=-3, env=WITH_KITS, cwd=tmp_path)
 
     urls = [postgres.new(), postgres.new()]
     assert start(tmp_path / "whole", urls[0]).wait(120) == 0

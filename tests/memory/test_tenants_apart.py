@@ -114,7 +114,6 @@ def test_a_change_that_is_undone_leaves_no_words_behind(open_bank):  # noqa: F81
     assert everything(bob) == before and not bob.lexical("quokka", 3)
 
 
-@pytest.mark.slow
 def test_the_last_digit_of_a_score_does_not_depend_on_how_many_others_there_are(open_bank):  # noqa: F811
     alone = open_bank("alone.sqlite", embedder=HashingEmbedder(dim=384)).of("bob")
     shared = open_bank("shared.sqlite", embedder=HashingEmbedder(dim=384)).of("bob")

@@ -46,7 +46,6 @@ def without_networks() -> str | None:
 pytestmark = pytest.mark.skipif(bool(reason := missing() or without_networks()), reason=str(reason))
 
 
-@pytest.mark.slow
 def test_all_that_a_host_was_told_is_there_after_it_died_and_came_back(capsys):
     assert two_hosts.main(["--writers", "2", "--lessons", "60"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -55,7 +54,6 @@ def test_all_that_a_host_was_told_is_there_after_it_died_and_came_back(capsys):
     assert found["in the bank"] == 240 + found["records of the two runs"]
 
 
-@pytest.mark.slow
 def test_a_host_whose_cable_is_pulled_lets_go_of_the_bank_and_says_so():
     with two_hosts.connected(0, 0) as ([host, _], bank):
         line, pipe = host.command(["-c", HOLDER, host.bank]), subprocess.PIPE
@@ -66,7 +64,7 @@ def test_a_host_whose_cable_is_pulled_lets_go_of_the_bank_and_says_so():
             subprocess.run([*inside, "down"], check=True)
             other, began = MemoryBank(path=bank, embedder=Compass(), policy=Cosine()), time.monotonic()
             assert other.add(record("of another", item(2)))
-            assert time.monotonic() - began < 30  # else after two hours
+            assert time.monotonic() - began < 300  # else after two hours
             assert other.fact("key") is None  # what it had not committed is undone
             _, said = holder.communicate("go on\n", timeout=60)
             assert holder.returncode and "cannot be reached or written" in said.splitlines()[-1]

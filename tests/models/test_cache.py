@@ -179,7 +179,6 @@ def test_a_disk_that_refuses_stops_the_run(tmp_path):
             full.chat(replace(CALL, sample=sample))
 
 
-@pytest.mark.slow
 def test_a_finished_run_replayed_makes_no_call_and_gives_the_same_bytes(here, tmp_path):
     path = f"llm.cache_path={tmp_path / 'replies.sqlite'}"
     first, _ = here(*TOY, "llm.cache=read_write", path, run_dir=tmp_path / "first")
@@ -195,7 +194,6 @@ def test_a_finished_run_replayed_makes_no_call_and_gives_the_same_bytes(here, tm
         here(*TOY, "llm.cache=replay", path, "seed=1", run_dir=tmp_path / "third")
 
 
-@pytest.mark.slow
 def test_a_replay_ends_its_episodes_at_the_same_budget(here, tmp_path):
     more = (*TOY, f"llm.cache_path={tmp_path / 'replies.sqlite'}", "budget.episode.tokens=300", "limit=6")
     more += ("llm.script.path=test_calls.mumble", "max_steps=9")

@@ -99,7 +99,6 @@ def test_a_budget_of_nothing_is_refused(here, limit):
         here(*TOY, f"budget.run.{limit}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["calls=50", "tokens=9000"])
 def test_the_runs_budget_ends_it_and_a_larger_one_goes_on_to_the_same_result(here, tmp_path, limit):
     whole, headline = here(*TOY, run_dir=tmp_path / "whole")
@@ -116,7 +115,6 @@ def test_the_runs_budget_ends_it_and_a_larger_one_goes_on_to_the_same_result(her
     assert (run_dir / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
 
 
-@pytest.mark.slow
 def test_side_by_side_the_runs_budget_leaves_a_clean_end_too(here, tmp_path):
     more = (*TOY, "workflow=vanilla", "max_concurrency=8", "llm.delay_s=0.002")
     whole, _ = here(*more, run_dir=tmp_path / "whole")
@@ -149,7 +147,6 @@ def test_an_attempt_that_the_episodes_budget_cut_is_learned_from_like_any_other(
     assert (calls["agent"], calls["judge"], calls["extractor"]) == (4, 2, 2)
 
 
-@pytest.mark.slow
 def test_a_frozen_run_stops_at_its_budget_wherever_it_is_reached(here, tmp_path):
     bank = here(*TOY, "limit=8", run_dir=tmp_path / "train")[0] / "bank.sqlite"
     frozen = (*TOY, "setting=frozen", f"memory.path={bank}", "limit=8", "seed=1")
@@ -194,7 +191,6 @@ def test_what_a_killed_start_spent_on_an_episode_stays_spent():
     meter.check("t", "agent")
 
 
-@pytest.mark.slow
 def test_attempts_that_end_after_another_was_refused_are_kept(here, monkeypatch, tmp_path):
     """Attempt 0 needs a second call, which the run's budget refuses while the first calls of the others go on."""
     from envs import toy_script

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 from provider import completion, embedding
@@ -109,24 +109,27 @@ def outcome(server, client, model="hosted_vllm/m", messages=HELLO, price=PRICE, 
     return got, server.requests
 
 
-def by_both(serve, answer, *given, **call):
-    """`outcome` by litellm, and by the direct client."""
-    return [outcome(serve(lambda request, n: answer), client, *given, **call) for client in CLIENTS]
+@pytest.fixture
+def by_both(serve):
+    """`outcome` by litellm, and by the direct client, of a server that gives this answer: by_both(answer, ...)."""
+    server = serve(lambda request, n: server.now)
+
+    def asked(answer, *given, **call):
+        found = []
+        for client in CLIENTS:
+            server.now, server.requests, server.headers = answer, [], []
+            found.append(outcome(server, client, *given, **call))
+        return found
+
+    return asked
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_is_read_as_litellm_reads_it(serve, name):
-    theirs, ours = by_both(serve, ANSWERS[name])
-    assert theirs == ours
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS[1:])
-def test_so_is_every_providers(serve, model):
+@pytest.mark.parametrize("model", MODELS)
+def test_every_providers_answer_is_read_as_litellm_reads_it(by_both, model, subtests):
     for name, answer in ANSWERS.items():
-        theirs, ours = by_both(serve, answer, model)
-        assert theirs == ours, name
+        with subtests.test(name):
+            theirs, ours = by_both(answer, model)
+            assert theirs == ours
 
 
 SYSTEM_FIRST = [
@@ -134,43 +137,44 @@ SYSTEM_FIRST = [
 ]
 
 
-@pytest.mark.parametrize("model", [*MODELS, "openai/o3", "openai/gpt-5", "openai/gpt-5-chat-latest", "deepseek/m"])
-@pytest.mark.parametrize(
-    "call",
-    [
-        {"temperature": 0.3, "max_tokens": 99, "seed": 5},
-        {"temperature": None, "max_tokens": 50, "messages": SYSTEM_FIRST},
-        {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}},
-        {"more": {"top_p": 0.9, "stop": ["END"]}},
-        {"temperature": None, "more": {"reasoning_effort": "low"}},
-        {"more": {"extra_body": {"top_k": 5, "chat_template_kwargs": {"enable_thinking": False}}}},
-        {"temperature": None, "more": {"thinking_tokens": 2048}},
-        {"temperature": None, "more": {"thinking_tokens": 9}},
-    ],
+CALLS = (
+    {"temperature": 0.3, "max_tokens": 99, "seed": 5},
+    {"temperature": None, "max_tokens": 50, "messages": SYSTEM_FIRST},
+    {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    {"more": {"top_p": 0.9, "stop": ["END"]}},
+    {"temperature": None, "more": {"reasoning_effort": "low"}},
+    {"more": {"extra_body": {"top_k": 5, "chat_template_kwargs": {"enable_thinking": False}}}},
+    {"temperature": None, "more": {"thinking_tokens": 2048}},
+    {"temperature": None, "more": {"thinking_tokens": 9}},
 )
-def test_the_same_is_sent(serve, model, call):
-    if model == "openai/o3" and "messages" in call:
-        call = call | {"messages": SYSTEM_FIRST[1:]}  # litellm's table does not know that it takes a system message
-    (theirs, sent), ours = by_both(serve, (200, completion("hi")), model, **call)
-    if theirs == ("StopRun", "", 0) and not sent:  # litellm knows of this model that it takes no such parameter
-        assert model.startswith(("openai/", "dashscope/"))
-    else:
-        assert (theirs, sent) == ours
 
 
-def test_a_model_of_deepseek_that_thinks_gets_its_own_turns_with_some_thinking(serve):
+@pytest.mark.parametrize("model", [*MODELS, "openai/o3", "openai/gpt-5", "openai/gpt-5-chat-latest", "deepseek/m"])
+def test_the_same_is_sent(by_both, model, subtests):
+    for call in CALLS:
+        if model == "openai/o3" and "messages" in call:
+            call = call | {"messages": SYSTEM_FIRST[1:]}  # litellm's table does not know that it takes a system message
+        with subtests.test(str(call)):
+            (theirs, sent), ours = by_both((200, completion("hi")), model, **call)
+            if theirs == ("StopRun", "", 0) and not sent:  # litellm knows that this model takes no such parameter
+                assert model.startswith(("openai/", "dashscope/"))
+            else:
+                assert (theirs, sent) == ours
+
+
+def test_a_model_of_deepseek_that_thinks_gets_its_own_turns_with_some_thinking(by_both):
     call = {"messages": SYSTEM_FIRST, "more": {"reasoning_effort": "high"}}
-    theirs, ours = by_both(serve, (200, completion("hi")), "deepseek/deepseek-reasoner", **call)
+    theirs, ours = by_both((200, completion("hi")), "deepseek/deepseek-reasoner", **call)
     assert theirs == ours and ours[1][0]["messages"][2]["reasoning_content"] == " "
 
 
 @pytest.mark.parametrize("param", ["temperature", "top_p", "max_tokens"])
-def test_a_parameter_that_a_model_does_not_take_ends_the_run_at_the_first_call(serve, param):
+def test_a_parameter_that_a_model_does_not_take_ends_the_run_at_the_first_call(by_both, param):
     said = {"message": f"Unsupported: '{param}'", "param": param, "code": "unsupported_value"}
-    for found in by_both(serve, (400, {"error": said}), "openai/gpt-4o-mini"):
+    for found in by_both((400, {"error": said}), "openai/gpt-4o-mini"):
         assert found[0] == ("StopRun", "", 0)
     other = said | {"param": "messages[0].role"}
-    assert by_both(serve, (400, {"error": other}), "openai/gpt-4o-mini")[1][0][0] == "InfraError"
+    assert by_both((400, {"error": other}), "openai/gpt-4o-mini")[1][0][0] == "InfraError"
 
 
 def test_what_it_takes_is_known_before_the_run(serve):
@@ -238,7 +242,7 @@ def test_costs_are_those_of_litellms_table():
             assert ours == pytest.approx(theirs, rel=1e-9) or (not theirs and not ours), (name, prompt)
 
 
-def test_a_cost_is_the_configurations_else_the_providers_own_else_the_tables(serve):
+def test_a_cost_is_the_configurations_else_the_providers_own_else_the_tables(by_both):
     told = completion("hi", usage=USAGE | {"cost": 0.25})
     for model, price, wanted in (
         ("openrouter/a/b", PRICE, (40 * 1.0 + 60 * 0.25 + 40 * 2.0) / 1e6),
@@ -247,7 +251,7 @@ def test_a_cost_is_the_configurations_else_the_providers_own_else_the_tables(ser
         ("hosted_vllm/gpt-4o-mini", None, None),  # somebody else's server
     ):
         answer = told if model.startswith("openrouter") else completion("hi", usage=USAGE)
-        theirs, ours = by_both(serve, (200, answer), model, price=price)
+        theirs, ours = by_both((200, answer), model, price=price)
         assert ours[0]["usage"].cost_usd == pytest.approx(wanted) if wanted else ours[0]["usage"].cost_usd is None
         if wanted:
             assert theirs[0]["usage"].cost_usd == pytest.approx(wanted)
@@ -287,8 +291,8 @@ def test_it_is_the_default_where_there_is_this_api(serve, monkeypatch):
 
 
 @pytest.mark.parametrize("body", ["[1]", '{"choices": [{}]}', '{"choices": [7]}', '{"choices": [{"message": null}]}'])
-def test_an_answer_of_another_shape_is_asked_for_again(serve, body):
-    found = [each[0] for each in by_both(serve, (200, body))]
+def test_an_answer_of_another_shape_is_asked_for_again(by_both, body):
+    found = [each[0] for each in by_both((200, body))]
     # litellm takes some of them for broken connections.
     assert found[1] == ("TransientError", "server", 1) and found[0][::2] == found[1][::2]
 
@@ -315,10 +319,9 @@ def run_without(*words):
     """`python main.py` where neither litellm nor the openai SDK is installed."""
     environment = os.environ | {"OPENAI_API_KEY": KEY}
     command = [sys.executable, "-c", WITHOUT, *words]
-    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=120)
+    return forkserver.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.slow
 def test_a_run_has_the_same_records_and_either_client_goes_on_with_it(here, serve, tmp_path):
     server = serve(lambda request, n: (200, completion("Action: open box 1\nStatus: success")), models=["m"])
     words = [*TOY[:1], *TOY[2:], "llm=vllm", f"llm.api_base={server.url}"]
@@ -341,7 +344,6 @@ def test_a_run_whose_fingerprint_had_the_client_goes_on(here, serve, tmp_path):
     assert len(read_rows(run)) == 3
 
 
-@pytest.mark.slow
 def test_a_run_needs_no_litellm_and_says_what_it_does_not_know(serve, tmp_path):
     def answer(request, n):
         return 200, embedding([0.6, 0.8]) if "input" in request else completion("Action: open box 1\nStatus: success")

@@ -147,7 +147,6 @@ def test_every_server_must_have_the_model_and_one_that_is_gone_is_no_reason_to_s
         named(gone(), gone(), name="m")
 
 
-@pytest.mark.slow
 def test_one_of_two_servers_dies_within_a_run_and_no_task_breaks(here, serve, tmp_path):
     """Each answer takes a moment, so that both are busy when one dies with calls in flight."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
 
+import forkserver
 import pytest
 from conftest import REPO, read_json, read_rows
 from provider import completion
@@ -188,7 +188,6 @@ def test_a_run_records_who_answered_and_who_failed(broken_run, tmp_path):
     assert said.count("calls are answered by the fallback hosted_vllm/two") == 1
 
 
-@pytest.mark.slow
 def test_every_table_says_how_many_calls_another_model_answered(broken_run, here, serve, tmp_path):
     run_dir, _, second = broken_run
     alone, _ = here(*TOY, f"llm.api_base={second.url}", run_dir=tmp_path / "alone")
@@ -198,7 +197,7 @@ def test_every_table_says_how_many_calls_another_model_answered(broken_run, here
     assert [each for each in notes if "fallback" in each] == [f"no_memory{note}"]
     assert load_runs([alone])["n_calls"].isna().all()
     words = [sys.executable, "-m", "scripts.compare", alone, run_dir]
-    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, timeout=120, check=True)
+    done = forkserver.run(words, cwd=REPO, capture_output=True, text=True, timeout=120, check=True)
     assert f"\nB{note}\n" in done.stdout and "\nA: " not in done.stdout
     (run_dir / "calls.jsonl").unlink()
     assert f"no_memory{note}" in build_tables(load_episodes([str(run_dir)]), "all")[0].notes
@@ -257,7 +256,6 @@ def test_an_option_is_written_out_with_what_it_builds_on(compose):
     assert [dict(each) for each in cfg.llm.fallbacks] == whole
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "said"),
     [

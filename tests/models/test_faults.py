@@ -61,7 +61,6 @@ def check(run_dir, server, n):
     return statuses, made
 
 
-@pytest.mark.slow
 def test_a_thousand_calls_sixteen_at_a_time(faulty, here, tmp_path):
     server = faulty(play)
     more = ("env.families=8", "env.boxes_per_family=125", "max_concurrency=16", "workflow=vanilla", "max_steps=1")
@@ -80,7 +79,6 @@ def test_a_thousand_calls_sixteen_at_a_time(faulty, here, tmp_path):
     assert [row["index"] for row in rows] == list(range(1000 + statuses["infra_error"]))
 
 
-@pytest.mark.slow
 def test_the_whole_loop_learns_on_among_the_faults(faulty, here, tmp_path):
     server = faulty(play)
     run_dir = tmp_path / "run"

@@ -38,7 +38,6 @@ def envs(tmp_path):
     return {"toy": ("env=toy",), "warmup": ("env=warmup",), "choice": choice}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workflow", WORKFLOWS)
 @pytest.mark.parametrize("env", ["toy", "warmup", "choice"])
 def test_every_workflow_runs_to_lessons_in_the_bank(here, envs, env, workflow):
@@ -63,7 +62,6 @@ def test_every_workflow_runs_to_lessons_in_the_bank(here, envs, env, workflow):
     assert labels <= {"success", "failure"} - ({"failure"} if workflow.endswith("success_only") else set())
 
 
-@pytest.mark.slow
 def test_arms_with_one_attempt_act_alike_and_a_run_repeats_itself(here, tmp_path):
     def acted(name, *words):
         run_dir, _ = here(*FREE, "env=toy", "limit=12", *words, run_dir=tmp_path / name)

@@ -36,7 +36,6 @@ def test_the_same_seed_says_the_same_and_tokens_are_counted(model):
     assert one.model == "local/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-@pytest.mark.slow
 def test_a_schema_holds_the_judge_and_the_distiller_to_a_form_that_parses(model):
     verdict = model.chat(replace(ASK, role="judge", seed=1, schema=JUDGE_SCHEMA, max_tokens=200))
     assert parse_status(verdict.text) in ("success", "failure")
@@ -66,7 +65,6 @@ def test_a_missing_model_file_is_one_sentence():
         LocalModel(model_path="no-such.gguf")
 
 
-@pytest.mark.slow
 def test_minilm_knows_what_is_alike_and_does_not_depend_on_neighbours():
     embedder = MiniLMEmbedder()
     texts = ["How do I boil water?", "Heating water until it boils", "The capital of France"]
@@ -83,7 +81,6 @@ def test_weights_that_are_not_the_published_ones_are_refused(monkeypatch):
         MiniLMEmbedder().embed(["x"])
 
 
-@pytest.mark.slow
 def test_the_default_run_end_to_end(cli, tmp_path):
     done = cli("limit=3", "run_dir=run")
     assert done.returncode == 0, done.stderr

@@ -134,7 +134,6 @@ def test_long_texts_are_counted(minilm):
     assert HashingEmbedder().long_texts == 0
 
 
-@pytest.mark.slow
 def test_in_a_batch_each_text_has_the_vector_it_has_alone(both):
     texts = [*SHORT, *MANY[:3]]
     for embedder in both:
@@ -163,7 +162,6 @@ def test_a_vector_of_parts_is_their_mean_of_length_one():
 # The bank
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", ["front", "behind", "both"])
 @pytest.mark.parametrize("n", [500, 1670, 5000])
 def test_five_tasks_with_a_common_preamble_are_five(bank, n, where):

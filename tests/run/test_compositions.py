@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+import forkserver
 import pytest
 from conftest import REPO
 
@@ -30,10 +30,9 @@ TOY = ("env=toy", "llm=scripted", "embedder=hashing", "limit=1")
 
 def start(*words, code=COUNTED):
     command = [sys.executable, "-W", "default", "-c", code, *words]
-    return subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=120)
+    return forkserver.run(command, cwd=REPO, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "made"),
     [

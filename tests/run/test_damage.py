@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
 import sys
 from importlib import import_module
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
 
@@ -29,7 +29,7 @@ WHOLE = ("manifest.json", "summary.json", ".hydra/hydra.yaml", ".hydra/config.ya
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
-    subprocess.run(command(*TOY, "limit=6", f"run_dir={folder}"), check=True, capture_output=True, timeout=120)
+    forkserver.run(command(*TOY, "limit=6", f"run_dir={folder}"), check=True, capture_output=True, timeout=120)
     return folder
 
 
@@ -79,42 +79,44 @@ def opened(run_dir, manifest):
 
 
 @pytest.mark.parametrize("name", [*LINES, *WHOLE])
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_no_damage_is_silent_or_a_traceback(finished, run_dir, notes, name, damage):
-    manifest = read_json(finished / "manifest.json")
-    file, whole = run_dir / name, (finished / name).read_bytes()
-    expected = [str(read(run_dir)), str(opened(run_dir, manifest))]
-    for seed in range(1 if damage == "emptied" else 4):
-        said = []
-        for look in (read, lambda folder: opened(folder, manifest)):
-            file.write_bytes(DAMAGES[damage](whole, random.Random(f"{name} {seed}")))
-            notes()
-            try:
-                said.append(str(look(run_dir)))
-            except UserError as error:
-                assert file.name in str(error) and len(str(error).splitlines()) == 1
-                said.append(None)
-            if notes():
-                said[-1] = None
-        assert [one for one, other in zip(said, expected, strict=True) if one not in (None, other)] == []
-        assert said[0] is None  # every one of these files is read for a table
+def test_no_damage_is_silent_or_a_traceback(subtests, finished, tmp_path, notes, name):
+    manifest, whole = read_json(finished / "manifest.json"), (finished / name).read_bytes()
+    for damage in DAMAGES:
+        with subtests.test(damage):
+            run_dir = shutil.copytree(finished, tmp_path / damage)
+            file = run_dir / name
+            expected = [str(read(run_dir)), str(opened(run_dir, manifest))]
+            for seed in range(1 if damage == "emptied" else 4):
+                said = []
+                for look in (read, lambda folder: opened(folder, manifest)):
+                    file.write_bytes(DAMAGES[damage](whole, random.Random(f"{name} {seed}")))
+                    notes()
+                    try:
+                        said.append(str(look(run_dir)))
+                    except UserError as error:
+                        assert file.name in str(error) and len(str(error).splitlines()) == 1
+                        said.append(None)
+                    if notes():
+                        said[-1] = None
+                assert [one for one, other in zip(said, expected, strict=True) if one not in (None, other)] == []
+                assert said[0] is None  # every one of these files is read for a table
 
 
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
+def test_a_line_that_is_missing_exchanged_twice_or_foreign_is_named(subtests, finished, tmp_path):
+    cases = [
         (lambda lines: lines[:2] + lines[3:], 3),
         (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], 3),
         (lambda lines: [*lines[:4], lines[3], *lines[4:]], 5),
         (lambda lines: [*lines[:4], b'{"index": 4}\n', *lines[5:]], 5),
-    ],
-)
-@pytest.mark.parametrize("name", LINES)
-def test_a_line_that_is_missing_exchanged_twice_or_foreign_is_named(run_dir, name, change, line):
-    file = run_dir / name
-    file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
-    with pytest.raises(UserError, match=f"{name} line {line} is damaged: "):
-        read(run_dir)
+    ]
+    for n, (change, line) in enumerate(cases):
+        for name in LINES:
+            with subtests.test(name, case=n):
+                run_dir = shutil.copytree(finished, tmp_path / str(n) / name)
+                file = run_dir / name
+                file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
+                with pytest.raises(UserError, match=f"{name} line {line} is damaged: "):
+                    read(run_dir)
 
 
 def of_an_earlier_version(run_dir, name, change):
@@ -185,14 +187,16 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "fault"), FAULTS)
-def test_what_a_line_without_a_checksum_cannot_hold_is_one_sentence(run_dir, name, change, fault):
-    manifest = read_json(run_dir / "manifest.json")
-    of_an_earlier_version(run_dir, name, change)
-    for look in (read, lambda folder: opened(folder, manifest)):
-        with pytest.raises(UserError) as error:
-            look(run_dir)
-        assert f"{name} line 3 {fault}" in str(error.value) and len(str(error.value).splitlines()) == 1
+def test_what_a_line_without_a_checksum_cannot_hold_is_one_sentence(subtests, finished, tmp_path):
+    manifest = read_json(finished / "manifest.json")
+    for n, (name, change, fault) in enumerate(FAULTS):
+        with subtests.test(name, fault=fault):
+            run_dir = shutil.copytree(finished, tmp_path / str(n))
+            of_an_earlier_version(run_dir, name, change)
+            for look in (read, lambda folder: opened(folder, manifest)):
+                with pytest.raises(UserError) as error:
+                    look(run_dir)
+                assert f"{name} line 3 {fault}" in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("change", [lambda text: text[:200], lambda text: "", lambda text: text.replace(": ", "; ", 1)])
@@ -219,7 +223,6 @@ def test_episodes_that_lost_their_end_run_again_and_that_is_said(here, finished,
     assert file.read_bytes() == whole
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 3_000])
 def test_a_runs_own_bank_is_made_again_from_its_episodes_to_the_same_results(here, tmp_path, notes, kept):
     words = (*TOY, "memory=consolidated_offline", "memory.consolidate.every=3")
@@ -255,7 +258,7 @@ def test_an_audit_goes_on_where_a_checksum_is_wrong_and_names_all_that_was_chang
     for number, change in ((1, {"status": "success", "reward": 1.0}), (3, {"query": "another question"})):
         lines[number] = json.dumps(json.loads(lines[number]) | change)
     file.write_text("\n".join(lines) + "\n")
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-m", "scripts.audit", run_dir], cwd=REPO, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1, done.stdout + done.stderr

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 import shutil
-import subprocess
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, command
 from hydra import initialize_config_dir
@@ -24,7 +24,7 @@ PRICE = "llm.price_per_mtok={prompt: 1.0, completion: 2.0}"
 
 
 def start(*words, cwd):
-    return subprocess.run(command(*words), cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    return forkserver.run(command(*words), cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
 def estimated(done):
@@ -47,7 +47,6 @@ def rows_of(text):
     return {row[0]: row[1:] for row in rows if len(row) > 4}
 
 
-@pytest.mark.slow
 def test_a_line_before_a_sweep_counts_its_calls(sweep):
     # no_memory: 4 tasks x 1 step; reasoningbank: agent, judge and extractor of each; one call in 20 again; two seeds.
     assert estimated(sweep[1]).startswith("estimate: 4 cells; at most 34 calls, ")
@@ -55,7 +54,6 @@ def test_a_line_before_a_sweep_counts_its_calls(sweep):
     assert estimated(sweep[1]).endswith(" tokens, 0.0000 USD. dry_run=true says how.")
 
 
-@pytest.mark.slow
 def test_what_is_done_costs_nothing(sweep, tmp_path):
     folder = shutil.copytree(sweep[0], tmp_path / "sweep")
     again = start(*SWEEP, f"run_dir={folder}", cwd=tmp_path)
@@ -72,7 +70,6 @@ def test_what_is_done_costs_nothing(sweep, tmp_path):
     assert found["total"][:3] == ["4", "2", "10"]
 
 
-@pytest.mark.slow
 def test_a_dry_run_of_a_sweep_is_one_table_and_each_kind_of_prompt_once(tmp_path):
     done = start(*SWEEP, *PRICED, PRICE, "env=toy,toy_chance", "dry_run=true", "run_dir=here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -90,7 +87,6 @@ def test_a_dry_run_of_a_sweep_is_one_table_and_each_kind_of_prompt_once(tmp_path
     assert "Launching" not in done.stdout
 
 
-@pytest.mark.slow
 def test_an_unknown_price_is_said_and_not_nothing(tmp_path):
     done = start(*SWEEP, *PRICED, "dry_run=true", cwd=tmp_path)
     assert rows_of(done.stdout)["total"][-1] == "unknown"

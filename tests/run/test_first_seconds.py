@@ -69,7 +69,6 @@ time.sleep(30)
 """
 
 
-@pytest.mark.slow
 def test_the_first_line_comes_before_the_imports(tmp_path):
     began = time.monotonic()
     process = subprocess.Popen(command(*TOY, "limit=1"), cwd=tmp_path, stdout=-1, stderr=-1, text=True)
@@ -139,7 +138,6 @@ def test_retries_and_loading_stand_in_the_progress_line(caplog, capsys):
     assert progress._retries == 1
 
 
-@pytest.mark.slow
 def test_main_log_holds_what_was_odd(cli, serve, tmp_path):
     def answer(request, number):
         if number == 1:
@@ -167,7 +165,6 @@ def test_main_log_holds_what_was_odd(cli, serve, tmp_path):
     assert "continued: 2 of 4 tasks are done" in log and "ended: 4 of 4 tasks" in log
 
 
-@pytest.mark.slow
 def test_no_secret_is_in_main_log(cli, tmp_path):
     secret = "sk-very-secret-0123456789"
     done = cli(*TOY, "limit=1", f"agent.max_memory_chars={secret}", f"run_dir={tmp_path}", env={"X_API_KEY": secret})
@@ -186,13 +183,11 @@ def test_a_path_in_a_hint_is_read_as_it_was(path):
     assert cfg.run_dir == path
 
 
-@pytest.mark.slow
 def test_nothing_recorded_is_no_hint(cli):
     done = cli("env=toy", "llm=vllm", "llm.api_base=http://127.0.0.1:9/v1", "embedder=hashing")
     assert done.returncode == 1 and "to go on" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_used_up_budget_names_a_command_that_gets_further(tmp_path):
     run_dir = tmp_path / "a b"
     words = command(*TOY, "limit=6", "budget.run.calls=5", override("run_dir", run_dir))
@@ -203,7 +198,6 @@ def test_a_used_up_budget_names_a_command_that_gets_further(tmp_path):
     assert len(read_rows(run_dir)) > n and "budget.run.calls=10" in pasted
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("arm=matts_parallel", "k=2")], ids=["workflow", "arm"])
 def test_a_summary_ends_with_commands_that_work(tmp_path, words):
     done = subprocess.run(command(*TOY, *words, "limit=4", override("run_dir", tmp_path / "my run")), **CHECKOUT)

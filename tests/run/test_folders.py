@@ -38,7 +38,6 @@ def test_only_a_folder_without_anything_of_a_run_is_removed(tmp_path):
     assert names(tmp_path) == ["episodes", "episodes.jsonl", "manifest", "manifest.json", "notes", "notes.txt"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -35,10 +35,7 @@ def asked(run_dir):
     return {role: n for role, n in roles.items() if role != "embedder"}
 
 
-# One way of each kind is in the fast tier.
-@pytest.mark.parametrize(
-    "way", [way if way in ("reasoningbank", "matts") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_grown_run_is_the_larger_one_to_the_byte(here, tmp_path, way):
     words = (*TOY, *WAYS[way])
     whole, rate = here(*words, "limit=16", run_dir=tmp_path / "whole")
@@ -60,7 +57,6 @@ def test_a_grown_run_is_the_larger_one_to_the_byte(here, tmp_path, way):
         assert {record["status"] for record in dump(run_dir / "bank.sqlite")[0]} >= {"active", "archived"}
 
 
-@pytest.mark.slow
 def test_no_limit_is_the_largest(here, tmp_path):
     whole, _ = here(*TOY, run_dir=tmp_path / "whole")
     run_dir, _ = here(*TOY, "limit=13", run_dir=tmp_path / "grown")
@@ -69,7 +65,6 @@ def test_no_limit_is_the_largest(here, tmp_path):
     here(*TOY, "limit=99", run_dir=run_dir)  # the same 40 tasks
 
 
-@pytest.mark.slow
 def test_a_run_cut_off_while_it_grew_goes_on(here, tmp_path):
     words = (*TOY, "stream.batch=4", "limit=14")
     whole, _ = here(*words, run_dir=tmp_path / "whole")

@@ -52,7 +52,6 @@ def test_what_is_not_installed_is_named(monkeypatch, launcher, module, package):
         made.launch([["seed=0"]], 0)
 
 
-@pytest.mark.slow
 def test_a_host_without_slurm_is_refused_in_one_sentence(cli, tmp_path):
     pytest.importorskip("submitit")
     done = cli("-m", *TOY, "seed=0,1", "hydra/launcher=slurm", "run_dir=sweep", env={"PATH": str(tmp_path)})

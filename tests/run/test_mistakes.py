@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 
+import forkserver
 import pytest
 from conftest import REPO, TOY
 from hydra import compose, initialize_config_dir
@@ -36,7 +36,6 @@ EXACT = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("word", EXACT)
 def test_a_misspelt_word_is_one_sentence(word):
     words = ["env=toy", "llm=vllm", word]
@@ -51,7 +50,6 @@ def test_a_misspelt_word_is_one_sentence(word):
         GlobalHydra.instance().clear()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -108,9 +106,9 @@ def test_what_a_part_of_ones_own_lacks_is_one_sentence(main_here, tmp_path, monk
     assert status == 1 and f"error: --config-dir {tmp_path / 'nope'}: there is no such folder" in said
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+@pytest.mark.parametrize("sweep", [(), ("-m", "seed=0,1")])
+def test_a_file_of_ones_own_that_is_no_yaml_is_one_sentence(subtests, main_here, tmp_path, sweep):
+    cases = [
         (b"_target_: envs.toy.ToyEnv\n\tworkers: 2\n", ", line 2 is no YAML: found a tab"),
         (b"name: [x\n", ", line 2 is no YAML: expected ',' or ']'"),
         (b"name: x\nworkers: 1\nname: y\n", ", line 3 is no YAML: found duplicate key name"),
@@ -120,15 +118,14 @@ def test_what_a_part_of_ones_own_lacks_is_one_sentence(main_here, tmp_path, monk
         ("name: caf\u00e9\n".encode("latin-1"), " is no UTF-8 text"),
         ("name: x\n".encode("utf-16"), " is no UTF-8 text"),
         (b"name: \x01\n", " is no YAML: "),
-    ],
-)
-@pytest.mark.parametrize("sweep", [(), ("-m", "seed=0,1")])
-def test_a_file_of_ones_own_that_is_no_yaml_is_one_sentence(main_here, tmp_path, text, said, sweep):
-    (file := tmp_path / "parts/env/own.yaml").parent.mkdir(parents=True)
-    file.write_bytes(text)
-    words = ("--config-dir", str(tmp_path / "parts"), *TOY, "env=own")
-    status, _, err = main_here(*sweep[:1], *words, *sweep[1:])
-    assert status == 1 and f"{file}{said}" in err and "Traceback" not in err
+    ]
+    for n, (text, said) in enumerate(cases):
+        with subtests.test(said):
+            (file := tmp_path / str(n) / "env/own.yaml").parent.mkdir(parents=True)
+            file.write_bytes(text)
+            words = ("--config-dir", str(tmp_path / str(n)), *TOY, "env=own")
+            status, _, err = main_here(*sweep[:1], *words, *sweep[1:])
+            assert status == 1 and f"{file}{said}" in err and "Traceback" not in err
 
 
 OWN_ENV = """
@@ -175,7 +172,6 @@ def table(frame, **about): return {table}
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("found", ["None", "[('a record', 0.5)]", "{'hits': []}", "'text'"])
 def test_what_a_memory_or_a_policy_or_a_table_returns_wrongly_is_one_sentence(
     main_here, tmp_path, monkeypatch, capsys, found
@@ -208,7 +204,7 @@ def test_a_method_that_an_environment_lacks_is_one_sentence(main_here, tmp_path,
 @pytest.mark.parametrize("words", [["main.py"], ["-m", "scripts.tables", "x"], ["-m", "scripts.report"]])
 def test_a_python_without_the_packages_is_one_sentence(words):
     bare = [getattr(sys, "_base_executable", sys.executable), "-s", "-S", *words]
-    done = subprocess.run(bare, cwd=REPO, capture_output=True, text=True, timeout=60, check=False)
+    done = forkserver.run(bare, cwd=REPO, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1 and "lacks the project's packages" in done.stderr
 

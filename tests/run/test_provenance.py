@@ -100,7 +100,6 @@ def test_a_bank_of_earlier_episodes_is_made_again_as_it_was(here, tmp_path):
     assert ["attempts" in record.provenance for record in kept] == [False] * (len(rows) - 1) + [True]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["test_time", "frozen"])
 def test_such_a_bank_is_refused_unless_it_is_allowed_and_then_it_is_told(here, trained, tmp_path, setting):
     words = (*SHORT, f"setting={setting}", f"memory.path={trained}")
@@ -130,7 +129,6 @@ def test_a_run_that_goes_on_keeps_the_labels_of_its_first_start(here, trained, t
     assert after["summary.json"]["label_source"] == before["summary.json"]["label_source"] == "llm+oracle+answers"
 
 
-@pytest.mark.slow
 def test_labels_of_the_environment_without_answers_are_refused_as_well(here, tmp_path):
     true, _ = here(*SHORT, "setting=true_labels", run_dir=tmp_path / "true")
     words = (*SHORT, f"memory.path={true / 'bank.sqlite'}")
@@ -182,7 +180,6 @@ def test_every_key_of_the_memory_is_either_noted_or_changes_nothing_that_may_be_
     assert {name: keys[name] for name in noted} == {name: NOTED[f"memory.{name}"] for name in noted}
 
 
-@pytest.mark.slow
 def test_given_banks_of_other_names_are_other_cells_and_one_bank_for_all_seeds_is_noted(here, tmp_path):
     made, _ = here(*SHORT, run_dir=tmp_path / "made")
     for name in ("good0", "good1", "bad0", "bad1"):

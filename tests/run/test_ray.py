@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import TOY, command, read_json
 from ray_kit import Ray, until, writer
@@ -25,7 +26,7 @@ def ray():
 
 def begin(ray, folder, *words):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(
+    return forkserver.Popen(
         command(*SWEEP, "hydra/launcher=ray", *words, "run_dir=sweep"), cwd=folder, env=ray.env, text=True, **streams
     )
 
@@ -42,11 +43,10 @@ def in_midst(folder, seed):
     return writer(path)
 
 
-@pytest.mark.slow
 def test_a_killed_worker_and_a_killed_node_leave_the_same_bytes_and_a_lost_cell_is_said(ray, tmp_path):
     plain = tmp_path / "plain"
     plain.mkdir()
-    subprocess.run(command(*SWEEP, "run_dir=sweep"), cwd=plain, capture_output=True, timeout=240, check=True)
+    forkserver.run(command(*SWEEP, "run_dir=sweep"), cwd=plain, capture_output=True, timeout=240, check=True)
     once = tmp_path / "once"
     once.mkdir()
     process = begin(ray, once, "hydra.launcher.max_retries=0")

@@ -9,11 +9,11 @@ import resource
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from contextlib import closing
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
 
@@ -24,7 +24,7 @@ from core.errors import StopRun, UserError
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    subprocess.run(command(*TOY, "limit=40", f"run_dir={folder}"), check=True, capture_output=True, timeout=120)
+    forkserver.run(command(*TOY, "limit=40", f"run_dir={folder}"), check=True, capture_output=True, timeout=120)
     return (folder / "episodes.jsonl").read_bytes()
 
 
@@ -38,12 +38,11 @@ def kill_often(run_dir, words, undisturbed, kills, step):
         lengths.add(episodes.stat().st_size if episodes.exists() else 0)
         if episodes.exists() and episodes.read_bytes() == undisturbed:
             shutil.rmtree(run_dir)  # it got through before the last kill: the rest falls on another run
-    subprocess.run(words, check=True, capture_output=True, timeout=120)
+    forkserver.run(words, check=True, capture_output=True, timeout=120)
     assert episodes.read_bytes() == undisturbed
     return lengths
 
 
-@pytest.mark.slow
 def test_killed_ten_times_at_random_moments(tmp_path, undisturbed):
     run_dir = tmp_path / "D"
     lengths = kill_often(run_dir, command(*TOY, "limit=40", f"run_dir={run_dir}"), undisturbed, 10, 12_000)
@@ -51,7 +50,6 @@ def test_killed_ten_times_at_random_moments(tmp_path, undisturbed):
     assert read_json(run_dir / "summary.json")["n_success"] == 36
 
 
-@pytest.mark.slow
 def test_scaling_killed_twenty_times_at_random_moments(here, tmp_path):
     words = (*TOY, "workflow=matts_parallel", "llm.delay_s=0.01", "stream.batch=3", "max_concurrency=2")
     whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
@@ -64,7 +62,6 @@ def test_scaling_killed_twenty_times_at_random_moments(here, tmp_path):
 SCALED = ["workflow=matts_parallel", "workflow=matts_sequential r=2", "arm=matts_parallel_alone k=2", "stream.batch=7"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", SCALED)
 def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_attempt_twice(
     here, monkeypatch, tmp_path, arm
@@ -206,10 +203,9 @@ def test_a_finished_run_started_again_changes_nothing(here, tmp_path):
     assert (run_dir / "episodes.jsonl").read_bytes() == before
 
 
-@pytest.mark.slow
 def test_two_processes_cannot_write_one_run(cli, tmp_path):
     slow = (*TOY, "llm.delay_s=0.3", f"run_dir={tmp_path / 'run'}")
-    first = subprocess.Popen(command(*slow), stdout=-3, stderr=-3)
+    first = forkserver.Popen(command(*slow), stdout=-3, stderr=-3)
     try:
         while not (tmp_path / "run/episodes.jsonl").exists():
             time.sleep(0.05)
@@ -221,12 +217,11 @@ def test_two_processes_cannot_write_one_run(cli, tmp_path):
     assert "is being written by another process" in second.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_whole_episodes_and_says_how_to_go_on(tmp_path, number):
     run_dir = tmp_path / "run"
     words = (*TOY, "llm.delay_s=0.05", "limit=20", f"run_dir={run_dir}")
-    process = subprocess.Popen(command(*words), stdout=-1, stderr=-1, text=True)
+    process = forkserver.Popen(command(*words), stdout=-1, stderr=-1, text=True)
     while not (run_dir / "episodes.jsonl").exists() or (run_dir / "episodes.jsonl").stat().st_size < 5000:
         time.sleep(0.02)
     process.send_signal(number)
@@ -239,7 +234,6 @@ def test_an_interrupt_keeps_whole_episodes_and_says_how_to_go_on(tmp_path, numbe
     assert read_json(run_dir / "summary.json")["complete"] is False
 
 
-@pytest.mark.slow
 def test_a_full_disk_stops_with_one_sentence_and_loses_nothing(tmp_path, undisturbed):
     run_dir = tmp_path / "run"
 
@@ -248,11 +242,11 @@ def test_a_full_disk_stops_with_one_sentence_and_loses_nothing(tmp_path, undistu
         resource.setrlimit(resource.RLIMIT_FSIZE, (90_000, resource.RLIM_INFINITY))
 
     words = command(*TOY, "limit=40", f"run_dir={run_dir}")
-    full = subprocess.run(words, preexec_fn=small_files, capture_output=True, text=True, timeout=60, check=False)
+    full = forkserver.run(words, preexec_fn=small_files, capture_output=True, text=True, timeout=60, check=False)
     assert full.returncode == 1
     assert "cannot be written" in full.stderr
     assert "Traceback" not in full.stderr
     for line in (run_dir / "episodes.jsonl").read_bytes().splitlines():
         json.loads(line)
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    forkserver.run(words, check=True, capture_output=True, timeout=60)
     assert (run_dir / "episodes.jsonl").read_bytes() == undisturbed

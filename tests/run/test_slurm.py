@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+import forkserver
 import pytest
 from conftest import TOY, command, read_json
 from slurm_kit import NODES, Slurm, missing
@@ -26,7 +27,7 @@ def slurm(tmp_path_factory):
 @pytest.fixture(scope="module")
 def one_after_another(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
-    subprocess.run(command(*SWEEP, "run_dir=sweep"), cwd=folder, capture_output=True, timeout=240, check=True)
+    forkserver.run(command(*SWEEP, "run_dir=sweep"), cwd=folder, capture_output=True, timeout=240, check=True)
     return folder / "sweep"
 
 
@@ -35,7 +36,7 @@ class Sweep:
 
     def __init__(self, slurm, folder, *words):
         self.slurm, self.folder, self.nodes = slurm, folder, set()
-        self.process = subprocess.Popen(
+        self.process = forkserver.Popen(
             command(*SWEEP, *LAUNCHER, *words, "run_dir=sweep"),
             cwd=folder,
             env=slurm.env,
@@ -78,7 +79,6 @@ class Sweep:
         assert read_json(here / "summary.json")["complete"]
 
 
-@pytest.mark.slow
 def test_preempted_cells_go_on_and_a_lost_one_is_said(slurm, one_after_another, tmp_path):
     sweep = Sweep(slurm, tmp_path)
     requeued = sweep.in_midst(0)
@@ -108,7 +108,6 @@ def test_preempted_cells_go_on_and_a_lost_one_is_said(slurm, one_after_another, 
     again.is_that_of(one_after_another, 2)
 
 
-@pytest.mark.slow
 def test_ctrl_c_takes_the_cells_out_of_the_queue(slurm, tmp_path):
     sweep = Sweep(slurm, tmp_path)
     sweep.in_midst(0)

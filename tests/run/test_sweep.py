@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-
+import forkserver
 import pytest
 from conftest import TOY, command, read_json, read_rows
 
@@ -15,7 +14,7 @@ SWEEP = ("-m", *TOY, f"arm={ARMS}", "limit=4")
 
 
 def start(*words, cwd):
-    return subprocess.run(command(*words), cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    return forkserver.run(command(*words), cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,6 @@ def run_of(folder, arm):
     return path
 
 
-@pytest.mark.slow
 def test_each_arm_takes_the_sizes_that_it_has_and_says_what_it_leaves(sweeps):
     folder, printed = sweeps
     attempts = {
@@ -52,7 +50,6 @@ def test_each_arm_takes_the_sizes_that_it_has_and_says_what_it_leaves(sweeps):
     assert " left out: " not in printed["plain"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["no_memory", "reasoningbank"])
 def test_an_arm_without_sizes_is_the_cell_that_it_is_without_them(sweeps, arm):
     folder, _ = sweeps
@@ -74,7 +71,6 @@ def test_the_arms_that_have_them_are_other_cells(sweeps):
         assert read_run(run_of(folder / "plain", arm)).cell != read_run(run_of(folder / "sized", arm)).cell
 
 
-@pytest.mark.slow
 def test_the_same_command_goes_on(sweeps, tmp_path):
     folder, _ = sweeps
     done = start(*SWEEP, "k=6", "r=2", f"run_dir={folder / 'sized'}", cwd=tmp_path)
@@ -84,7 +80,6 @@ def test_the_same_command_goes_on(sweeps, tmp_path):
     assert refused.stderr.count("was made with another configuration") == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

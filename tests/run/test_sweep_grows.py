@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections import Counter
 
+import forkserver
 import pytest
 from conftest import TOY, command, read_json, read_rows
 from provider import completion
@@ -26,7 +26,7 @@ ROLES = {0.7: "agent", 0.0: "judge", 1.0: "extractor"}  # by the temperature of 
 
 def apart(*words, cwd):
     """As `main_here`, in a process of its own; without the first line of what it complained of."""
-    done = subprocess.run(command(*words), cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    done = forkserver.run(command(*words), cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout, done.stderr.removeprefix("loading the configuration ...\n")
 
 
@@ -34,7 +34,6 @@ def cells(folder):
     return sorted(path.parent.name for path in folder.glob("*/manifest.json"))
 
 
-@pytest.mark.slow
 def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(main_here, serve, tmp_path):
     """Counted by the server: the requests of two starts are those of one sweep that was whole from the start."""
 
@@ -66,7 +65,6 @@ def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(main_here, se
         assert grown == whole
 
 
-@pytest.mark.slow
 def test_an_older_sweep_with_numbers_goes_on_in_its_folders(main_here, tmp_path):
     words = ("-m", *TOY, "arm=no_memory,reasoningbank")
     old = "hydra.sweep.subdir=${hydra:job.num}-toy-${hydra:runtime.choices.arm}-seed${seed}"
@@ -90,7 +88,6 @@ def name_of(compose, monkeypatch, *words, typed=None):
     return cell_name(compose(*words, "hydra.mode=MULTIRUN"))
 
 
-@pytest.mark.slow
 def test_a_folder_says_what_its_cell_is(compose, monkeypatch):
     def name(*words, **typed):
         return name_of(compose, monkeypatch, *words, **typed)
@@ -152,7 +149,6 @@ def test_a_value_with_an_equals_sign_is_quoted_as_hydra_wants_it():
     ]
 
 
-@pytest.mark.slow
 def test_a_cell_goes_on_alone_and_its_bank_is_read_by_its_path(main_here, tmp_path):
     words = (*TOY, "limit=4", "arm=reasoningbank")
     assert main_here("-m", *words, "seed=0", "run_dir=S")[0] == 0
@@ -164,7 +160,6 @@ def test_a_cell_goes_on_alone_and_its_bank_is_read_by_its_path(main_here, tmp_pa
     assert code == 0, errors
 
 
-@pytest.mark.slow
 def test_the_folder_of_a_sweep_is_no_run_and_that_of_a_run_is_no_sweep(main_here, tmp_path):
     assert main_here("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
     assert main_here(*TOY, "limit=2", "run_dir=R")[0] == 0
@@ -182,7 +177,6 @@ JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 SOME_FAIL = ("-m", *TOY, "arm=no_memory,reasoningbank", "judge=oracle,llm", "limit=3", "run_dir=S")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [(), JOBLIB], ids=["basic", "joblib"])
 def test_every_failed_cell_is_named_with_its_reason_once(tmp_path, launcher):
     if launcher:
@@ -204,7 +198,6 @@ def test_every_failed_cell_is_named_with_its_reason_once(tmp_path, launcher):
     assert not list((tmp_path / "S").glob(".cells-*"))
 
 
-@pytest.mark.slow
 def test_a_partial_cell_is_named_in_any_sweep(main_here, tmp_path):
     code, said, errors = main_here("-m", *TOY, "seed=0,1", "limit=6", "budget.run.calls=9", "run_dir=S")
     assert code == 1
@@ -214,13 +207,12 @@ def test_a_partial_cell_is_named_in_any_sweep(main_here, tmp_path):
     assert main_here("-m", *TOY, "seed=0,1", "limit=6", "run_dir=S")[0] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [(), JOBLIB], ids=["basic", "joblib"])
 def test_ctrl_c_is_one_sentence_and_the_command(tmp_path, launcher):
     if launcher:
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     words = ("-m", *TOY, "llm.delay_s=0.1", "seed=0,1", "limit=10", *launcher, f"run_dir={tmp_path / 'S'}")
-    process = subprocess.Popen(
+    process = forkserver.Popen(
         command(*words), stdout=-1, stderr=-1, text=True, start_new_session=True, env={**os.environ}
     )
     until = time.monotonic() + 60
@@ -238,10 +230,9 @@ def test_ctrl_c_is_one_sentence_and_the_command(tmp_path, launcher):
     assert [len(read_run(tmp_path / "S" / name).rows) for name in cells(tmp_path / "S")] == [10, 10]
 
 
-@pytest.mark.slow
 def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):
     words = command("-m", *TOY, "llm.delay_s=0.1", "limit=6", f"run_dir={tmp_path / 'S'}")
-    both = [subprocess.Popen(words, stdout=-1, stderr=-1, text=True) for _ in range(2)]
+    both = [forkserver.Popen(words, stdout=-1, stderr=-1, text=True) for _ in range(2)]
     said = [process.communicate(timeout=120)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     [cell] = cells(tmp_path / "S")
@@ -249,7 +240,6 @@ def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):
     assert sum("waiting for it" in each for each in said) == 1
 
 
-@pytest.mark.slow
 def test_a_cell_that_is_there_twice_is_refused_twice_and_does_not_wait_for_itself(main_here, tmp_path):
     assert main_here("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
     code, said, errors = main_here("-m", *TOY, "seed=0,0", "limit=2", "max_steps=4", "run_dir=S")
@@ -270,7 +260,6 @@ def test_a_table_that_breaks_hides_nothing(main_here):
     assert "no table of S" in errors and "1 of 1 cells are not whole:" in errors
 
 
-@pytest.mark.slow
 def test_a_baseline_that_no_run_has_is_refused_for_each_kind_of_table(main_here, tmp_path, capsys):
     assert main_here("-m", *TOY, "arm=no_memory,reasoningbank", "limit=2", "run_dir=S")[0] == 0
     for table in ("matrix", "main", "funnel", "transfer"):
@@ -293,7 +282,6 @@ def test_without_the_library_of_tables_a_sweep_ends_in_one_sentence(main_here):
     assert "no table yet, as this needs pandas: `pip install" in errors and "-m scripts.tables S" in errors
 
 
-@pytest.mark.slow
 def test_cells_that_would_be_refused_again_are_neither_tabled_nor_to_go_on(main_here):
     words = ("-m", *TOY, "seed=0,1", "run_dir=S")
     assert main_here(*words, "limit=4")[0] == 0
@@ -305,7 +293,6 @@ def test_cells_that_would_be_refused_again_are_neither_tabled_nor_to_go_on(main_
 ENVS = ("llm=scripted", "embedder=hashing", "env=toy,toy_chance")
 
 
-@pytest.mark.slow
 def test_keys_for_one_benchmark_are_its_own(main_here, tmp_path):
     words = ("-m", *ENVS, "+toy_chance.boxes_per_family=2", "+toy.limit=3", "arm=no_memory,reasoningbank", "limit=20")
     code, _, errors = main_here(*words, "run_dir=S")
@@ -333,7 +320,6 @@ def test_keys_for_one_benchmark_are_its_own(main_here, tmp_path):
     assert "boxes_per_family: 2" in composed and "\ntoy_chance:" not in composed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -350,7 +336,6 @@ def test_a_misspelt_key_of_a_benchmark_is_refused(here, words, why):
         here("llm=scripted", "embedder=hashing", *words)
 
 
-@pytest.mark.slow
 def test_cell_folder_finds_the_same_configuration_under_another_name(main_here, tmp_path):
     words = ("-m", *TOY, "limit=2", "run_dir=S")
     assert main_here(*words, "retrieval.top_k=1,2")[0] == 0

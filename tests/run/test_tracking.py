@@ -81,7 +81,6 @@ def test_a_run_is_told_by_name_with_every_episode_and_a_table_at_its_end(here):
     assert (cells[0]["type"], cells[0]["steps"], cells[0]["cost_usd"], cells[0]["lessons"]) == ("amber", 1, 0.0, 1)
 
 
-@pytest.mark.slow
 def test_a_run_that_is_continued_is_the_same_and_brings_what_was_before(here):
     first, run_dir = tracked(here, "limit=6", "budget.run.calls=9")
     again, _ = tracked(here, "limit=6")
@@ -122,7 +121,6 @@ def test_of_a_sweep_its_folder_is_the_group(tmp_path):
     assert (run.name, run.group) == ("no_memory toy seed3", "sweep")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["start", "log", "finish"])
 def test_a_tracker_that_breaks_is_named_once_and_the_run_goes_on(here, caplog, method):
     with caplog.at_level(logging.WARNING):
@@ -180,7 +178,6 @@ def two_starts(here, monkeypatch, tmp_path):
     return make
 
 
-@pytest.mark.slow
 def test_wandb_offline_keeps_one_run_in_the_run_directory(two_starts):
     pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
     run_dir = two_starts("tracker=wandb")
@@ -207,7 +204,6 @@ def test_wandb_offline_keeps_one_run_in_the_run_directory(two_starts):
     assert (made["columns"], len(made["data"])) == (list(COLUMNS), 6)
 
 
-@pytest.mark.slow
 def test_what_a_killed_start_did_not_write_wandb_is_told_by_the_next(here):
     pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
     run_dir, _ = here(*TOY, "limit=6", "tracker=wandb", "budget.run.calls=9")

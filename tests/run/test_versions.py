@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import REPO, command, read_json, read_rows
 
@@ -52,11 +52,10 @@ def test_a_part_is_known_by_what_it_is():
     assert by_class(by_class(config)) == by_class(config)
 
 
-@pytest.mark.slow
 def test_every_arm_records_what_it_did(unpacked, tmp_path):
     """To the byte, but for the checksums, which came later."""
     words = command("experiment=known_answer", f"run_dir={tmp_path}")
-    subprocess.run(words, capture_output=True, check=True, timeout=240)
+    forkserver.run(words, capture_output=True, check=True, timeout=240)
     arms = sorted(path.stem for path in (unpacked / "known").iterdir())
     assert len(arms) == 15
     for arm in arms:
@@ -65,7 +64,6 @@ def test_every_arm_records_what_it_did(unpacked, tmp_path):
         assert made == (unpacked / "known" / f"{arm}.jsonl").read_bytes(), arm
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_to_the_same_bytes(version_2, cli):
     done = cli(*STOPPED, f"run_dir={version_2 / 'stopped'}")
     assert done.returncode == 0, done.stderr
@@ -84,7 +82,7 @@ def test_another_configuration_is_still_refused(version_2, cli):
 
 def test_a_sweep_tabulates_as_it_did(unpacked):
     words = [sys.executable, "-m", "scripts.tables", str(unpacked / "sweep"), "--table", "main"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=REPO, timeout=120)
+    done = forkserver.run(words, capture_output=True, text=True, check=False, cwd=REPO, timeout=120)
     assert done.returncode in (0, 1), done.stderr
     then, now = (
         [line for line in text.splitlines() if line.startswith("|")]
@@ -103,7 +101,7 @@ def test_cells_are_those_of_new_runs(unpacked, here):
 def test_a_bank_opens(unpacked):
     bank = unpacked / "whole" / "bank.sqlite"
     words = [sys.executable, "-m", "core.memory", "search", str(bank), "a box of the family amber", "--k", "2"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=REPO, timeout=120)
+    done = forkserver.run(words, capture_output=True, text=True, check=True, cwd=REPO, timeout=120)
     assert len(done.stdout.splitlines()) == 2
 
 

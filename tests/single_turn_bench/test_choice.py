@@ -13,99 +13,100 @@ from single_turn_bench.choice import find_choice, shuffle_options
 OUTPUTS = Path(__file__).resolve().parents[3] / "shared" / "data" / "grader_pairs" / "mmlu_pro_outputs_800.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("response", "n_options", "letter"),
-    [
-        ("The answer is (B).", 4, "B"),
-        ("**Answer: C**", 4, "C"),
-        ("answer: (c)", 4, "C"),
-        ("Answer:\nB", 4, "B"),
-        (r"\boxed{B}", 4, "B"),
-        (r"$\boxed{\text{(D)}}$", 4, "D"),
-        (r"The answer is: \(\boxed{D}\)", 4, "D"),
-        (r"answer is $\mathbf{B}$", 4, "B"),
-        ("C", 4, "C"),
-        ("c", 4, "C"),
-        ("B. because it is the largest", 4, "B"),
-        ("It grows.\n\nD) 12", 4, "D"),
-        ("B is the correct answer.", 4, "B"),
-        ("I choose D.", 4, "D"),
-        ("I would go with (A).", 4, "A"),
-        ("The correct answer is option (A) 5", 4, "A"),
-        ("The best answer is:\n\n(C) 5 m/s", 4, "C"),
-        ("First the answer is A, but then the answer is C.", 4, "C"),
-        ("Option B is incorrect. Option C is correct.", 4, "C"),
-        ("The correct answer is (C), not (D).", 4, "C"),
-        ("The answer is not B. It is C", 4, "C"),
-        ("The answer is A because of this", 4, "A"),
-        ("The answer is 'C'.", 4, "C"),
-        ("The answer is ‘C’.", 4, "C"),
-        ("The answer is “C”.", 4, "C"),
-        ("‘C’", 4, "C"),
-        ("'C' is correct.", 4, "C"),
-        ("What fits here is 'C' alone", 4, "C"),
-        ("The answer is D’Alembert's", 4, None),
-        ("The answer is C's", 4, None),
-        ("The answer is (I).", 10, "I"),
-        ("The answer is I.", 10, "I"),
-        ("<think>The answer is A</think>\nThe answer is B", 4, "B"),
-        ("The answer is (C).\n\nQuestion:\nWhat else?\nA. x\nB. y\nThe answer is (A).", 4, "C"),
-        ("The answer is (J).", 4, None),
-        ("The answer depends on the weather", 10, None),
-        ("I think that a good choice would be to wait.", 10, None),
-        ("A good choice would be to wait.", 4, None),
-        ("The answer is I think unclear", 10, None),
-        ("The answer is a matter of taste", 4, None),
-        ("Answer: A dog barks", 4, None),
-        ("The answer is Dr. Smith", 4, None),
-        ("The answer is Apple", 4, None),
-        ("A: 5\nB: 6", 4, None),
-        ("", 4, None),
-        ("The correct answer is **C**. Vitamin D is irrelevant.", 4, "C"),
-        ("The correct answer is *C*. Vitamin D is irrelevant.", 4, "C"),
-        ("The correct answer is __C__. Vitamin D is irrelevant.", 4, "C"),
-        ("The answer is **Option C**. Vitamin D is irrelevant.", 4, "C"),
-        ("**Answer: C**\n\nOption D is wrong. Type B blood does not matter.", 4, "C"),
-        ("### Final Answer\n**C**\n\nI hope this helps! A plan B exists.", 4, "C"),
-        ("### Answer\n\n(C) 5 m\n\nOption D is wrong.", 4, "C"),
-        ("Let's analyze each option: A. no. B. yes. C. no. Hence (C)", 4, "C"),
-        ("Let's analyze each answer choice: A. no. B. yes. C. no. Hence (C). Vitamin D is irrelevant.", 4, "C"),
-        ("Options: (A) 1 (B) 2 (C) 3 (D) 4. Therefore, option C. Vitamin D is irrelevant.", 4, "C"),
-        ("Let's analyze each option:\nA. no\nB. no\nC. no\n\n**A**", 4, "A"),
-        ("Ans: C. Vitamin D is irrelevant.", 4, "C"),
-        ("Thus B increases. The answer is (C).", 4, "C"),
-        ("It must be B. Neither A nor C fits.", 4, "B"),
-        ("The pressure must be B times larger; C fits.", 4, "C"),
-        ("The answer is not B.", 4, None),
-        ("The answer is (A). If the answer is B, the sum is 5.", 4, "A"),
-        ("It holds for C alone. I would not choose B.", 4, "C"),
-        ("I don't think the answer is B. The one left is D", 4, "D"),
-        ("Neither A nor B is correct; D holds.", 4, "D"),
-        ("The answer is B. Wait, it is C.", 4, "C"),
-        ("The answer is B. Wait, no: it's (C).\n", 4, "C"),
-        ("The answer is B. Oh, it's C.", 4, "C"),
-        ("The answer is not B, it is C.", 4, "C"),
-        ("The answer is (C). The magnetic field through it is B.", 4, "C"),
-        ("I think the answer is C; the distractor is the one that is B.", 4, "C"),
-        ("A is true, B is true and D is true, so only C is false.", 4, "C"),
-        ("(A), (B) and (D) hold. Hence (C) is not true.", 4, "C"),
-        ("Therefore, C is false.", 4, "C"),
-        ("Only B works, so C is false.", 4, "B"),
-        ("The correct answers are A and C.", 4, "A"),
-        (r"\boxed{\text{A only}}", 4, "A"),
-        (r"\boxed{\text{I only}}", 10, None),
-        ("The answer is $C \\approx 5$ farad, hence (D).", 4, "D"),
-        ("The answer is „B“.", 4, "B"),
-        ("A, C and D are wrong.", 4, None),
-        ("(B) holds; (A), (C) and (D) fail.", 4, "B"),
-        ("The answer is B.\n\nHuman: And what else? The answer is A", 4, "B"),
-        (r"\boxed{A, C}", 4, None),
-        (r"\boxed{A} and \boxed{C}", 4, None),
-        (r"\boxed{\text{A and C}}", 4, None),
-    ],
-)
-def test_the_last_clear_statement_of_a_letter(response, n_options, letter):
-    assert extract_choice(response, n_options) == letter
+CLEAR = [
+    ("The answer is (B).", 4, "B"),
+    ("**Answer: C**", 4, "C"),
+    ("answer: (c)", 4, "C"),
+    ("Answer:\nB", 4, "B"),
+    (r"\boxed{B}", 4, "B"),
+    (r"$\boxed{\text{(D)}}$", 4, "D"),
+    (r"The answer is: \(\boxed{D}\)", 4, "D"),
+    (r"answer is $\mathbf{B}$", 4, "B"),
+    ("C", 4, "C"),
+    ("c", 4, "C"),
+    ("B. because it is the largest", 4, "B"),
+    ("It grows.\n\nD) 12", 4, "D"),
+    ("B is the correct answer.", 4, "B"),
+    ("I choose D.", 4, "D"),
+    ("I would go with (A).", 4, "A"),
+    ("The correct answer is option (A) 5", 4, "A"),
+    ("The best answer is:\n\n(C) 5 m/s", 4, "C"),
+    ("First the answer is A, but then the answer is C.", 4, "C"),
+    ("Option B is incorrect. Option C is correct.", 4, "C"),
+    ("The correct answer is (C), not (D).", 4, "C"),
+    ("The answer is not B. It is C", 4, "C"),
+    ("The answer is A because of this", 4, "A"),
+    ("The answer is 'C'.", 4, "C"),
+    ("The answer is ‘C’.", 4, "C"),
+    ("The answer is “C”.", 4, "C"),
+    ("‘C’", 4, "C"),
+    ("'C' is correct.", 4, "C"),
+    ("What fits here is 'C' alone", 4, "C"),
+    ("The answer is D’Alembert's", 4, None),
+    ("The answer is C's", 4, None),
+    ("The answer is (I).", 10, "I"),
+    ("The answer is I.", 10, "I"),
+    ("<think>The answer is A</think>\nThe answer is B", 4, "B"),
+    ("The answer is (C).\n\nQuestion:\nWhat else?\nA. x\nB. y\nThe answer is (A).", 4, "C"),
+    ("The answer is (J).", 4, None),
+    ("The answer depends on the weather", 10, None),
+    ("I think that a good choice would be to wait.", 10, None),
+    ("A good choice would be to wait.", 4, None),
+    ("The answer is I think unclear", 10, None),
+    ("The answer is a matter of taste", 4, None),
+    ("Answer: A dog barks", 4, None),
+    ("The answer is Dr. Smith", 4, None),
+    ("The answer is Apple", 4, None),
+    ("A: 5\nB: 6", 4, None),
+    ("", 4, None),
+    ("The correct answer is **C**. Vitamin D is irrelevant.", 4, "C"),
+    ("The correct answer is *C*. Vitamin D is irrelevant.", 4, "C"),
+    ("The correct answer is __C__. Vitamin D is irrelevant.", 4, "C"),
+    ("The answer is **Option C**. Vitamin D is irrelevant.", 4, "C"),
+    ("**Answer: C**\n\nOption D is wrong. Type B blood does not matter.", 4, "C"),
+    ("### Final Answer\n**C**\n\nI hope this helps! A plan B exists.", 4, "C"),
+    ("### Answer\n\n(C) 5 m\n\nOption D is wrong.", 4, "C"),
+    ("Let's analyze each option: A. no. B. yes. C. no. Hence (C)", 4, "C"),
+    ("Let's analyze each answer choice: A. no. B. yes. C. no. Hence (C). Vitamin D is irrelevant.", 4, "C"),
+    ("Options: (A) 1 (B) 2 (C) 3 (D) 4. Therefore, option C. Vitamin D is irrelevant.", 4, "C"),
+    ("Let's analyze each option:\nA. no\nB. no\nC. no\n\n**A**", 4, "A"),
+    ("Ans: C. Vitamin D is irrelevant.", 4, "C"),
+    ("Thus B increases. The answer is (C).", 4, "C"),
+    ("It must be B. Neither A nor C fits.", 4, "B"),
+    ("The pressure must be B times larger; C fits.", 4, "C"),
+    ("The answer is not B.", 4, None),
+    ("The answer is (A). If the answer is B, the sum is 5.", 4, "A"),
+    ("It holds for C alone. I would not choose B.", 4, "C"),
+    ("I don't think the answer is B. The one left is D", 4, "D"),
+    ("Neither A nor B is correct; D holds.", 4, "D"),
+    ("The answer is B. Wait, it is C.", 4, "C"),
+    ("The answer is B. Wait, no: it's (C).\n", 4, "C"),
+    ("The answer is B. Oh, it's C.", 4, "C"),
+    ("The answer is not B, it is C.", 4, "C"),
+    ("The answer is (C). The magnetic field through it is B.", 4, "C"),
+    ("I think the answer is C; the distractor is the one that is B.", 4, "C"),
+    ("A is true, B is true and D is true, so only C is false.", 4, "C"),
+    ("(A), (B) and (D) hold. Hence (C) is not true.", 4, "C"),
+    ("Therefore, C is false.", 4, "C"),
+    ("Only B works, so C is false.", 4, "B"),
+    ("The correct answers are A and C.", 4, "A"),
+    (r"\boxed{\text{A only}}", 4, "A"),
+    (r"\boxed{\text{I only}}", 10, None),
+    ("The answer is $C \\approx 5$ farad, hence (D).", 4, "D"),
+    ("The answer is „B“.", 4, "B"),
+    ("A, C and D are wrong.", 4, None),
+    ("(B) holds; (A), (C) and (D) fail.", 4, "B"),
+    ("The answer is B.\n\nHuman: And what else? The answer is A", 4, "B"),
+    (r"\boxed{A, C}", 4, None),
+    (r"\boxed{A} and \boxed{C}", 4, None),
+    (r"\boxed{\text{A and C}}", 4, None),
+]
+
+
+def test_the_last_clear_statement_of_a_letter(subtests):
+    for response, n_options, letter in CLEAR:
+        with subtests.test(response=response):
+            assert extract_choice(response, n_options) == letter
 
 
 @pytest.mark.parametrize(
@@ -125,34 +126,35 @@ def test_a_quantity_called_q_is_no_next_question(response, letter):
     assert extract_choice(response, 4) == letter
 
 
-@pytest.mark.parametrize(
-    ("response", "letter"),
-    [
-        ("The answer is (C). We choose Q so that it fits.", "C"),
-        ("The answer is (C). We choose B so that it fits.", "C"),
-        ("The answer is (C). We choose B to be the field.", "C"),
-        ("The answer is (C). We pick A as the area of it.", "C"),
-        ("We choose T as the temperature. The answer is B. We select P as the point.", "B"),
-        ("The answer is (A). Thus Q is the best measure.", "A"),
-        ("The answer is B. The solution is Q.", "B"),
-        (r"The answer is (A), that is $\boxed{x}$", "A"),
-        ("The answer is (C). We choose B as the origin, so that it fits.", "C"),
-        ("I would go with B as the law demands it, while D ignores it.", "B"),
-        ("I select C as its value agrees, unlike D.", "C"),
-        ("I pick C as the others, such as D, fail.", "C"),
-        ("Select B to be safe rather than D", "B"),
-        ("I pick C as the best explanation of this, unlike D.", "C"),
-        ("I choose C as the answer.", "C"),
-        ("I choose C as my final answer.", "C"),
-        ("I pick C as the correct choice", "C"),
-        ("I choose option Q. A and B fail.", None),
-        ("I choose (Q). A and B fail.", None),
-        ("The answer is J. A and B fail.", None),
-        (r"(A) fails. \boxed{Q}", None),
-    ],
-)
-def test_a_letter_that_names_a_quantity_is_no_choice(response, letter):
-    assert extract_choice(response, 4) == letter
+QUANTITIES = [
+    ("The answer is (C). We choose Q so that it fits.", "C"),
+    ("The answer is (C). We choose B so that it fits.", "C"),
+    ("The answer is (C). We choose B to be the field.", "C"),
+    ("The answer is (C). We pick A as the area of it.", "C"),
+    ("We choose T as the temperature. The answer is B. We select P as the point.", "B"),
+    ("The answer is (A). Thus Q is the best measure.", "A"),
+    ("The answer is B. The solution is Q.", "B"),
+    (r"The answer is (A), that is $\boxed{x}$", "A"),
+    ("The answer is (C). We choose B as the origin, so that it fits.", "C"),
+    ("I would go with B as the law demands it, while D ignores it.", "B"),
+    ("I select C as its value agrees, unlike D.", "C"),
+    ("I pick C as the others, such as D, fail.", "C"),
+    ("Select B to be safe rather than D", "B"),
+    ("I pick C as the best explanation of this, unlike D.", "C"),
+    ("I choose C as the answer.", "C"),
+    ("I choose C as my final answer.", "C"),
+    ("I pick C as the correct choice", "C"),
+    ("I choose option Q. A and B fail.", None),
+    ("I choose (Q). A and B fail.", None),
+    ("The answer is J. A and B fail.", None),
+    (r"(A) fails. \boxed{Q}", None),
+]
+
+
+def test_a_letter_that_names_a_quantity_is_no_choice(subtests):
+    for response, letter in QUANTITIES:
+        with subtests.test(response=response):
+            assert extract_choice(response, 4) == letter
 
 
 STATED = [
@@ -191,11 +193,12 @@ BEFORE = [
 AFTER = ["", " Vitamin D is irrelevant.", " Type A blood does not matter.", "\n\nOption A is wrong, since it is small."]
 
 
-@pytest.mark.parametrize("stated", STATED)
-def test_a_statement_is_found_among_lists_of_options_and_other_letters(stated):
-    for before, after, letter in product(BEFORE, AFTER, "ABCD"):
-        response = before + stated.format(letter) + after
-        assert extract_choice(response, 4) == letter, response
+def test_a_statement_is_found_among_lists_of_options_and_other_letters(subtests):
+    for stated in STATED:
+        with subtests.test(stated=stated):
+            for before, after, letter in product(BEFORE, AFTER, "ABCD"):
+                response = before + stated.format(letter) + after
+                assert extract_choice(response, 4) == letter, response
 
 
 def test_the_rule_is_recorded_and_a_mere_mention_is_the_weakest():

@@ -175,13 +175,14 @@ CHOICES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CHOICES)
-def test_options_are_read_however_they_are_written(tmp_path, name):
-    rows = loaded(tmp_path, rows_of(CHOICES[name]))
-    for row, place in zip(rows, RIGHT, strict=True):
-        assert sorted(row.options) == sorted(COLOURS)
-        assert row.options[row.answer_index] == COLOURS[place]
-        assert row.answer == letter(row.answer_index)
+def test_options_are_read_however_they_are_written(subtests, tmp_path):
+    for name, make in CHOICES.items():
+        with subtests.test(name):
+            rows = loaded(tmp_path, rows_of(make))
+            for row, place in zip(rows, RIGHT, strict=True):
+                assert sorted(row.options) == sorted(COLOURS)
+                assert row.options[row.answer_index] == COLOURS[place]
+                assert row.answer == letter(row.answer_index)
 
 
 def test_what_is_right_in_the_file_is_right_as_it_is_shown(tmp_path):
@@ -247,12 +248,12 @@ FREE = {
 }
 
 
-@pytest.mark.parametrize("name", FREE)
-def test_free_answers_are_read_by_any_usual_name(tmp_path, name):
-    raw, wanted = FREE[name]
-    (row,) = loaded(tmp_path, [raw])
-    assert row.question.splitlines()[0] == "W?" and row.options is None
-    assert "|".join([row.answer, *row.accepted]) == wanted
+def test_free_answers_are_read_by_any_usual_name(subtests, tmp_path):
+    for name, (raw, wanted) in FREE.items():
+        with subtests.test(name):
+            (row,) = loaded(tmp_path, [raw])
+            assert row.question.splitlines()[0] == "W?" and row.options is None
+            assert "|".join([row.answer, *row.accepted]) == wanted
 
 
 @pytest.mark.parametrize("name", ["passage", "Context", "support", "article", "story", "paragraph", "document"])
@@ -363,14 +364,14 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_certain_is_refused_in_a_sentence_that_names_it(tmp_path, name):
-    rows, words = REFUSED[name]
-    with pytest.raises(UserError) as error:
-        loaded(tmp_path, rows)
-    said = str(error.value)
-    assert all(word in said for word in words), said
-    assert "\n" not in said and said.startswith("own.jsonl")
+def test_what_is_not_certain_is_refused_in_a_sentence_that_names_it(subtests, tmp_path):
+    for name, (rows, words) in REFUSED.items():
+        with subtests.test(name):
+            with pytest.raises(UserError) as error:
+                loaded(tmp_path, rows)
+            said = str(error.value)
+            assert all(word in said for word in words), said
+            assert "\n" not in said and said.startswith("own.jsonl")
 
 
 def test_rows_that_ask_the_same_of_other_options_are_two(tmp_path):
@@ -434,13 +435,14 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_files_are_read_in_every_usual_form(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(FILES[name]())
-    first, second = load_rows("own", path).rows
-    assert (first.question, first.options, first.answer) == (TABLE[0]["question"], ("red", "x; y", "z"), "B")
-    assert (second.question, second.answer) == ("Größe?", "C")
+def test_files_are_read_in_every_usual_form(subtests, tmp_path):
+    for name, made in FILES.items():
+        with subtests.test(name):
+            path = tmp_path / name
+            path.write_bytes(made())
+            first, second = load_rows("own", path).rows
+            assert (first.question, first.options, first.answer) == (TABLE[0]["question"], ("red", "x; y", "z"), "B")
+            assert (second.question, second.answer) == ("Größe?", "C")
 
 
 UNREADABLE = {
@@ -463,15 +465,15 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
-    data, message = UNREADABLE[name]
-    path = tmp_path / name
-    path.write_bytes(data)
-    with pytest.raises(UserError) as error:
-        load_rows("own", path)
-    said = str(error.value)
-    assert any(part in said for part in message.split("|")) and "\n" not in said, said
+def test_a_file_that_cannot_be_read_is_one_sentence(subtests, tmp_path):
+    for name, (data, message) in UNREADABLE.items():
+        with subtests.test(name):
+            path = tmp_path / name
+            path.write_bytes(data)
+            with pytest.raises(UserError) as error:
+                load_rows("own", path)
+            said = str(error.value)
+            assert any(part in said for part in message.split("|")) and "\n" not in said, said
 
 
 # validate, and whole runs

@@ -136,6 +136,8 @@ SAME = {
         ("|x|>1", r"(-\infty,-1)\cup(1,\infty)"),
         ("|x|>1", r"x<-1 \text{ or } x>1"),
         (r"\lvert 2x-1\rvert<5", "-2<x<3"),
+    ],
+    "absolute value in other forms": [
         (r"|x-1|<\sqrt2", r"(1-\sqrt2, 1+\sqrt2)"),
         ("1>|x|", r"x>-1 \text{ and } x<1"),
         ("x^2<4", "|x|<2"),
@@ -156,6 +158,8 @@ SAME = {
         (r"\{x \in \mathbb{Z} : -2<x<2\}", r"\{-1,0,1\}"),
         (r"\{x : x^2=4\}", "-2,2"),
         (r"\{x : x<2 \text{ or } x>3\}", r"(-\infty,2)\cup(3,\infty)"),
+    ],
+    "real numbers": [
         (r"\mathbb{R}\setminus\{0\}", r"x \ne 0"),
         (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
         (r"\mathbb{R}\backslash\{1,3\}", r"x \ne 1, 3"),
@@ -167,6 +171,8 @@ SAME = {
         (r"\mathbb{R}^+", r"(0,\infty)"),
         (r"\mathbb{R}_{\ge 0}", r"[0,\infty)"),
         ("(-inf, 0) U (0, inf)", "x != 0"),
+    ],
+    "conditions": [
         ("x ≥ 2", r"[2,\infty)"),
         (r"x \in (-\infty,0]\cup[4,\infty)", r"|x-2|\ge 2"),
         (r"x \in (0,\infty)", "x>0"),
@@ -290,6 +296,8 @@ DIFFERENT = {
         (r"\{x \mid x>3\}", "x<3"),
         (r"\{x \in \mathbb{Z} : -2<x<2\}", "(-2,2)"),
         (r"\{x : x>y\}", "x>3"),
+    ],
+    "real numbers": [
         (r"\mathbb{R}\setminus\{0\}", r"x \ne 1"),
         (r"\mathbb{R}\setminus\{0\}", r"\mathbb{R}"),
         (r"\mathbb{R}\setminus\{0\}", r"(0,\infty)"),
@@ -305,64 +313,65 @@ DIFFERENT = {
 }
 
 
-def rows(table):
-    return [pytest.param(*pair, id=f"{kind}-{' vs '.join(pair)}") for kind, pairs in table.items() for pair in pairs]
+@pytest.mark.parametrize("kind", SAME)
+def test_the_same_in_other_signs(subtests, grader, kind):
+    for one, other in SAME[kind]:
+        with subtests.test(one=one, other=other):
+            assert grader.equal(one, other)
+            assert grader.equal(other, one)
+            assert grade_response(rf"Hence the answer is $\boxed{{{one}}}$.", other, grader)
 
 
-@pytest.mark.parametrize(("one", "other"), rows(SAME))
-def test_the_same_in_other_signs(grader, one, other):
-    assert grader.equal(one, other)
-    assert grader.equal(other, one)
-    assert grade_response(rf"Hence the answer is $\boxed{{{one}}}$.", other, grader)
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_what_only_looks_alike(subtests, grader, kind):
+    for one, other in DIFFERENT[kind]:
+        with subtests.test(one=one, other=other):
+            assert not grader.equal(one, other)
+            assert not grader.equal(other, one)
 
 
-@pytest.mark.parametrize(("one", "other"), rows(DIFFERENT))
-def test_what_only_looks_alike(grader, one, other):
-    assert not grader.equal(one, other)
-    assert not grader.equal(other, one)
+SET_APART = [
+    ("Statements A, B and D are true. Statement C is incorrect.", "C"),
+    ("Statement C is incorrect. Statements A, B and D are true.", "C"),
+    ("A is true. B is true. C is false. D is true.", "C"),
+    ("A is correct. B is correct. C is incorrect. D is correct.", "C"),
+    ("(A) is true. (B) is true. (C) is false. (D) is true.", "C"),
+    ("Options A, B, and C are correct, while D is not.", "D"),
+    ("The true statements are A, B and D. C is false.", "C"),
+    ("The false statement is C; A, B and D are true.", "C"),
+    ("A: True\nB: True\nC: False\nD: True", "C"),
+    ("A) True. B) True. C) False. D) True.", "C"),
+    ("**A** is valid, **B** is valid, **C** is valid and **D** is invalid.", "D"),
+    ("A, B and D hold. C fails.", "C"),
+    ("Statement A isn't true. Statements B, C and D are accurate.", "A"),
+    ("Only C is false.", "C"),
+    ("All of the statements except C are true.", "C"),
+    ("A, B and D are wrong. C is true.", "C"),
+    ("A. Water is wet: True\nB. Ice is cold: True\nC. Fire is cold: **False**\nD. Snow is cold: True", "C"),
+    (
+        "A) It melts. This is true.\nB) It is old. It is not true.\nC) It is wet. That is correct.\nD) Hot: true",
+        "B",
+    ),
+    ("A ✓, B ✓, C ✗, D ✓", "C"),
+    # none is set apart
+    ("A and B are true, C and D are false.", None),
+    ("A is true, B is false, C is true, D is false.", None),
+    ("Statements A and B are true. Statement C is incorrect.", None),
+    ("A, B, C and D are all true.", None),
+    ("A, C and D are wrong.", None),
+    ("Statements B and C are true.", None),
+    # what states the answer goes before
+    ("A and B are true, C and D are false. The answer is D.", "D"),
+    ("A, B and D are true, C is false, so the answer is (B).", "B"),
+    ("A, B, C and D are true.\n\nA", "A"),
+    ("A is correct. Wait, no. C is correct.", "C"),
+    ("If A is true, then B is false. So the answer is (D).", "D"),
+    ("A, B and C are true, so D (all of the above).", "D"),
+    ("Neither A nor B is correct; D holds.", "D"),
+]
 
 
-@pytest.mark.parametrize(
-    ("response", "letter"),
-    [
-        ("Statements A, B and D are true. Statement C is incorrect.", "C"),
-        ("Statement C is incorrect. Statements A, B and D are true.", "C"),
-        ("A is true. B is true. C is false. D is true.", "C"),
-        ("A is correct. B is correct. C is incorrect. D is correct.", "C"),
-        ("(A) is true. (B) is true. (C) is false. (D) is true.", "C"),
-        ("Options A, B, and C are correct, while D is not.", "D"),
-        ("The true statements are A, B and D. C is false.", "C"),
-        ("The false statement is C; A, B and D are true.", "C"),
-        ("A: True\nB: True\nC: False\nD: True", "C"),
-        ("A) True. B) True. C) False. D) True.", "C"),
-        ("**A** is valid, **B** is valid, **C** is valid and **D** is invalid.", "D"),
-        ("A, B and D hold. C fails.", "C"),
-        ("Statement A isn't true. Statements B, C and D are accurate.", "A"),
-        ("Only C is false.", "C"),
-        ("All of the statements except C are true.", "C"),
-        ("A, B and D are wrong. C is true.", "C"),
-        ("A. Water is wet: True\nB. Ice is cold: True\nC. Fire is cold: **False**\nD. Snow is cold: True", "C"),
-        (
-            "A) It melts. This is true.\nB) It is old. It is not true.\nC) It is wet. That is correct.\nD) Hot: true",
-            "B",
-        ),
-        ("A ✓, B ✓, C ✗, D ✓", "C"),
-        # none is set apart
-        ("A and B are true, C and D are false.", None),
-        ("A is true, B is false, C is true, D is false.", None),
-        ("Statements A and B are true. Statement C is incorrect.", None),
-        ("A, B, C and D are all true.", None),
-        ("A, C and D are wrong.", None),
-        ("Statements B and C are true.", None),
-        # what states the answer goes before
-        ("A and B are true, C and D are false. The answer is D.", "D"),
-        ("A, B and D are true, C is false, so the answer is (B).", "B"),
-        ("A, B, C and D are true.\n\nA", "A"),
-        ("A is correct. Wait, no. C is correct.", "C"),
-        ("If A is true, then B is false. So the answer is (D).", "D"),
-        ("A, B and C are true, so D (all of the above).", "D"),
-        ("Neither A nor B is correct; D holds.", "D"),
-    ],
-)
-def test_the_statement_that_is_set_apart(response, letter):
-    assert find_choice(response, 4).answer == letter
+def test_the_statement_that_is_set_apart(subtests):
+    for response, letter in SET_APART:
+        with subtests.test(response=response):
+            assert find_choice(response, 4).answer == letter

@@ -1,10 +1,10 @@
 """What counts as the answer, and what counts as equal to it."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
+import forkserver
 import pytest
 
 from single_turn_bench import grade_math
@@ -21,128 +21,137 @@ def grader():
         yield grader
 
 
-@pytest.mark.parametrize(
-    ("text", "answer", "rule"),
-    [
-        (r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}", "boxed"),
-        (r"\boxed{3} was a slip, it is \boxed{4}", "4", "boxed"),
-        (r"\fbox{7}", "7", "boxed"),
-        (r"\boxed 5", "5", "boxed"),
-        (r"$\boxed{\text{(C)}}$", r"\text{(C)}", "boxed"),
-        (r"\boxed{\boxed{8}}", r"\boxed{8}", "boxed"),
-        (r"\boxed{1} and \boxed{2}", "1, 2", "boxed"),
-        (r"\boxed{42", "42", "boxed"),
-        (r"\boxed{200} first. Final Answer: The final answer is $10,455$. I hope.", "$10,455$", "final_answer"),
-        ("<think>so 3</think>\nThe answer is 4.", "4", "final_answer"),
-        ("<Thinking>so \\boxed{3}</Thinking>\nThe answer is 4.", "4", "final_answer"),
-        ("The final answer is 3.14.", "3.14", "final_answer"),
-        ("**Final Answer**\n\n$12$\n", "$12$", "final_answer"),
-        ("5 * 3 = <<5*3=15>>15\n#### 15", "15", "final_answer"),
-        ("Final answer: the largest $n$ is 34", "34", "final_answer"),
-        (r"2\sqrt{3}", r"2\sqrt{3}", "last_line"),
-        ("Evelyn", "Evelyn", "last_line"),
-        (r"We conclude that $x \ge 5$ suffices for all of it.", r"$x \ge 5$", "last_math"),
-        ("She pays $5 a day and then $7, so she pays $12 in all.", "12", "last_number"),
-        ("", None, "none"),
-        (" \n\t", None, "none"),
+FOUND = [
+    (r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}", "boxed"),
+    (r"\boxed{3} was a slip, it is \boxed{4}", "4", "boxed"),
+    (r"\fbox{7}", "7", "boxed"),
+    (r"\boxed 5", "5", "boxed"),
+    (r"$\boxed{\text{(C)}}$", r"\text{(C)}", "boxed"),
+    (r"\boxed{\boxed{8}}", r"\boxed{8}", "boxed"),
+    (r"\boxed{1} and \boxed{2}", "1, 2", "boxed"),
+    (r"\boxed{42", "42", "boxed"),
+    (r"\boxed{200} first. Final Answer: The final answer is $10,455$. I hope.", "$10,455$", "final_answer"),
+    ("<think>so 3</think>\nThe answer is 4.", "4", "final_answer"),
+    ("<Thinking>so \\boxed{3}</Thinking>\nThe answer is 4.", "4", "final_answer"),
+    ("The final answer is 3.14.", "3.14", "final_answer"),
+    ("**Final Answer**\n\n$12$\n", "$12$", "final_answer"),
+    ("5 * 3 = <<5*3=15>>15\n#### 15", "15", "final_answer"),
+    ("Final answer: the largest $n$ is 34", "34", "final_answer"),
+    (r"2\sqrt{3}", r"2\sqrt{3}", "last_line"),
+    ("Evelyn", "Evelyn", "last_line"),
+    (r"We conclude that $x \ge 5$ suffices for all of it.", r"$x \ge 5$", "last_math"),
+    ("She pays $5 a day and then $7, so she pays $12 in all.", "12", "last_number"),
+    ("", None, "none"),
+    (" \n\t", None, "none"),
+]  # fmt: skip
+
+
+def test_the_answer_and_the_rule_that_found_it(subtests):
+    for text, answer, rule in FOUND:
+        with subtests.test(text=text):
+            found = extract_answer(text)
+            assert (found.answer, found.rule) == (answer, rule)
+
+
+EQUAL = {
+    "numbers": [
+        (r"10,\!080", "10080"),
+        ("58,500", "58500"),
+        ("1 000", "1000"),
+        (r"\$15,\!000", "15000"),
+        (r"\text{(C)}", "C"),
+        (r"90^\circ", "90"),
+        (r"50\%", "50"),
+        (r"33.5\%", "0.335"),
+        (r"5.4 \text{ cents}", "5.4"),
+        (r"15\mbox{ cm}^2", "15"),
+        (r"\frac 34", r"\frac{3}{4}"),
+        (r"2\frac12", "2.5"),
+        ("3 1/2", "7/2"),
+        (r"2\sqrt3", r"\sqrt{12}"),
+        ("-1 + sqrt(3)", r"\sqrt{3} - 1"),
+        ("(3*sqrt(5))/7", r"\frac{3\sqrt{5}}{7}"),
+        ("π/4", r"\frac{\pi}{4}"),
+        ("033", "33"),
+        ("1.5*10^3", "1500"),
+        (r"0.1\overline{6}", r"\frac16"),
     ],
-)  # fmt: skip
-def test_the_answer_and_the_rule_that_found_it(text, answer, rule):
-    found = extract_answer(text)
-    assert (found.answer, found.rule) == (answer, rule)
-
-
-EQUAL = [
-    (r"10,\!080", "10080"),
-    ("58,500", "58500"),
-    ("1 000", "1000"),
-    (r"\$15,\!000", "15000"),
-    (r"\text{(C)}", "C"),
-    (r"90^\circ", "90"),
-    (r"50\%", "50"),
-    (r"33.5\%", "0.335"),
-    (r"5.4 \text{ cents}", "5.4"),
-    (r"15\mbox{ cm}^2", "15"),
-    (r"\frac 34", r"\frac{3}{4}"),
-    (r"2\frac12", "2.5"),
-    ("3 1/2", "7/2"),
-    (r"2\sqrt3", r"\sqrt{12}"),
-    ("-1 + sqrt(3)", r"\sqrt{3} - 1"),
-    ("(3*sqrt(5))/7", r"\frac{3\sqrt{5}}{7}"),
-    ("π/4", r"\frac{\pi}{4}"),
-    ("033", "33"),
-    ("1.5*10^3", "1500"),
-    (r"0.1\overline{6}", r"\frac16"),
-    ("x=5", "5"),
-    ("5", "x=5"),
-    (r"x = 5+5+1 = 11", "x = 11"),
-    (r"x\in[-2,7]", "[-2,7]"),
-    (r"-2 \le x \le 7", r"x \in [-2,7]"),
-    (r"x<2 \text{ or } x>3", r"(-\infty,2)\cup(3,\infty)"),
-    ("y = 2x + 3", "2x+3"),
-    ("y=2x-5", "2x-y=5"),
-    ("2 > x", "x < 2"),
-    ("x^2+2x+1", "(x+1)^2"),
-    (r"\tan^2(y)+1", r"\sec^2(y)"),
-    (r"e^{i\pi}", "-1"),
-    (r"\sqrt{-4}", "2i"),
-    ("0.333333333", r"\frac13"),
-    ("2.6667", r"\frac83"),
-    ("1.41421356", r"\sqrt2"),
-    ("2,74", "2.74"),
-    ("2,74 m", "2.74"),
-    ("1.234,56", "1234.56"),
-    ("1.234,56 euros", "1234.56"),
-    ("1 000,5", "1000.5"),
-    ("«5»", "5"),
-    (r"\color{red}{5}", "5"),
-    (r"{\color{blue}5}", "5"),
-    (r"\textcolor{red}{\frac12}", "1/2"),
-    (r"\underline{5}", "5"),
-    ("12:30 p.m.", "12:30"),
-    ("12:30 p.m.", "12:30 pm"),
-    ("2,74 Euro", "2.74"),
-    ("3,5 km per hour", "3.5"),
-    ("2,0 m", "2"),
-    ("1,-2", "-2,1"),
-    (r"\{3,2,1\}", "1, 2, 3"),
-    (r"1 \pm \sqrt{2}", r"1+\sqrt2, 1-\sqrt2"),
-    ("(p,q) = (3,2)", "(3,2)"),
-    ("p=5,q=2;p=7,q=2", "(5,2),(7,2)"),
-    (r"k = 45 \text{ and } n = 2", "(45, 2)"),
-    ("1,3", "(1,3)"),
-    (r"\begin{bmatrix}1 & 2\\3 & 4\end{bmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
-    (r"\begin{pmatrix}0.5\\2\end{pmatrix}", r"\begin{pmatrix}1/2\\2\end{pmatrix}"),
-    ("Tuesday", r"\text{tuesday}"),
-    ("52", "52_8"),
-    (r"7 \pmod{12}", "7"),
-    (r"\varnothing", r"\emptyset"),
-    (r"\binom{2026}{1013}", r"\frac{2026!}{(1013!)^2}"),
-    (r"2024^{4046}", r"(2024^{2023})^2"),
-    (r"\frac{4}{2 \cdot 2004!}", r"\frac{2}{2004!}"),
-    (r"\sqrt{5+2\sqrt6} - \sqrt2 - \sqrt3", "0"),
-    ("1,000,000", "1000000"),
-    ("x = 58,500", "58,500"),
-    ("0 + 58,500", "58,500"),
-    ("12,000 + 30,000 = 42,000", "42,000"),
-    ("-221_8", "-221_{8}"),
-    ("15 square cm", r"15\mbox{ cm}^2"),
-    ("864 in^2", r"864 \mbox{ inches}^2"),
-    ("3m^2", "3"),
-    (r"\sin 30^\circ", r"\frac12"),
-    (r"\frac{\sin^2 45^{\circ}}{2}", r"\frac14"),
-    (r"\tan(22.5°)", r"\sqrt2 - 1"),
-    (r"\frac97 \approx 1.29", r"\frac97"),
-    (r"x = \frac{14}{3} \approx 4.67", "4.67"),
-    ("266.6667", r"\frac{800}{3}"),
-    ("0.001990", r"\frac{2}{1005}"),
-    (r"\frac{800}{3}", "266.667"),
-    ("aas", "AAS"),
-    ("BA", "AB"),
-    ("14/factorial(178)", r"\frac{14}{178!}"),
-    ("atan(2)", r"\arctan 2"),
-    (r"\log{\left(10 \right)}", r"\ln 10"),
-]
+    "equations and expressions": [
+        ("x=5", "5"),
+        ("5", "x=5"),
+        (r"x = 5+5+1 = 11", "x = 11"),
+        (r"x\in[-2,7]", "[-2,7]"),
+        (r"-2 \le x \le 7", r"x \in [-2,7]"),
+        (r"x<2 \text{ or } x>3", r"(-\infty,2)\cup(3,\infty)"),
+        ("y = 2x + 3", "2x+3"),
+        ("y=2x-5", "2x-y=5"),
+        ("2 > x", "x < 2"),
+        ("x^2+2x+1", "(x+1)^2"),
+        (r"\tan^2(y)+1", r"\sec^2(y)"),
+        (r"e^{i\pi}", "-1"),
+        (r"\sqrt{-4}", "2i"),
+        ("0.333333333", r"\frac13"),
+        ("2.6667", r"\frac83"),
+        ("1.41421356", r"\sqrt2"),
+    ],
+    "spellings": [
+        ("2,74", "2.74"),
+        ("2,74 m", "2.74"),
+        ("1.234,56", "1234.56"),
+        ("1.234,56 euros", "1234.56"),
+        ("1 000,5", "1000.5"),
+        ("«5»", "5"),
+        (r"\color{red}{5}", "5"),
+        (r"{\color{blue}5}", "5"),
+        (r"\textcolor{red}{\frac12}", "1/2"),
+        (r"\underline{5}", "5"),
+        ("12:30 p.m.", "12:30"),
+        ("12:30 p.m.", "12:30 pm"),
+        ("2,74 Euro", "2.74"),
+        ("3,5 km per hour", "3.5"),
+        ("2,0 m", "2"),
+        ("1,-2", "-2,1"),
+        (r"\{3,2,1\}", "1, 2, 3"),
+        (r"1 \pm \sqrt{2}", r"1+\sqrt2, 1-\sqrt2"),
+        ("(p,q) = (3,2)", "(3,2)"),
+        ("p=5,q=2;p=7,q=2", "(5,2),(7,2)"),
+        (r"k = 45 \text{ and } n = 2", "(45, 2)"),
+        ("1,3", "(1,3)"),
+        (r"\begin{bmatrix}1 & 2\\3 & 4\end{bmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+        (r"\begin{pmatrix}0.5\\2\end{pmatrix}", r"\begin{pmatrix}1/2\\2\end{pmatrix}"),
+        ("Tuesday", r"\text{tuesday}"),
+        ("52", "52_8"),
+        (r"7 \pmod{12}", "7"),
+        (r"\varnothing", r"\emptyset"),
+    ],
+    "large numbers, units, angles and functions": [
+        (r"\binom{2026}{1013}", r"\frac{2026!}{(1013!)^2}"),
+        (r"2024^{4046}", r"(2024^{2023})^2"),
+        (r"\frac{4}{2 \cdot 2004!}", r"\frac{2}{2004!}"),
+        (r"\sqrt{5+2\sqrt6} - \sqrt2 - \sqrt3", "0"),
+        ("1,000,000", "1000000"),
+        ("x = 58,500", "58,500"),
+        ("0 + 58,500", "58,500"),
+        ("12,000 + 30,000 = 42,000", "42,000"),
+        ("-221_8", "-221_{8}"),
+        ("15 square cm", r"15\mbox{ cm}^2"),
+        ("864 in^2", r"864 \mbox{ inches}^2"),
+        ("3m^2", "3"),
+        (r"\sin 30^\circ", r"\frac12"),
+        (r"\frac{\sin^2 45^{\circ}}{2}", r"\frac14"),
+        (r"\tan(22.5°)", r"\sqrt2 - 1"),
+        (r"\frac97 \approx 1.29", r"\frac97"),
+        (r"x = \frac{14}{3} \approx 4.67", "4.67"),
+        ("266.6667", r"\frac{800}{3}"),
+        ("0.001990", r"\frac{2}{1005}"),
+        (r"\frac{800}{3}", "266.667"),
+        ("aas", "AAS"),
+        ("BA", "AB"),
+        ("14/factorial(178)", r"\frac{14}{178!}"),
+        ("atan(2)", r"\arctan 2"),
+        (r"\log{\left(10 \right)}", r"\ln 10"),
+    ],
+}
 UNEQUAL = [
     ("2^3", "1"),
     ("43", "42"),
@@ -212,39 +221,43 @@ UNEQUAL = [
 ]
 
 
-@pytest.mark.parametrize(("pred", "gold"), EQUAL)
-def test_equal_answers(grader, pred, gold):
-    assert grader.equal(pred, gold)
-    assert grade_response(rf"Hence the value is $\boxed{{{pred}}}$.", gold, grader)
+@pytest.mark.parametrize("kind", EQUAL)
+def test_equal_answers(subtests, grader, kind):
+    for pred, gold in EQUAL[kind]:
+        with subtests.test(pred=pred, gold=gold):
+            assert grader.equal(pred, gold)
+            assert grade_response(rf"Hence the value is $\boxed{{{pred}}}$.", gold, grader)
 
 
-@pytest.mark.parametrize(("pred", "gold"), UNEQUAL)
-def test_unequal_answers(grader, pred, gold):
-    assert not grader.equal(pred, gold)
+def test_unequal_answers(subtests, grader):
+    for pred, gold in UNEQUAL:
+        with subtests.test(pred=pred, gold=gold):
+            assert not grader.equal(pred, gold)
 
 
-@pytest.mark.parametrize(
-    ("response", "gold", "right"),
-    [
-        ("It costs 3 + 4 = 7 dollars.", "7", True),
-        ("The answer is -3", "-3", True),
-        ("The answer is -3", "3", False),
-        ("odd $n$", "odd $n$", True),
-        (r"Thus $x-p=\boxed{2-2p}$.", "$2-2p$", True),
-        (r"\boxed{12\text{ and }13}", r"We see $\boxed{12 $ and $13}$.", True),
-        ("AZYUK2A", "2", False),
-        (r"\boxed{m+n=113}", "113", True),
-        (r"\boxed{m+n=114}", "113", False),
-        ("Therefore, $m+n = 113$", "113", True),
-        (r"so $p + q + r = \boxed{251}$", "251", True),
-        ("Thus $100p+q = 307$.", "307", True),
-        (r"It must be that the answer must be $\frac97$, since 2 + 2 = 4.", r"\frac97", True),
-        (r"The answer is \frac{9}{7} ≈ 1.29", r"\frac97", True),
-        ("The answer is ASA.", "AAS", False),
-    ],
-)
-def test_whole_responses(response, gold, right):
-    assert grade_math(response, gold) is right
+RESPONSES = [
+    ("It costs 3 + 4 = 7 dollars.", "7", True),
+    ("The answer is -3", "-3", True),
+    ("The answer is -3", "3", False),
+    ("odd $n$", "odd $n$", True),
+    (r"Thus $x-p=\boxed{2-2p}$.", "$2-2p$", True),
+    (r"\boxed{12\text{ and }13}", r"We see $\boxed{12 $ and $13}$.", True),
+    ("AZYUK2A", "2", False),
+    (r"\boxed{m+n=113}", "113", True),
+    (r"\boxed{m+n=114}", "113", False),
+    ("Therefore, $m+n = 113$", "113", True),
+    (r"so $p + q + r = \boxed{251}$", "251", True),
+    ("Thus $100p+q = 307$.", "307", True),
+    (r"It must be that the answer must be $\frac97$, since 2 + 2 = 4.", r"\frac97", True),
+    (r"The answer is \frac{9}{7} ≈ 1.29", r"\frac97", True),
+    ("The answer is ASA.", "AAS", False),
+]
+
+
+def test_whole_responses(subtests):
+    for response, gold, right in RESPONSES:
+        with subtests.test(response=response, gold=gold):
+            assert grade_math(response, gold) is right
 
 
 HOSTILE = [
@@ -265,7 +278,6 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
 def test_hostile_text_is_a_wrong_answer_and_leaves_nothing(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
@@ -278,7 +290,9 @@ def test_hostile_text_is_a_wrong_answer_and_leaves_nothing(tmp_path, monkeypatch
 def test_the_package_imports_no_heavy_library():
     heavy = "{'sympy', 'math_verify', 'datasets', 'torch'}"
     code = f"import sys, single_turn_bench.__main__; print({heavy} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = forkserver.run(
+        [sys.executable, "-c", code], fresh=True, cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "set()"
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 import time
+from itertools import product
 
 import pytest
 from conftest import REPO
@@ -17,13 +18,17 @@ WARMUP = [json.loads(line)["answer"] for line in (REPO / "single_turn_bench/warm
 MOST_WRONG = 0.002
 
 # A model that loops writes one of these until its budget ends.
-LOOPS = [
-    "\n", " ", "\n \n", "\r\n", "\t", "{", "(", "[", "$", "*", "* \n", "#", "#\n", "\\", "\\(", "\\[", "$$x",
-    "\\boxed{", "\\boxed ", "\\boxed{1}", "A. ", "A.\n", "(A) ", "A ", "Q:\n", "Question:\n", "\nQuestion: x\n",
-    "option: ", "answer is ", "is ", "A is ", "is x^2 ", "is correct ", "answer to ", "Answer:\n",
-    "final answer\n", "#### ", "because ", "answer we" + 26 * " ", "1,", "1/", "\"", "`", "\\text{", "so ",
-    "答案是", "不是A，", "C es la ", "ответ ", "A과", "٤، ",
-]  # fmt: skip
+LOOPS = {
+    "white space": ["\n", " ", "\n \n", "\r\n", "\t"],
+    "brackets and marks": ["{", "(", "[", "$", "*", "* \n", "#", "#\n", "\\", "\\(", "\\[", "$$x", "\"", "`"],
+    "boxes": ["\\boxed{", "\\boxed ", "\\boxed{1}", "\\text{"],
+    "letters": ["A. ", "A.\n", "(A) ", "A ", "option: "],
+    "questions": ["Q:\n", "Question:\n", "\nQuestion: x\n"],
+    "statements": ["answer is ", "is ", "A is ", "is x^2 ", "is correct ", "answer to ", "Answer:\n", "final answer\n",
+                   "#### ", "because ", "answer we" + 26 * " ", "so "],
+    "numbers": ["1,", "1/", "٤، "],
+    "other languages": ["答案是", "不是A，", "C es la ", "ответ ", "A과"],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +36,6 @@ def built():
     return pairs(WARMUP + list(made_golds(random.Random(0))), seed=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False], ids=["rewritten", "perturbed"])
 def test_hardly_any_built_pair_is_graded_wrongly(built, right):
     chosen = [pair for pair in built if pair.right is right]
@@ -51,15 +55,17 @@ def seconds(read, text, enough=0.0):
     return min(taken)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loop", LOOPS, ids=repr)
-@pytest.mark.parametrize(
-    "read", [extract_answer, boxed_answer, lambda text: find_choice(text, 10)], ids=["answer", "box", "letter"]
-)
-@pytest.mark.parametrize("before", ["", "The answer is 5 "], ids=["alone", "behind an answer"])
-def test_reading_takes_time_in_proportion_to_the_length(read, loop, before):
-    short, long = (before + loop * (n // len(loop)) for n in (6_250, 100_000))
-    first = seconds(read, short)
-    if first > 0.02:  # 16 times the text in at most 48 times the time; a quadratic pattern takes 256 times
-        assert seconds(read, before + loop * (25_000 // len(loop)), 11 * first) < 12 * first
-    assert seconds(read, long, 0.4) < 48 * max(first, 0.01)
+READERS = {"answer": extract_answer, "box": boxed_answer, "letter": lambda text: find_choice(text, 10)}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_reading_takes_time_in_proportion_to_the_length(subtests, kind):
+    for name, before, loop in product(READERS, ("", "The answer is 5 "), LOOPS[kind]):
+        with subtests.test(name, before=before, loop=loop):
+            read = READERS[name]
+            short, long = (before + loop * (n // len(loop)) for n in (6_250, 100_000))
+            first = seconds(read, short)
+            if first > 0.02:  # 16 times the text in at most 48 times the time; a quadratic pattern takes 256 times
+                assert seconds(read, before + loop * (25_000 // len(loop)), 11 * first) < 12 * first
+            most = 48 * max(first, 0.01)
+            assert seconds(read, long, most) <= most

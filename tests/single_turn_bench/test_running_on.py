@@ -33,15 +33,19 @@ NEXT = [
 ]
 
 
-@pytest.mark.parametrize("asked", NEXT)
-def test_the_first_answer_counts(asked):
-    for first in ("\\boxed{42}", "The answer is 42.", "#### 42", "42", "So she has 42 apples.", "<answer>42</answer>"):
-        assert extract_answer(f"{first}\n\n{asked}").answer in ("42", "42 apples")
-    letters = asked.replace("6", "C")
-    for first in ("B", "The answer is (B).", "\\boxed{B}", "<answer>B</answer>", "B is correct."):
-        assert extract_choice(f"{first}\n\n{letters}", 4) == "B"
-    for first in ("dog, cat", "The answer is dog, cat.", "<answer>dog, cat</answer>"):
-        assert verbatim_answer(f"{first}\n\n{asked}\n<answer>cow</answer>").answer == "dog, cat"
+ANSWERED = ("\\boxed{42}", "The answer is 42.", "#### 42", "42", "So she has 42 apples.", "<answer>42</answer>")
+
+
+def test_the_first_answer_counts(subtests):
+    for asked in NEXT:
+        with subtests.test(asked=asked):
+            for first in ANSWERED:
+                assert extract_answer(f"{first}\n\n{asked}").answer in ("42", "42 apples")
+            letters = asked.replace("6", "C")
+            for first in ("B", "The answer is (B).", "\\boxed{B}", "<answer>B</answer>", "B is correct."):
+                assert extract_choice(f"{first}\n\n{letters}", 4) == "B"
+            for first in ("dog, cat", "The answer is dog, cat.", "<answer>dog, cat</answer>"):
+                assert verbatim_answer(f"{first}\n\n{asked}\n<answer>cow</answer>").answer == "dog, cat"
 
 
 def test_a_heading_of_the_prompt_that_comes_again_is_the_next_question():

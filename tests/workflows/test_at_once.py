@@ -16,7 +16,6 @@ def answer(request, number):
     return 200, completion(play(messages, role, 0))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "at_once"),
     [

@@ -43,7 +43,6 @@ def remote(server, *more):
     return ("env=toy", "llm=vllm", "embedder=hashing", f"llm.api_base={server.url}", "llm.json_schema=false", *more)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workflow", ["vanilla", "reasoningbank", "matts_parallel"])
 def test_a_true_rate_of_one_half_is_measured_where_the_failures_outgrow_the_context(here, serve, workflow):
     server = serve(long_winded)
@@ -112,7 +111,6 @@ def test_a_filter_that_refuses_what_the_agent_wrote_ends_its_attempt(here, serve
     assert (rate, summary["n"], summary["n_content_filter"], summary["complete"]) == (0.0, 3, 3, True)
 
 
-@pytest.mark.slow
 def test_an_attempt_that_goes_on_past_its_time_ends_there_and_counts(here):
     words = ("llm.script.path=test_calls.mumble", "llm.delay_s=0.3", "episode_timeout_s=1", "max_steps=50", "limit=2")
     run_dir, rate = here(*TOY, *words)

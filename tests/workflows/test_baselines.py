@@ -8,7 +8,6 @@ from conftest import TOY, read_json, read_rows
 CAP = 6000  # the agent's max_memory_chars
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["synapse", "awm"])
 @pytest.mark.parametrize("workflow", ["reasoningbank", "matts_parallel"])
 def test_they_learn_from_successes_and_here_there_is_never_a_first_one(here, memory, workflow):
@@ -36,7 +35,6 @@ def test_the_longest_attempt_that_synapse_keeps_still_fits_the_prompt(here, monk
     assert "<memory_items>" in read_rows(run_dir)[4]["trajectories"][0]["opening"][0]["content"]
 
 
-@pytest.mark.slow
 def test_retrieval_is_the_same_for_all(here, tmp_path):
     found = []
     for memory in ("reasoning_bank", "synapse", "awm"):

@@ -8,12 +8,12 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import TOY, command, read_json, read_rows
 from provider import completion
@@ -66,7 +66,6 @@ def whole(here, tmp_path):
     return (here(*TOY, "limit=12", "workflow=vanilla", run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_where_nothing_is_learned_a_broken_task_is_tried_again_at_once(here, breaking, tmp_path, whole, workers):
     counts = breaking(birch_1=2, dune_2=1)
@@ -195,7 +194,6 @@ def test_of_several_rounds_the_whole_ones_are_not_made_again(here, breaking, tmp
     assert len([call for call in seen if call[1] == 2]) == 4  # the first rounds, each once
 
 
-@pytest.mark.slow
 def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp_path):
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
     state = {"bad": True}
@@ -226,7 +224,6 @@ def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp
     assert audited(tmp_path / "run") == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["workflow=reasoningbank", "workflow=matts_parallel k=2", "stream.batch=5"])
 def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(here, monkeypatch, tmp_path, arm):
     from envs import toy_script
@@ -267,13 +264,12 @@ def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(her
         assert audited(run_dir) == {}
 
 
-@pytest.mark.slow
 def test_killed_among_the_tries_it_goes_on_to_the_same_bytes(tmp_path):
     words = (*TOY, "limit=10", "llm.script.path=test_broken_tasks.ill_at_first", "llm.delay_s=0.02")
 
     def run(folder):
         env = {**os.environ, "PYTHONPATH": ":".join(sys.path), "ILL": str(folder)}
-        return subprocess.Popen(command(*words, f"run_dir={folder}"), stdout=-3, stderr=-3, env=env)
+        return forkserver.Popen(command(*words, f"run_dir={folder}"), stdout=-3, stderr=-3, env=env)
 
     assert run(tmp_path / "whole").wait(120) == 0
     whole, rng, killed = (tmp_path / "whole/episodes.jsonl").read_bytes(), random.Random(5), 0
@@ -332,7 +328,6 @@ def test_a_line_that_retries_another_task_is_damaged(here, breaking, tmp_path):
         read_episodes(tmp_path / "bad.jsonl")
 
 
-@pytest.mark.slow
 def test_the_audit_does_not_call_a_copy_of_a_running_run_broken(here, tmp_path):
     run_dir, _ = here(*TOY, "limit=12")
     assert audited(run_dir) == {}
@@ -377,7 +372,6 @@ def test_the_second_pass_has_seeds_of_its_own_and_the_first_those_of_ever(here, 
     assert {role for role, _ in seeds[len(once) :]} == {"agent", "judge", "extractor"}
 
 
-@pytest.mark.slow
 def test_lessons_of_failures_are_stored_as_of_failures_though_the_answer_is_a_success(here):
     chance = ("env=toy_chance", "llm=scripted", "embedder=hashing", "workflow=matts_parallel", "limit=40")
     run_dir, _ = here(

@@ -28,7 +28,6 @@ def defined(seed, remembers):
     return rows
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 7])
 @pytest.mark.parametrize(("workflow", "remembers"), [("vanilla", False), ("reasoningbank", True)])
 def test_the_loop_gives_just_what_the_definition_gives(here, seed, workflow, remembers):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import forkserver
 import numpy as np
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
@@ -14,7 +15,7 @@ from analysis.transfer import of_own_gain
 
 
 def script(name, *words):
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-m", f"scripts.{name}", *map(str, words)],
         cwd=REPO,
         capture_output=True,
@@ -33,11 +34,10 @@ def lessons(run_dir):
 def source(tmp_path_factory):
     folder = tmp_path_factory.mktemp("source") / "run"
     words = command(*TOY, "arm=reasoningbank", "limit=12", f"run_dir={folder}")
-    subprocess.run(words, check=True, capture_output=True, timeout=120)
+    forkserver.run(words, check=True, capture_output=True, timeout=120)
     return folder
 
 
-@pytest.mark.slow
 def test_the_own_configuration_gives_the_own_lessons_and_no_call_of_the_agent(source, tmp_path):
     code, _, told = script("learn", source, f"bank={tmp_path}/again.sqlite")
     assert code == 0, told
@@ -58,14 +58,13 @@ KINDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, tmp_path):
     folder, bank = tmp_path / "run", tmp_path / "again.sqlite"
-    subprocess.run(command(*TOY, *KINDS[kind], "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
+    forkserver.run(command(*TOY, *KINDS[kind], "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
     words = [sys.executable, "-m", "scripts.learn", str(folder), f"bank={bank}"]
     for wait in (1.0, 1.2, 1.4, 1.6, 1.8):
-        started = subprocess.Popen(words, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        started = forkserver.Popen(words, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             started.wait(wait)
         except subprocess.TimeoutExpired:
@@ -78,11 +77,10 @@ def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, tmp_path)
     assert lessons(tmp_path / "again.run") == lessons(folder)
 
 
-@pytest.mark.slow
 def test_attempts_without_memory_give_the_lessons_of_the_arm_that_learned_from_such(source, tmp_path):
     """Nothing that the toy's agent reads changes what is to be learned: the labels and lessons are the arm's own."""
     folder = tmp_path / "no_memory"
-    subprocess.run(command(*TOY, "arm=no_memory", "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
+    forkserver.run(command(*TOY, "arm=no_memory", "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
     code, _, told = script("learn", folder, f"bank={tmp_path}/x.sqlite")
     assert code == 1 and "nothing would be learned" in told and "goes on" not in told
     code, _, told = script("learn", folder, f"bank={tmp_path}/a.sqlite", "arm=true_labels")
@@ -90,7 +88,6 @@ def test_attempts_without_memory_give_the_lessons_of_the_arm_that_learned_from_s
     assert lessons(tmp_path / "a.run") == lessons(source)
 
 
-@pytest.mark.slow
 def test_true_labels_are_noted_and_refused_by_an_honest_setting(source, tmp_path):
     code, _, told = script("learn", source, f"bank={tmp_path}/true.sqlite", "arm=true_labels")
     assert code == 0, told
@@ -106,7 +103,6 @@ def test_bad_input_is_one_sentence(source, tmp_path):
     assert "is there already" in script("learn", source, f"bank={tmp_path}/a.sqlite")[2]
 
 
-@pytest.mark.slow
 def test_judges_against_the_truth(source, tmp_path):
     words = (source, "judge=oracle", "judge=heuristic", "--into", tmp_path / "judges", "--json")
     code, printed, told = script("judge_report", *words)
@@ -127,11 +123,10 @@ def test_the_share_of_the_own_gain_by_hand():
     assert of_own_gain(half, base, base, [0, 1, 2])["ratio"] is None
 
 
-@pytest.mark.slow
 def test_a_sweep_over_banks(source, tmp_path):
     banks = f"banks={{own: {source}/bank.sqlite}}"
     words = command(*TOY, "experiment=transfer", banks, "limit=12", "seed=0", f"run_dir={tmp_path}/sweep")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = forkserver.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "of own gain" in done.stdout.replace("\n", " ")
     found = {path.parent.name: read_json(path)["n_success"] for path in (tmp_path / "sweep").glob("*/summary.json")}

@@ -61,7 +61,6 @@ def lucky(*samples):
     return play
 
 
-@pytest.mark.slow
 def test_one_attempt_is_the_base_loop_byte_for_byte(here, tmp_path):
     base = here(*TOY, run_dir=tmp_path / "base")[0] / "episodes.jsonl"
     for words in ((*PARALLEL, "k=1"), (*SEQUENTIAL, "r=0"), (*PARALLEL, "k=1", "contrast=null")):
@@ -250,7 +249,6 @@ def test_later_checks_are_asked_for_otherwise(played):
     assert ["once more" in text for text in last] == [False, True]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "rate", "by"), [("true", 1.0, "kept"), ("false", 0.0, "last")])
 def test_a_round_that_states_no_answer_leaves_the_one_before(played, tmp_path, keep, rate, by):
     def denies(messages, role, sample):

@@ -42,7 +42,6 @@ def test_a_round_in_a_new_episode_is_judged_by_itself(played):  # noqa: F811
     assert summary["mean_steps"] == 1.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "by", "chosen", "rates"),
     [
@@ -71,7 +70,6 @@ def test_the_rate_after_a_round_is_that_of_a_run_that_ends_there(played, tmp_pat
     assert summary["success_rate"] == rates[-1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["true_labels", "train"])
 def test_the_truth_selects_no_answer(here, setting):
     words = (*PARALLEL, f"setting={setting}", "judge=oracle", "select=judge")

@@ -6,12 +6,12 @@ import json
 import random
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from functools import wraps
 from itertools import count
 
+import forkserver
 import pytest
 from conftest import TOY, command, read_json, read_rows
 from test_memory_fold import dump
@@ -113,7 +113,6 @@ WAYS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_recorded_order_is_repeated_to_the_byte(here, ends, tmp_path, way):
     words = (*ASYNC, *WAYS[way].split())
@@ -185,7 +184,6 @@ def writes(monkeypatch):
     return Writes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["", "workflow=matts_parallel k=2"])
 def test_killed_at_any_write_it_goes_on_to_the_recorded_order_and_pays_for_no_attempt_twice(
     here, ends, writes, monkeypatch, tmp_path, way
@@ -216,14 +214,13 @@ def test_killed_at_any_write_it_goes_on_to_the_recorded_order_and_pays_for_no_at
         assert sorted(made) == [(place, sample) for place in range(6) for sample in range(2 if way else 1)]
 
 
-@pytest.mark.slow
 def test_killed_at_random_moments_nothing_is_lost_and_nothing_done_twice(tmp_path):
     words = command(
         *ASYNC, "limit=16", "workflow=matts_parallel", "k=2", "llm.delay_s=0.02", f"run_dir={tmp_path / 'D'}"
     )
     episodes, rng, lines = tmp_path / "D" / "episodes.jsonl", random.Random(3), []
     for kill in (True, True, True, False):
-        process = subprocess.Popen(words, stdout=-3, stderr=-3)
+        process = forkserver.Popen(words, stdout=-3, stderr=-3)
         size = (episodes.stat().st_size if episodes.exists() else 0) + rng.randint(1, 12_000)
         while kill and process.poll() is None and (not episodes.exists() or episodes.stat().st_size < size):
             time.sleep(0.001)
@@ -238,11 +235,10 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_done_twice(tmp_pat
     assert (tmp_path / "D" / "rollouts.jsonl").read_bytes() == b""
 
 
-@pytest.mark.slow
 def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(tmp_path):
     run_dir = tmp_path / "D"
     words = command(*ASYNC, "limit=12", f"run_dir={run_dir}")
-    process = subprocess.Popen([*words, "llm.delay_s=0.1"], stdout=-3, stderr=-1, text=True)
+    process = forkserver.Popen([*words, "llm.delay_s=0.1"], stdout=-3, stderr=-1, text=True)
     while not (run_dir / "episodes.jsonl").exists() or not (run_dir / "episodes.jsonl").stat().st_size:
         assert process.poll() is None
         time.sleep(0.01)
@@ -251,7 +247,7 @@ def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(tmp_path):
     assert process.returncode == 130 and "stopped." in said and "Traceback" not in said
     done = len(read_rows(run_dir))
     assert 0 < done < 12
-    subprocess.run([*words, "llm.delay_s=0.1"], check=True, capture_output=True, timeout=240)
+    forkserver.run([*words, "llm.delay_s=0.1"], check=True, capture_output=True, timeout=240)
     assert len(read_rows(run_dir)) == 12 and faults_of(run_dir) == {}
 
 
@@ -260,7 +256,7 @@ def recorded(tmp_path_factory):
     """A finished asynchronous run of 8 tasks, which no test may change."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
     words = (*ASYNC, "limit=8", "llm.delay_s=0.005", f"run_dir={folder}")
-    subprocess.run(command(*words), check=True, capture_output=True, timeout=240)
+    forkserver.run(command(*words), check=True, capture_output=True, timeout=240)
     return folder
 
 
@@ -351,7 +347,6 @@ def test_the_papers_stream_has_no_order_of_its_own(here):
     assert {"overlapping", "self_retrieval"} <= faults_of(run_dir).keys()
 
 
-@pytest.mark.slow
 def test_what_cannot_be_repeated_is_refused_in_one_sentence(here, recorded, tmp_path):
     fresh = (tmp_path / str(n) for n in count())
 

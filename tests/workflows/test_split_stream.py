@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 
+import forkserver
 import pytest
 from conftest import TOY, command, read_json, read_rows
 
@@ -31,7 +32,7 @@ OF_TIME = ("wall_s", "wall_s_per_success", "calls")
 @pytest.fixture(scope="module")
 def one_after_another(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
-    subprocess.run(command(*SPLIT, f"run_dir={folder}"), check=True, capture_output=True, timeout=120)
+    forkserver.run(command(*SPLIT, f"run_dir={folder}"), check=True, capture_output=True, timeout=120)
     return folder
 
 
@@ -53,7 +54,6 @@ def same(run_dir, other):
     assert {key: one[key] for key in one if key not in OF_TIME} == {key: two[key] for key in two if key not in OF_TIME}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 4, 9])
 def test_several_streams_at_once_give_the_bytes_of_one_after_another(here, tmp_path, one_after_another, workers):
     run_dir, _ = here(*SPLIT, f"max_concurrency={workers}", run_dir=tmp_path / "run")
@@ -99,13 +99,12 @@ def test_the_streams_really_run_at_once(here, tmp_path, meeting):
     assert read_json(run_dir / "summary.json")["complete"]
 
 
-@pytest.mark.slow
 def test_killed_at_random_moments_it_goes_on_and_keeps_what_was_ahead(tmp_path):
     words = (*SPLIT, "stream.order=by_type", "workflow=matts_parallel", "llm.delay_s=0.01")
     whole, run_dir, rng, ahead = tmp_path / "whole", tmp_path / "run", random.Random(3), []
-    subprocess.run(command(*words, f"run_dir={whole}"), check=True, capture_output=True, timeout=240)
+    forkserver.run(command(*words, f"run_dir={whole}"), check=True, capture_output=True, timeout=240)
     for _ in range(6):
-        process = subprocess.Popen(
+        process = forkserver.Popen(
             command(*words, "max_concurrency=4", f"run_dir={run_dir}"), stdout=subprocess.DEVNULL, stderr=-3
         )
         before, end = written(run_dir), time.monotonic() + 60
@@ -116,7 +115,7 @@ def test_killed_at_random_moments_it_goes_on_and_keeps_what_was_ahead(tmp_path):
         process.wait()
         ahead.append(len(Ahead(run_dir / "ahead.jsonl").rows) if (run_dir / "ahead.jsonl").exists() else 0)
     assert max(ahead) > 2  # the streams were at different places, and what they had done was kept
-    done = subprocess.run(command(*words, "max_concurrency=4", f"run_dir={run_dir}"), capture_output=True, timeout=240)
+    done = forkserver.run(command(*words, "max_concurrency=4", f"run_dir={run_dir}"), capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr
     same(run_dir, whole)
     assert not (run_dir / "ahead.jsonl").exists()
@@ -144,7 +143,6 @@ def breaking(monkeypatch):
     return lambda *names: left.extend(names)
 
 
-@pytest.mark.slow
 def test_what_breaks_is_tried_again_at_the_end_as_one_after_another(here, breaking, tmp_path):
     for workers, name in ((1, "one"), (4, "four")):
         breaking("birch box: box 1 ", "dune box: box 2 ")
@@ -163,7 +161,6 @@ def test_tasks_that_break_in_a_row_end_the_run_and_the_same_command_goes_on(here
     assert read_json(tmp_path / "run/summary.json")["complete"]
 
 
-@pytest.mark.slow
 def test_an_outage_breaks_no_more_of_a_type_than_would_end_the_run(here, breaking, monkeypatch, tmp_path):
     from envs import toy_script
 
@@ -179,7 +176,6 @@ def test_an_outage_breaks_no_more_of_a_type_than_would_end_the_run(here, breakin
     assert max(each.values()) == 3 and len(each) >= 2
 
 
-@pytest.mark.slow
 def test_an_error_in_one_stream_ends_all_at_once_and_the_same_command_goes_on(here, monkeypatch, tmp_path):
     from envs import toy_script
 
@@ -203,7 +199,6 @@ def test_an_error_in_one_stream_ends_all_at_once_and_the_same_command_goes_on(he
     same(tmp_path / "run", tmp_path / "whole")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("calls", [40, 130])
 def test_a_budget_ends_all_streams_and_a_larger_one_goes_on(here, tmp_path, one_after_another, calls):
     run_dir, _ = here(*SPLIT, "max_concurrency=4", f"budget.run.calls={calls}", run_dir=tmp_path / "run")

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 
+import forkserver
 import numpy as np
 import pytest
 from conftest import REPO, TOY, command, read_json
@@ -25,7 +26,7 @@ SMALL = ("experiment=verdict", *TOY, "env.boxes_per_family=5", "hydra.sweeper.sk
 
 
 def verdict(folder, *words, status=0):
-    done = subprocess.run(
+    done = forkserver.run(
         command(*SMALL, f"run_dir={folder}", *words), cwd=REPO, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == status, done.stdout + done.stderr
@@ -65,7 +66,6 @@ def test_the_pilots_runs_grow_and_nothing_is_paid_twice(helped):
         assert n_agent == sum(json.loads(line)["trajectories"][0]["usage"]["calls"] for line in run.open())
 
 
-@pytest.mark.slow
 def test_the_same_command_comes_to_the_same_bytes_at_no_cost(helped):
     folder, _ = helped
     before = (folder / "verdict.json").read_bytes()
@@ -74,7 +74,6 @@ def test_the_same_command_comes_to_the_same_bytes_at_no_cost(helped):
     assert answer_of(folder, Question.read(folder)) == json.loads(before)
 
 
-@pytest.mark.slow
 def test_with_a_limit_each_seed_has_the_same_tasks_in_another_order(tmp_path):
     verdict(
         tmp_path / "study", "limit=6", "hydra.sweeper.most=3", "hydra.sweeper.diagnose=false", "hydra.sweeper.pilot=2"
@@ -85,14 +84,13 @@ def test_with_a_limit_each_seed_has_the_same_tasks_in_another_order(tmp_path):
     assert read_json(tmp_path / "study" / "verdict.json")["looks"][0]["n_seeds"] == 3
 
 
-@pytest.mark.slow
 def test_what_to_try_next_is_a_command_that_runs(helped):
     folder, said = helped
     commands = [shlex.split(line) for line in said.partition("to try next:")[2].splitlines() if "main.py" in line]
     assert len(commands) == 3
     assert len({words[-1] for words in commands} | {f"run_dir={folder}"}) == 4  # each in a folder of its own
     for words in commands:
-        done = subprocess.run([*words, "dry_run=true"], cwd=REPO, capture_output=True, text=True, timeout=120)
+        done = forkserver.run([*words, "dry_run=true"], cwd=REPO, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -114,7 +112,6 @@ def test_another_question_is_not_mixed_into_a_folder(helped, word):
     assert sorted(path.name for path in folder.glob("*/manifest.json")) == before
 
 
-@pytest.mark.slow
 def test_what_does_not_change_an_outcome_may_change(helped):
     folder, _ = helped
     verdict(folder, "max_concurrency=2", "budget.run.calls=100000")
@@ -125,7 +122,6 @@ def copied(folder, where):
     return where
 
 
-@pytest.mark.slow
 def test_runs_of_another_configuration_or_seed_in_the_folder_are_not_averaged(helped, tmp_path, cli):
     folder = copied(helped[0], tmp_path / "study")
     words = [*TOY, "env.boxes_per_family=5", "stream.order=shuffled", "arm=reasoningbank"]
@@ -153,20 +149,17 @@ def test_it_chooses_arms_and_seeds_itself(tmp_path, word):
     assert ("a verdict is one question" in said or "give limit=N" in said) and "Traceback" not in said
 
 
-@pytest.mark.slow
 def test_a_dry_run_starts_nothing(tmp_path):
     said = verdict(tmp_path / "study", "dry_run=true")
     assert "it finds, with a chance of 80 %" in said and "agent: first prompt" in said
     assert not list(tmp_path.glob("study/*/episodes.jsonl"))
 
 
-@pytest.mark.slow
 def test_a_budget_that_cannot_pay_the_first_look_is_said_after_the_pilot(tmp_path):
     said = verdict(tmp_path / "study", "budget.run.calls=60", status=1)
     assert "budget.run.calls=60 is too little for the first look" in said
 
 
-@pytest.mark.slow
 def test_a_budget_that_ends_the_study_leaves_an_answer_and_more_of_it_goes_on(tmp_path):
     folder = tmp_path / "study"
     chance = ("env.p_word=0.3", "env.p_guess=0.3", "hydra.sweeper.diagnose=false")
@@ -177,13 +170,12 @@ def test_a_budget_that_ends_the_study_leaves_an_answer_and_more_of_it_goes_on(tm
     assert read_json(folder / "verdict.json")["outcome"] == "futile"
 
 
-@pytest.mark.slow
 def test_killed_at_any_moment_it_comes_to_the_same_answer(tmp_path):
     words = ("env.p_word=0.9", "env.p_guess=0.3", "env.families=2", "hydra.sweeper.diagnose=true")
     verdict(tmp_path / "whole", *words)
     draw = random.Random(3)
     for _ in range(6):
-        killed = subprocess.Popen(
+        killed = forkserver.Popen(
             command(*SMALL, f"run_dir={tmp_path / 'killed'}", *words),
             cwd=REPO,
             stdout=subprocess.DEVNULL,
@@ -287,7 +279,6 @@ def test_chance_seldom_breaks_a_link():
 # The controls
 
 
-@pytest.mark.slow
 def test_a_placebo_has_the_lessons_form_and_length_and_none_of_its_words(tmp_path):
     from core.memory.policies.placebo import neutral
 
@@ -297,7 +288,7 @@ def test_a_placebo_has_the_lessons_form_and_length_and_none_of_its_words(tmp_pat
     assert len(set(long)) == len(long)
     assert neutral(0, 1) == "" and neutral(50, 1) == neutral(50, 1)
     for arm in ("placebo", "empty_block"):
-        done = subprocess.run(
+        done = forkserver.run(
             [sys.executable, "main.py", *TOY, f"arm={arm}", "limit=10", f"run_dir={tmp_path / arm}"],
             cwd=REPO,
             capture_output=True,
@@ -313,7 +304,7 @@ def test_a_placebo_has_the_lessons_form_and_length_and_none_of_its_words(tmp_pat
         # Reports and show have what was shown, not what the bank holds under this id.
         shown = [item["content"] for row in rows[4:] for hit in row["retrieved"] for item in hit["items"]]
         assert shown and all(text in prompt for text, prompt in zip(shown, prompts, strict=True))
-        told = subprocess.run(
+        told = forkserver.run(
             [sys.executable, "-m", "scripts.show", tmp_path / arm, rows[5]["task_id"]],
             cwd=REPO,
             capture_output=True,
@@ -324,7 +315,6 @@ def test_a_placebo_has_the_lessons_form_and_length_and_none_of_its_words(tmp_pat
         assert "its text replaced" in before and shown[1] in before and "word of the" not in before
 
 
-@pytest.mark.slow
 def test_a_study_that_is_stored_gives_its_answer_again(helped, tmp_path, monkeypatch, capsys):
     from scripts import study
 

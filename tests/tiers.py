@@ -1,0 +1,111 @@
+"""Which tests `make test` runs, chosen by measured time, and which share a worker.
+
+durations.json has what each test takes on an idle machine, with its share of the fixtures that it shares with others;
+`make durations` runs all tests and writes it anew. A test that takes more than SLOW_S is marked slow and left to
+`make test-all`, except those of promises.txt: one test for each promise of the README. A test that is not yet in the
+file counts as quick.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+DURATIONS = HERE / "durations.json"
+SLOW_S = 0.5
+KEPT_S = 0.2  # what takes less is not in the file
+QUICK_ON_POSTGRES = "test_memory_life"  # of the bank's tests, which run on PostgreSQL too, those that `make test` runs
+# Files that start the same engine share a worker, so that it is started once; any other file has a worker for itself.
+ENGINES = {
+    "test_scienceworld": "java",
+    "test_scienceworld_jvm": "java",
+    "test_slurm": "cluster",
+    "test_ray": "cluster",
+    "test_postgres_crash": "postgres",
+    "test_two_hosts": "postgres",
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--store-durations", action="store_true", help=f"write {DURATIONS.name} anew")
+
+
+def pytest_configure(config):
+    if config.getoption("store_durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Stopwatch())
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m deselects
+def pytest_collection_modifyitems(items):
+    known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    promises = {line.split()[0] for line in (HERE / "promises.txt").read_text().splitlines() if line[:1] not in "# "}
+    for item in items:
+        name, module = item.nodeid.removeprefix("tests/"), item.path.stem
+        again = getattr(item, "callspec", None) and item.callspec.params.get("bank_store") == "postgres"
+        left = known.get(name, 0) > SLOW_S or (again and module != QUICK_ON_POSTGRES)
+        if left and not promises & {name, name.partition("[")[0]}:
+            item.add_marker("slow")
+        on_postgres = again or "postgres" in item.fixturenames
+        item.add_marker(pytest.mark.xdist_group("postgres" if on_postgres else ENGINES.get(module, module)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Time the fixtures that tests share, for the test during which they are set up."""
+    began = time.perf_counter()
+    try:
+        return (yield)
+    finally:
+        if fixturedef.scope != "function":
+            shared = request.session.stash.setdefault(SHARED, {})
+            shared[_name(fixturedef)] = round(time.perf_counter() - began, 3)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    if report.when == "teardown":
+        report.set_up_here = item.session.stash.setdefault(SHARED, {})
+        item.session.stash[SHARED] = {}
+        used = (definitions[-1] for definitions in item._fixtureinfo.name2fixturedefs.values())
+        report.shares = [_name(fixture) for fixture in used if fixture.scope != "function"]
+    return report
+
+
+SHARED = pytest.StashKey[dict]()
+
+
+def _name(fixturedef) -> str:
+    return f"{fixturedef.baseid}::{fixturedef.argname}"
+
+
+class Stopwatch:
+    """In the process that hears of all tests: adds up and writes durations.json."""
+
+    def __init__(self):
+        self.took = defaultdict(float)
+        self.set_up = defaultdict(list)
+        self.users = defaultdict(set)
+
+    def pytest_runtest_logreport(self, report):
+        if hasattr(report, "context"):  # of a subtest: its time is in the test's
+            return
+        name = report.nodeid.removeprefix("tests/").partition("@")[0]  # xdist adds the group
+        self.took[name] += report.duration
+        for fixture, seconds in getattr(report, "set_up_here", {}).items():
+            self.took[name] -= seconds
+            self.set_up[fixture].append(seconds)
+        for fixture in getattr(report, "shares", ()):
+            self.users[fixture].add(name)
+
+    def pytest_sessionfinish(self):
+        for fixture, users in self.users.items():
+            for name in users:
+                self.took[name] += max(self.set_up[fixture], default=0) / len(users)
+        lasting = {name: round(seconds, 1) for name, seconds in sorted(self.took.items()) if seconds >= KEPT_S}
+        DURATIONS.write_text(json.dumps(lasting, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
