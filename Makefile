@@ -6,6 +6,8 @@ ARGS ?=
 # What was left out without ACCEPT_GPL=1 is installed with it.
 AGAIN := $(and $(filter 1,$(ACCEPT_GPL)),$(wildcard $(VENV)/.without-gpl),again)
 
+export PYTHONDONTWRITEBYTECODE :=  # the programs that the tests start would be compiled at each start
+
 .DEFAULT_GOAL := help
 .PHONY: again help run test test-all durations lint format docs setup mcpb clean
 help:  ## list the targets
@@ -15,13 +17,13 @@ run: $(VENV)/.run  ## a first run: the bundled problems on the bundled model (mo
 	$(BIN)/python main.py $(ARGS)
 
 test: $(VENV)/.all  ## the tests that take up to half a second, and one for each promise of the README
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.all  ## all tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=20 --durations-min=5 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=20 --durations-min=5 $(ARGS)
 
 durations: $(VENV)/.all  ## all tests, timed: which of them `make test` leaves out (tests/durations.json)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --store-durations $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --store-durations $(ARGS)
 
 lint: $(VENV)/.all  ## check style and format
 	$(BIN)/ruff check .

@@ -26,6 +26,7 @@ ENGINES = {
     "test_scienceworld_jvm": "java",
     "test_slurm": "cluster",
     "test_ray": "cluster",
+    "test_postgres": "postgres",
     "test_postgres_crash": "postgres",
     "test_two_hosts": "postgres",
 }
@@ -42,16 +43,40 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects
 def pytest_collection_modifyitems(items):
-    known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    known = durations()
     promises = {line.split()[0] for line in (HERE / "promises.txt").read_text().splitlines() if line[:1] not in "# "}
+    takes = defaultdict(float)
     for item in items:
-        name, module = item.nodeid.removeprefix("tests/"), item.path.stem
+        name = item.nodeid.removeprefix("tests/")
         again = getattr(item, "callspec", None) and item.callspec.params.get("bank_store") == "postgres"
-        left = known.get(name, 0) > SLOW_S or (again and module != QUICK_ON_POSTGRES)
+        left = known.get(name, 0) > SLOW_S or (again and item.path.stem != QUICK_ON_POSTGRES)
         if left and not promises & {name, name.partition("[")[0]}:
             item.add_marker("slow")
-        on_postgres = again or "postgres" in item.fixturenames
-        item.add_marker(pytest.mark.xdist_group("postgres" if on_postgres else ENGINES.get(module, module)))
+        takes[group_of(item.nodeid)] += known.get(name, 0)
+    items.sort(key=lambda item: -takes[group_of(item.nodeid)])  # what lasts longest begins first
+
+
+@pytest.hookimpl(optionalhook=True)  # without xdist there is none
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):  # --dist loadgroup does nothing with pytest 9.2 (xdist 3.8)
+        def _split_scope(self, nodeid):
+            return group_of(nodeid)
+
+    config.option.loadscopereorder = False  # they are in order
+    return ByGroup(config, log)
+
+
+def group_of(nodeid: str) -> str:
+    """Tests of a group run in one worker, one after another."""
+    module = nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
+    return "postgres" if "[postgres" in nodeid or "-postgres]" in nodeid else ENGINES.get(module, module)
+
+
+def durations() -> dict[str, float]:
+    """{test: seconds} of the file."""
+    return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,7 +120,7 @@ class Stopwatch:
     def pytest_runtest_logreport(self, report):
         if hasattr(report, "context"):  # of a subtest: its time is in the test's
             return
-        name = report.nodeid.removeprefix("tests/").partition("@")[0]  # xdist adds the group
+        name = report.nodeid.removeprefix("tests/")
         self.took[name] += report.duration
         for fixture, seconds in getattr(report, "set_up_here", {}).items():
             self.took[name] -= seconds

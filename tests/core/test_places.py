@@ -175,7 +175,8 @@ def test_a_bank_on_a_read_only_volume_is_read_by_all_that_only_reads(bank, tmp_p
     if b"ermission" in run("-c", "").stderr:
         pytest.skip("no mounts here")
     event = json.dumps({"prompt": "größe"}).encode()
-    for words in reading(bank, id):
+    commands = reading(bank, id)
+    for words in commands if left == "with a write-ahead log" else commands[::4]:
         done = run(*words, stdin=event)
         assert done.returncode == 0 and b"Traceback" not in done.stderr, (words, done.stderr)
         if "retrieve" in str(words) or "run" in words or "show" in words:
@@ -221,7 +222,7 @@ def test_streams_as_services_and_pipes_leave_them(bank, tmp_path, how):
         ("-m", "scripts.doctor", "--help"),
         ("-m", "scripts.export", "--help"),
     ]
-    for words in commands:
+    for words in commands if how in ("all closed", "no reader") else commands[1::2]:
         (tmp_path / "err").write_bytes(b"")
         stdin = "" if "<" in redirected else "</dev/null"
         line = f'"$@" {stdin} {redirected}; {end}'

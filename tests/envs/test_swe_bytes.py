@@ -55,14 +55,21 @@ FILES = {
 
 def instance(folder: Path, before: bytes, after: bytes, patch: bytes = b"") -> Path:
     """An instance whose test demands these very bytes. patch: its gold.patch."""
+    return instance_of(folder, {"words.py": (before, after)}, patch)
+
+
+def instance_of(folder: Path, files: dict[str, tuple[bytes, bytes]], patch: bytes = b"") -> Path:
+    """An instance with several files: {name: (before, after)}."""
     here = folder / "bytes" / "words"
     (here / "repo" / "tests").mkdir(parents=True)
-    (here / "repo" / "words.py").write_bytes(before)
+    for name, (before, _) in files.items():
+        (here / "repo" / name).write_bytes(before)
     (here / "repo" / "conftest.py").write_text("")
     (here / "issue.md").write_text("The size is wrong.", encoding="utf-8")
-    wanted = base64.b64encode(after).decode()
-    test = f"import base64\n\n\ndef test_bytes():\n    wanted = base64.b64decode('{wanted}')\n"
-    test += "    assert open('words.py', 'rb').read() == wanted\n"
+    wanted = {name: base64.b64encode(after).decode() for name, (_, after) in files.items()}
+    test = f"import base64\n\n\ndef test_bytes():\n    wanted = {wanted!r}\n"
+    test += "    held = {name: base64.b64encode(open(name, 'rb').read()).decode() for name in wanted}\n"
+    test += "    assert held == wanted\n"
     lines = "".join(f"+{line}\n" for line in test.splitlines())
     head = "diff --git a/tests/test_bytes.py b/tests/test_bytes.py\nnew file mode 100644\n--- /dev/null\n"
     count = len(test.splitlines())
@@ -75,9 +82,9 @@ def instance(folder: Path, before: bytes, after: bytes, patch: bytes = b"") -> P
     return folder
 
 
-def written(data: bytes) -> str:
-    """A command that writes words.py."""
-    return f"echo {base64.b64encode(data).decode()} | base64 -d > words.py"
+def written(data: bytes, name: str = "words.py") -> str:
+    """A command that writes a file."""
+    return f"echo {base64.b64encode(data).decode()} | base64 -d > {name}"
 
 
 def played(env, *commands: str) -> tuple[float, dict, list[str]]:
@@ -90,16 +97,18 @@ def played(env, *commands: str) -> tuple[float, dict, list[str]]:
 
 
 @bubblewrap
-@pytest.mark.parametrize("name", FILES)
-def test_a_right_fix_counts_whatever_the_files_encoding(tmp_path, name):
-    before, after = FILES[name]
-    with make(instance(tmp_path, before, after)) as env:
-        reward, info, said = played(env, written(after), "cat words.py; git diff", SUBMIT)
+def test_a_right_fix_counts_whatever_the_files_encoding(tmp_path):
+    """All in one instance, as each start of a sandbox takes seconds."""
+    files = {f"words_{n}.py": FILES[name] for n, name in enumerate(FILES)}
+    with make(instance_of(tmp_path, files)) as env:
+        fix = [written(after, name) for name, (_, after) in files.items()]
+        reward, info, said = played(env, *fix, "cat words_1.py; git diff", SUBMIT)
         assert (info["patch"], reward) == ("applied", 1.0)
-        said[1].encode()  # what the model reads is Unicode
+        said[-2].encode()  # what the model reads is Unicode
         kept = json.loads(json.dumps(info))["answer"]
         assert resolved(kept, env._playing).solved  # as it is stored and read again
-        assert played(env, written(before + b"#\n"), SUBMIT)[0] == 0.0
+        last, (before, _) = list(files.items())[-1]
+        assert played(env, *fix[:-1], written(before + b"#\n", last), SUBMIT)[0] == 0.0
 
 
 before_latin, after_latin = FILES["latin-1"]

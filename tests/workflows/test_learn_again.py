@@ -63,7 +63,7 @@ def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, tmp_path)
     folder, bank = tmp_path / "run", tmp_path / "again.sqlite"
     forkserver.run(command(*TOY, *KINDS[kind], "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
     words = [sys.executable, "-m", "scripts.learn", str(folder), f"bank={bank}"]
-    for wait in (1.0, 1.2, 1.4, 1.6, 1.8):
+    for wait in (0.4, 0.7, 1.0):
         started = forkserver.Popen(words, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             started.wait(wait)

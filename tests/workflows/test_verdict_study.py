@@ -174,7 +174,7 @@ def test_killed_at_any_moment_it_comes_to_the_same_answer(tmp_path):
     words = ("env.p_word=0.9", "env.p_guess=0.3", "env.families=2", "hydra.sweeper.diagnose=true")
     verdict(tmp_path / "whole", *words)
     draw = random.Random(3)
-    for _ in range(6):
+    for _ in range(4):
         killed = forkserver.Popen(
             command(*SMALL, f"run_dir={tmp_path / 'killed'}", *words),
             cwd=REPO,
