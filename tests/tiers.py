@@ -129,8 +129,19 @@ class Stopwatch:
             self.users[fixture].add(name)
 
     def pytest_sessionfinish(self):
-        for fixture, users in self.users.items():
-            for name in users:
-                self.took[name] += max(self.set_up[fixture], default=0) / len(users)
-        lasting = {name: round(seconds, 1) for name, seconds in sorted(self.took.items()) if seconds >= KEPT_S}
+        """A fixture is shared by the quick tests alone: a slow one that also uses it makes it no cheaper for them."""
+        shared = {name: 0.0 for name in self.took}
+        while True:
+            for fixture, users in self.users.items():
+                quick = {name for name in users if self.took[name] + shared[name] <= SLOW_S}
+                self.users[fixture] = quick
+            was, shared = shared, dict.fromkeys(shared, 0.0)
+            for fixture, users in self.users.items():
+                for name in users:
+                    shared[name] += max(self.set_up[fixture], default=0) / len(users)
+            shared = {name: max(seconds, was[name]) for name, seconds in shared.items()}
+            if shared == was:
+                break
+        took = {name: round(self.took[name] + shared[name], 1) for name in sorted(self.took)}
+        lasting = {name: seconds for name, seconds in took.items() if seconds >= KEPT_S}
         DURATIONS.write_text(json.dumps(lasting, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
