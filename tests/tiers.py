@@ -130,7 +130,7 @@ class Stopwatch:
 
     def pytest_sessionfinish(self):
         """A fixture is shared by the quick tests alone: a slow one that also uses it makes it no cheaper for them."""
-        shared = {name: 0.0 for name in self.took}
+        shared = dict.fromkeys(self.took, 0.0)
         while True:
             for fixture, users in self.users.items():
                 quick = {name for name in users if self.took[name] + shared[name] <= SLOW_S}
