@@ -12,7 +12,6 @@ from typing import Any
 
 from core.checksum import has_checksum, say_once, say_unchecked
 from core.errors import UserError
-from core.memory.by_type import BANKS
 from core.memory.open import read_fact, read_records
 from core.memory.records import id_in_bank
 from core.models.meter import Meter
@@ -168,7 +167,7 @@ def read_banks(run: Run, *, must: bool, vectors: bool = False) -> list[MemoryRec
     must      raise UserError for a file that is no bank, or damaged; else it is passed over
     vectors   with embeddings
     """
-    paths = filter(None, (*own_banks(run), run.memory.get("path")))
+    paths = filter(None, (own_bank(run), run.memory.get("path")))
     return [record for path in paths for record in read_records_of(run, path, must=must, vectors=vectors)]
 
 
@@ -182,9 +181,9 @@ def read_records_of(run: Run, path: str | Path, *, must: bool = False, vectors: 
         return []
 
 
-def own_banks(run: Run) -> list[Path]:
-    """The file of the run's own bank, or with stream.split_by of each of them."""
-    return sorted((run.path / BANKS).glob("*.sqlite")) or [run.path / "bank.sqlite"]
+def own_bank(run: Run) -> Path:
+    """The file of the run's own bank."""
+    return run.path / "bank.sqlite"
 
 
 def bank_labels(run: Run) -> list[str]:
@@ -243,8 +242,8 @@ def _rounds(run: Run) -> Usage | None:
         return None
     given, namespace = memory.get("path"), memory.get("namespace", "default")
     key = f"consolidate:{id_in_bank(str(run.path.resolve())) if given else ''}:{namespace}"
-    noted = [read_fact(path, namespace, key) for path in ([given] if given else own_banks(run))]
+    noted = read_fact(given or own_bank(run), namespace, key)
     opinions = (record.provenance.get("opinion") or {} for record in read_banks(run, must=False))
-    used = [json.loads(text)["usage"] for text in noted if text]
+    used = [json.loads(noted)["usage"]] if noted else []
     used += [each["usage"] for each in opinions if each.get("run") == run.manifest["run"] and each.get("usage")]
     return sum((Usage(**each) for each in used), Usage())

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.memory.by_type import BANKS
 from core.memory.open import read_records
 from core.memory.records import record_from
 from core.run.files import EPISODES, MANIFEST, read_episodes, read_file
@@ -220,8 +219,7 @@ def _shown(path: Path, config: dict[str, Any], rows: list[dict[str, Any]]) -> di
     ids = {hit["id"] for row in rows for hit in row["retrieved"]}
     found = {each["id"]: record_from(each) for row in rows for each in row["records"] if each["id"] in ids}
     memory = config.get("memory") or {}
-    banks = [*sorted((path / BANKS).glob("*.sqlite")), path / "bank.sqlite", memory.get("path")]
-    for bank in filter(None, banks):
+    for bank in filter(None, (path / "bank.sqlite", memory.get("path"))):
         if ids <= found.keys():
             break
         more = read_records(bank, memory.get("namespace") or "default")

@@ -27,12 +27,12 @@ from core.run.row_check import (
 from core.run.upgrade import upgraded_row
 
 EPISODES, CALLS, PROMPTS, TIMINGS = "episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl"
-ROLLOUTS, AHEAD = "rollouts.jsonl", "ahead.jsonl"
-LINES = (EPISODES, CALLS, PROMPTS, TIMINGS, ROLLOUTS, AHEAD)
+ROLLOUTS = "rollouts.jsonl"
+LINES = (EPISODES, CALLS, PROMPTS, TIMINGS, ROLLOUTS)
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
 COUNTS = ".lines"  # how many lines the files have (core/line_counts.py)
 CHECKS = {EPISODES: check_episode, CALLS: check_call, PROMPTS: check_prompt, TIMINGS: check_timing}
-CHECKS |= {ROLLOUTS: check_rollout, AHEAD: check_episode}
+CHECKS |= {ROLLOUTS: check_rollout}
 WHOLE = {MANIFEST: check_manifest, SUMMARY: check_summary}
 LOST = {  # what follows from the loss of a file's last lines
     EPISODES: "the run's command runs their tasks again",
@@ -40,7 +40,6 @@ LOST = {  # what follows from the loss of a file's last lines
     PROMPTS: "what they were is not known",
     TIMINGS: "the time that the run took is too small",
     ROLLOUTS: "attempts of unfinished tasks are made again",
-    AHEAD: "their tasks run again",
 }
 
 
@@ -89,9 +88,6 @@ def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dic
         first = row.get("retries")
         if first is not None and (first not in range(place) or rows[first]["task_id"] != row["task_id"]):
             raise UserError(f"{path} line {place + 1} retries index {first}, which is another task's.")
-    placed_at = [row["place"] for row in rows if "place" in row and "retries" not in row]
-    if len({*placed_at}) < len(placed_at):
-        raise UserError(f"{path} holds two episodes of one place in the stream.")
     if task_ids is not None:
         check_tasks(path, rows, task_ids)
     say_lost(path, len(rows), noted)
@@ -109,7 +105,7 @@ def check_tasks(path: Path, rows: list[dict[str, Any]], task_ids: Sequence[str])
 
 def place_of(row: dict[str, Any]) -> int:
     """The stream position of an episode's task. (`index` is the episode's own position; a retry has a later one.)"""
-    return row.get("place", row.get("retries", row["index"]))
+    return row.get("retries", row["index"])
 
 
 def lines_of(run_dir: Path, name: str) -> Iterator[dict[str, Any]]:

@@ -103,9 +103,6 @@ KEYS = {
     "stream.first": Key(least=1, nullable=True),
     "stream.batch": Key(arm=True, column="batch", noted=True, usual=1),
     "stream.passes": Key(arm=True, column="passes", usual=1),
-    "stream.mode": Key(arm=True, column="mode", noted=True, usual="in_order"),
-    "stream.window": Key(arm=True, column="window", noted=True),
-    "stream.order_from": Key(outcome=False),  # the episodes record their order
     "agent": Key(column="agent"),
     "llm": Key(column="llm"),
     **{key: Key() for key in LLMS[1:]},
@@ -177,9 +174,6 @@ KEYS = {
     "ReActAgent:unread": Key(before="ask"),
     **{f"{agent}:inject": Key(before="system") for agent in "ActAgent BashAgent CoTAgent ReActAgent WebAgent".split()},
     "Stream:first": Key(before=None),
-    "Stream:mode": Key(before="in_order"),
-    "Stream:window": Key(before=None),
-    "Stream:split_by": Key(before=None),
 }
 RUN_KEYS = {key: facts for key, facts in KEYS.items() if ":" not in key}  # without an owner, dotted
 TOP_KEYS = {key: facts for key, facts in RUN_KEYS.items() if "." not in key}

@@ -23,9 +23,7 @@ from core.line_counts import LineCounts
 from core.memory.hygiene.scrub import scrub
 from core.memory.records import record_from
 from core.redact import Redactor
-from core.run.ahead import Ahead
 from core.run.files import (
-    AHEAD,
     CHECKS,
     COUNTS,
     EPISODES,
@@ -60,7 +58,6 @@ class RunRecords:
     """The records of one run directory, locked by one process at a time.
 
     `rows` are the finished episodes as dictionaries (schema 2), including those of earlier starts; see `current`.
-    `n_before` is the number of tasks before `limit` was raised; None: it was not raised.
     Raises UserError if another process writes there, if the directory was made with another configuration, or if its
     records are damaged; StopRun if the disk refuses a write.
 
@@ -102,13 +99,12 @@ class RunRecords:
         self._episodes = self._opened(EPISODES, durable=True, redact=redact.values)
         self._timings = self._opened(TIMINGS)
         self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values, note=self._counts.of(ROLLOUTS))
-        self.ahead = Ahead(self.path / AHEAD, redact=redact.values, note=self._counts.of(AHEAD))
         self.rows: list[dict] = self._read_episodes()
-        self.rollouts.drop(map(begun_as, self.rows))  # left by a crash after the episode was written
-        self.ahead.forget(len(self.rows) - 1)
+        self.rollouts.drop(row["index"] for row in self.rows)  # left by a crash after the episode was written
         if self.summary() is None and (self.path / SUMMARY).exists():
             say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
-        self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
+        if smaller is not None:
+            check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
         if (manifest := self.read_json(MANIFEST)) is not None:
             check_tasks(self._episodes.path, self.rows, manifest.get("task_ids", ()))
             if not has_checksum(self.path / MANIFEST):
@@ -133,12 +129,11 @@ class RunRecords:
         now = time.monotonic()
         cached = sum(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
-        timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(begun_as(row), None)}
+        timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(row["index"], None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
-        self.ahead.forget(episode.index)
         if episode.status != "stopped":  # a stopped one's finished attempts are needed by the next start
-            self.rollouts.forget(begun_as(row))
+            self.rollouts.forget(row["index"])
 
     def row_of(self, episode: Episode) -> dict:
         """An episode as its row in episodes.jsonl, without credentials; with `scrub_episodes` scrubbed as well."""
@@ -189,7 +184,6 @@ class RunRecords:
         self._episodes.close()
         self._timings.close()
         self.rollouts.close()
-        self.ahead.close()
         self._counts.close()
         self._lock.close()
 
@@ -255,11 +249,6 @@ def every_try(run_dir: Path) -> list[dict]:
     return [row for row in read_episodes(run_dir / EPISODES) if row["status"] != "stopped"]
 
 
-def begun_as(row: dict) -> int:
-    """The number under which rollouts.jsonl stored the episode: its index; with stream.mode=async the task's place."""
-    return row["index"] if "retries" in row else place_of(row)
-
-
 def current(rows: list[dict]) -> list[dict]:
     """One episode per task, in stream order: of a retried task the last try."""
     last = {place_of(row): row for row in rows}
@@ -270,9 +259,8 @@ def episode_row(episode: Episode) -> dict:
     """An episode as its row, without values that can differ between identical runs or are stored elsewhere."""
     row = asdict(episode)
     row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
-    for name in ("retries", "place", "seen"):
-        if row[name] is None:
-            del row[name]
+    if row["retries"] is None:
+        del row["retries"]
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
         for name, default in _UNSET.items():

@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from core.types import CUT_OFF, Episode, MemoryRecord, Message, Scored, Step, Trajectory, Usage, Verdict
+from core.types import CUT_OFF, Episode, MemoryRecord, Message, Step, Trajectory, Usage, Verdict
 
 Check = Callable[[Any, str], None]
 STATUSES = ("success", "failure", "infra_error", "stopped")
@@ -46,7 +46,7 @@ def check_episode(row: dict[str, Any]) -> None:
 
 def check_rollout(row: dict[str, Any]) -> None:
     """Raise ValueError for a row of rollouts.jsonl that no run writes."""
-    (_BEGUN if "seen" in row else _ROLLOUT)(row, "")
+    _ROLLOUT(row, "")
 
 
 def check_call(row: dict[str, Any]) -> None:
@@ -192,7 +192,6 @@ _ANSWERED = _object(_ANY_CALL | {"model": str, "from_cache": bool}, _MORE)
 _FAILED = _object(_ANY_CALL, _MORE)
 _PROMPT = _object({"id": str, "messages": tuple[Message, ...]})
 _TIMING = _object({"index": int}, {"ended": _SECONDS, "wall_s": _SECONDS}, closed=False)
-_BEGUN = _object({"index": int, "seen": int, "memories": tuple[Scored, ...]})
 _ROLLOUT = _object({"index": int, "sample": int, "trajectory": Trajectory})
 _SUMMARY = _object(
     {"n": int, "n_tasks": int, "complete": bool, "n_infra_error": int},
