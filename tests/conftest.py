@@ -227,7 +227,7 @@ def main_here(monkeypatch, tmp_path, capsys):
         monkeypatch.chdir(tmp_path)
         capsys.readouterr()
         try:
-            run_with_plain_hydra_errors(main.main)
+            run_with_plain_hydra_errors(main.main, main.help_text.config_dirs(list(words)))
             code = 0
         except SystemExit as end:
             code, message = (1, f"{end.code}\n") if isinstance(end.code, str) else (end.code, "")
