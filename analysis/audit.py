@@ -88,7 +88,7 @@ def unknown_records(run: Run) -> Iterator[str]:
 
 def other_code(run: Run) -> Iterator[str]:
     """Starts of the run with other code or packages, uncommitted changes, and prompts that have changed since."""
-    starts = run.manifest.get("starts", [])
+    starts = run.manifest["starts"]
     for start in starts:
         if start["git"]["dirty"]:
             yield f"changed files at {str(start['git']['sha'])[:8]}: {', '.join(start['git']['dirty'][:5])}"

@@ -27,7 +27,6 @@ from core.run.manifest import identity
 from core.run.metrics import VALID, followed, rate
 from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
 from core.run.unfinished import trajectory_of
-from core.run.upgrade import completed
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
 from core.types import Task, Usage, content_id
 
@@ -113,9 +112,7 @@ def followed_lessons(run: Run) -> Iterator[str]:
         if played[-1].ended_by == "infra_error":  # in no number
             continue
         for hit in row["retrieved"]:
-            now = {
-                followed(env.follows, task, played, record.items[: hit.get("n_shown")]) for record in records[hit["id"]]
-            }
+            now = {followed(env.follows, task, played, record.items[: hit["n_shown"]]) for record in records[hit["id"]]}
             lost += "followed" in hit and not now
             if "followed" not in hit:
                 unnoted += bool(now - {None})
@@ -248,7 +245,7 @@ def drift(run: Run) -> Iterator[str]:
     begun = run.manifest["fingerprint"]
     for line in differences(begun["config"], identity(run.config)):
         yield f"manifest.json: {line}"
-    for key, resolved, composed in changed_leaves(identity(run.config), identity(completed(run.composed))):
+    for key, resolved, composed in changed_leaves(identity(run.config), identity(run.composed)):
         if "${" not in str(composed):  # an interpolation
             yield f".hydra/config.yaml: {key}: {resolved!r} there, {composed!r} here"
     if begun["dataset"]["tasks"] != content_id(run.manifest["task_ids"]):

@@ -15,15 +15,12 @@ from core.errors import UserError
 from core.memory.open import read_fact, read_records
 from core.memory.records import id_in_bank
 from core.models.meter import Meter
-from core.run.arms import overridden
 from core.run.files import CALLS, EPISODES, MANIFEST, SUMMARY, TIMINGS, lines_of, read_episodes, read_file, read_hydra
 from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.manifest import flat, identity, label_source
 from core.run.metrics import VALID, summarise
 from core.run.records import current
 from core.run.row_check import check_episode
-from core.run.upgrade import upgraded_manifest
-from core.setting import labels_of
 from core.types import MemoryRecord, Usage, content_id
 
 MADE_ANEW = "made_anew"  # key of a summary that the reader made, because the run's own is damaged or missing
@@ -59,12 +56,10 @@ class Run:
         """{config group: option}."""
         return self.hydra.get("runtime", {}).get("choices", {})
 
-    @cached_property
+    @property
     def overridden(self) -> list[str]:
         """How the run departs from its arm, as command-line words (core/run/arms.py)."""
-        if "overridden" in self.manifest:
-            return self.manifest["overridden"]
-        return overridden(self.choices.get("arm"), self.hydra, self.config)  # of a run before this was noted
+        return self.manifest["overridden"]
 
     @property
     def arm(self) -> str | None:
@@ -134,7 +129,7 @@ def read_run(path: str | Path, *, episodes: bool = True) -> Run:
     with explaining(path):
         run = Run(
             path=path,
-            manifest=upgraded_manifest(manifest),
+            manifest=manifest,
             summary={},
             hydra=read_hydra(path, "hydra.yaml"),
             composed=read_hydra(path, "config.yaml") or manifest["config"],
@@ -184,14 +179,6 @@ def read_records_of(run: Run, path: str | Path, *, must: bool = False, vectors: 
 def own_bank(run: Run) -> Path:
     """The file of the run's own bank."""
     return run.path / "bank.sqlite"
-
-
-def bank_labels(run: Run) -> list[str]:
-    """The sources of the labels in the bank that a run was given; ["unknown"] where that can no longer be told."""
-    if "bank_labels" in run.manifest or not run.memory.get("path"):
-        return run.manifest.get("bank_labels", [])
-    found = set().union(*map(labels_of, read_banks(run, must=False)))  # of an earlier version: as the bank is today
-    return sorted(found) if Path(run.memory["path"]).is_file() else ["unknown"]
 
 
 def _seedless(config: Any, composed: Any) -> Any:

@@ -19,7 +19,6 @@ from core.memory.records import record_from
 from core.run.files import EPISODES, MANIFEST, read_episodes, read_file
 from core.run.records import current
 from core.run.unfinished import trajectory_of
-from core.run.upgrade import upgraded_manifest
 from core.setting import ANSWERS, ORACLE, labels_of
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, content_id
 from envs.base import BaseEnv
@@ -56,7 +55,7 @@ class StoredRun:
         if lacking := [name for name in (MANIFEST, EPISODES) if not (path / name).is_file()]:
             raise UserError(f"{path} holds no run: there is no {lacking[0]} in it.")
         try:
-            manifest = upgraded_manifest(read_file(path, MANIFEST) or {})
+            manifest = read_file(path, MANIFEST) or {}
             rows = read_episodes(path / EPISODES, manifest["task_ids"])
         except (KeyError, TypeError) as error:
             raise UserError(f"{path} is no whole run: {error}.") from error
@@ -85,7 +84,7 @@ class StoredRun:
     @property
     def labels(self) -> set[str]:
         """The label sources behind the lessons that its attempts were shown."""
-        given = self.manifest.get("bank_labels", ()) if self.shown else ()
+        given = self.manifest["bank_labels"] if self.shown else ()
         return set(given).union(*map(labels_of, self.shown.values()))
 
     @property

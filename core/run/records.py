@@ -41,7 +41,7 @@ from core.run.files import (
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
 from core.run.unfinished import RolloutLog
-from core.run.upgrade import placed, upgraded_manifest
+from core.run.upgrade import placed
 from core.setting import OUTCOME, kept_from
 from core.textfile import write_whole
 from core.types import Episode, MemoryRecord, Usage
@@ -213,17 +213,13 @@ class RunRecords:
                 if episodes.exists() and episodes.stat().st_size > 0:
                     raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
                 return None
-            before = upgraded_manifest(manifest)
-            self.run = before["run"]
+            self.run, then, now = manifest["run"], self.safe(manifest["fingerprint"]), self.safe(fingerprint)
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(self.path / MANIFEST, str(error)) from error
-        then, now = self.safe(before["fingerprint"]), self.safe(fingerprint)  # an earlier version kept more in clear
-        if "parts" not in then:  # an earlier version did not hash them
-            now = {key: value for key, value in now.items() if key != "parts"}
         if not (changes := differences(then, now)):
             return None
         if not (apart := differences(without_limit(then), without_limit(now))):
-            return before
+            return manifest
         if all(change.startswith("parts.") for change in apart):
             names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in apart)
             raise UserError(
@@ -338,7 +334,7 @@ def status_of(row: dict) -> str:
 
 def shown_in(row: dict) -> list[str]:
     """The ids of the records that an episode's prompts showed, in whole or in part."""
-    return [found["id"] for found in row["retrieved"] if found.get("n_shown", 1)]
+    return [found["id"] for found in row["retrieved"] if found["n_shown"]]
 
 
 def did_in(row: dict) -> list[tuple[str, str]]:
@@ -349,8 +345,8 @@ def did_in(row: dict) -> list[tuple[str, str]]:
 
 
 def not_shown(row: dict) -> int:
-    """Number of retrieved lessons that did not fit into the prompt; 0 for an old row that lacks the counts."""
-    return sum(found.get("n_items", 0) - found.get("n_shown", 0) for found in row["retrieved"])
+    """Number of retrieved lessons that did not fit into the prompt."""
+    return sum(found["n_items"] - found["n_shown"] for found in row["retrieved"])
 
 
 def differences(before: Any, after: Any) -> list[str]:
