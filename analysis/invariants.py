@@ -120,7 +120,7 @@ def followed_lessons(run: Run) -> Iterator[str]:
                 said = "followed" if hit["followed"] else "not followed"
                 yield f"{where(row)}: record {hit['id']} is noted as {said}, and what was done does not say so"
     if lost or unnoted:
-        counts = {"are in no bank that is still there": lost, "of an earlier version have no such note": unnoted}
+        counts = {"are in no bank that is still there": lost, "have no such note": unnoted}
         raise NotChecked("; ".join(f"{count} lessons {what}" for what, count in counts.items() if count))
 
 

@@ -10,17 +10,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from core.checksum import has_checksum, say_once, say_unchecked
+from core.checksum import say_once
 from core.errors import UserError
 from core.memory.open import read_fact, read_records
 from core.memory.records import id_in_bank
 from core.models.meter import Meter
-from core.run.files import CALLS, EPISODES, MANIFEST, SUMMARY, TIMINGS, lines_of, read_episodes, read_file, read_hydra
+from core.run.files import (
+    CALLS,
+    EPISODES,
+    MANIFEST,
+    SUMMARY,
+    TIMINGS,
+    changed_files,
+    lines_of,
+    read_episodes,
+    read_file,
+    read_hydra,
+)
 from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.manifest import flat, identity, label_source
 from core.run.metrics import VALID, summarise
 from core.run.records import current
-from core.run.row_check import check_episode
 from core.types import MemoryRecord, Usage, content_id
 
 MADE_ANEW = "made_anew"  # key of a summary that the reader made, because the run's own is damaged or missing
@@ -118,10 +128,11 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_run(path: str | Path, *, episodes: bool = True) -> Run:
+def read_run(path: str | Path, *, episodes: bool = True, must_be_as_left: bool = True) -> Run:
     """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged.
 
-    episodes   read them; else `rows` is empty
+    episodes          read them; else `rows` is empty
+    must_be_as_left   its files must be as the run left them (`changed_files`)
     """
     path = Path(path)
     if not (manifest := read_file(path, MANIFEST)):
@@ -136,8 +147,9 @@ def read_run(path: str | Path, *, episodes: bool = True) -> Run:
             rows=_rows(path, manifest) if episodes else [],
         )
         run = replace(run, summary=_summary(run))
-        if not has_checksum(path / MANIFEST):
-            say_unchecked()
+        if must_be_as_left:
+            for error in changed_files(path, run.summary):
+                raise error
         return run
 
 
@@ -213,12 +225,7 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 def _rows(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    every = read_episodes(path / EPISODES, manifest.get("task_ids"))
-    for number, row in enumerate(every, 1):  # whoever changes a row can give it a checksum that fits
-        try:
-            check_episode(row)
-        except ValueError as fault:
-            raise UserError(f"{path} is no whole run: {EPISODES} line {number} {fault}.") from None
+    every = read_episodes(path / EPISODES, manifest["task_ids"])
     return current([row for row in every if row["status"] != "stopped"])
 
 

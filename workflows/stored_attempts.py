@@ -16,7 +16,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.memory.open import read_records
 from core.memory.records import record_from
-from core.run.files import EPISODES, MANIFEST, read_episodes, read_file
+from core.run.files import EPISODES, MANIFEST, SUMMARY, changed_files, read_episodes, read_file
 from core.run.records import current
 from core.run.unfinished import trajectory_of
 from core.setting import ANSWERS, ORACLE, labels_of
@@ -57,6 +57,8 @@ class StoredRun:
         try:
             manifest = read_file(path, MANIFEST) or {}
             rows = read_episodes(path / EPISODES, manifest["task_ids"])
+            for error in changed_files(path, read_file(path, SUMMARY)):
+                raise error
         except (KeyError, TypeError) as error:
             raise UserError(f"{path} is no whole run: {error}.") from error
         every, n_tasks = current([row for row in rows if row["status"] != "stopped"]), len(manifest["task_ids"])

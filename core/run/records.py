@@ -14,29 +14,27 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from core.checksum import damaged, has_checksum, say_once, say_unchecked, whole_json
+from core.checksum import damaged, say_once, whole_json
 from core.errors import UserError
 from core.file_lock import FileLock
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, refused
-from core.line_counts import LineCounts
 from core.memory.hygiene.scrub import scrub
 from core.memory.records import record_from
 from core.redact import Redactor
 from core.run.files import (
-    CHECKS,
-    COUNTS,
+    AS_READ,
     EPISODES,
-    LINES,
     MANIFEST,
     ROLLOUTS,
     SUMMARY,
     TIMINGS,
+    changed_files,
     check_tasks,
+    noted_files,
     place_of,
     read_episodes,
     read_file,
-    say_lost_ends,
 )
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
@@ -94,21 +92,24 @@ class RunRecords:
 
     def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
         smaller, redact = self._check_fingerprint(fingerprint), self._redact
-        say_lost_ends(self.path)
-        self._counts = LineCounts(self.path / COUNTS, LINES)
-        self._episodes = self._opened(EPISODES, durable=True, redact=redact.values)
-        self._timings = self._opened(TIMINGS)
-        self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values, note=self._counts.of(ROLLOUTS))
         self.rows: list[dict] = self._read_episodes()
+        self._check_end()
+        self._episodes = JsonLines(self.path / EPISODES, durable=True, redact=redact.values)
+        self._timings = self._opened(TIMINGS)
+        self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values)
         self.rollouts.drop(row["index"] for row in self.rows)  # left by a crash after the episode was written
-        if self.summary() is None and (self.path / SUMMARY).exists():
-            say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
         if smaller is not None:
             check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
         if (manifest := self.read_json(MANIFEST)) is not None:
-            check_tasks(self._episodes.path, self.rows, manifest.get("task_ids", ()))
-            if not has_checksum(self.path / MANIFEST):
-                say_unchecked()
+            check_tasks(self._episodes.path, self.rows, manifest["task_ids"])
+
+    def _check_end(self) -> None:
+        """Raise UserError if a file is not as the last start left it. A damaged summary is only noted."""
+        summary = self.summary()
+        if summary is None and (self.path / SUMMARY).exists():
+            say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
+        for error in changed_files(self.path, summary):
+            raise UserError(f"{error} Restore a copy of it, or give another run_dir.")
 
     @contextmanager
     def timing_retrieval(self, index: int) -> Iterator[None]:
@@ -157,6 +158,12 @@ class RunRecords:
         """`write_text` of redacted JSON data, with a checksum."""
         self.write_text(name, whole_json(self.safe(value)))
 
+    def write_summary(self, value: dict) -> None:
+        """Write summary.json, which notes the files of lines as they are now (`noted_files`)."""
+        stopped = self._stopped_before or (self.rows and self.rows[-1]["status"] == "stopped")
+        files = noted_files(self.path, len(self._episodes.last()) if stopped else 0)
+        self.write_text(SUMMARY, whole_json(self.safe(value) | {"files": files}))
+
     def write_text(self, name: str, text: str) -> None:
         """Write a whole file or none of it."""
         try:
@@ -184,7 +191,6 @@ class RunRecords:
         self._episodes.close()
         self._timings.close()
         self.rollouts.close()
-        self._counts.close()
         self._lock.close()
 
     def safe(self, value: Any) -> Any:
@@ -231,11 +237,11 @@ class RunRecords:
         )
 
     def _opened(self, name: str, **how: Any) -> JsonLines:
-        return JsonLines(self.path / name, chained=True, check=CHECKS[name], note=self._counts.of(name), **how)
+        return JsonLines(self.path / name, as_read=AS_READ[name], **how)
 
     def _read_episodes(self) -> list[dict]:
         """The finished episodes, without a stopped last one, which stays in the file until its task has run again."""
-        rows = read_episodes(self._episodes.path)
+        rows = read_episodes(self.path / EPISODES)
         self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
         return rows[:-1] if self._stopped_before else rows
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.jsonl import JsonLines, Note
-from core.run.row_check import check_rollout
+from core.jsonl import JsonLines
+from core.run.rows import RolloutLine, checked
 from core.run.upgrade import placed, unplaced
 from core.types import Step, Trajectory, Usage
 
@@ -23,9 +24,9 @@ class RolloutLog:
     Thread-safe. Raises the errors of JsonLines.
     """
 
-    def __init__(self, path: Path, *, redact: Callable[[str], str] = str, note: Note | None = None) -> None:
+    def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
         # Attempts are not fsynced: a machine crash may lose one, but no result.
-        self._lines = JsonLines(path, redact=redact, chained=True, check=check_rollout, note=note)
+        self._lines = JsonLines(path, redact=redact, as_read=partial(checked, kind=RolloutLine))
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Trajectory]] = {}
         self._stale = 0  # episodes written since the file was last cleared

@@ -30,18 +30,18 @@ def by_class(config: Any) -> Any:
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of episodes.jsonl in the current schema, its attempts `placed`. The row itself may be changed.
+    """A row of episodes.jsonl in the current schema. The row itself may be changed.
 
     Raises UserError for a schema older than OLDEST.
     """
-    if (schema := row.get("schema", SCHEMA)) < OLDEST:
+    if not isinstance(schema := row.get("schema"), int):
+        return row  # its type is checked with those of all other keys
+    if schema < OLDEST:
         raise UserError(
             f"an episode of schema {schema}, of before the first release: this version reads from {OLDEST}."
         )
     for step in STEPS[schema - OLDEST :]:
         row = step(row)
-    for trajectory in row["trajectories"]:
-        placed(trajectory)
     return row
 
 

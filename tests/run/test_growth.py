@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from conftest import TOY, read_json, read_rows
+from conftest import TOY, read_json, read_rows, write_rows
 from test_memory_fold import dump
 
 from core.errors import OverBudget, UserError
@@ -102,7 +102,7 @@ def test_what_was_tried_again_at_the_end_cannot_be_put_off(here, tmp_path):
     rows = read_rows(run_dir)
     again = {**rows[1], "index": 4, "retries": 1}
     rows.append({**again, "records": []})
-    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run_dir, rows)
     assert "because tasks that broke were tried again at its end" in refused(here, run_dir, "limit=6")
 
 
