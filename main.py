@@ -40,7 +40,6 @@ from core.interrupt import Interrupts
 from core.mistakes import plain, run_with_plain_hydra_errors
 from core.redact import RedactingFilter, Redactor, use
 from core.run.cells import cell_folder
-from core.run.compositions import keep_compositions
 from core.run.finalize import finalize
 from core.run.folders import discard, run_folder
 from core.run.launch import choice, in_sweep, quoted, resume_hint
@@ -48,7 +47,6 @@ from core.run.settle import settle
 from core.run.sweep_watch import Watch
 
 log = logging.getLogger("run")
-keep_compositions()
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
 OmegaConf.register_new_resolver("run_folder", run_folder, use_cache=True, replace=True)
@@ -177,6 +175,6 @@ def leave(status: int) -> None:
 if __name__ == "__main__":
     sys.argv[1:] = quoted(sys.argv[1:])
     try:
-        run_with_plain_hydra_errors(main)
+        run_with_plain_hydra_errors(main, help_text.config_dirs(sys.argv[1:]))
     except KeyboardInterrupt:  # outside of any run: other processes run the cells of the sweep
         stopped()

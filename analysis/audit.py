@@ -19,21 +19,21 @@ from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.made_of import differ, made_of, other_parts
 from analysis.runs import Run, explaining, read_run
-from core.checksum import noting_wrong_checksums
 from core.models.reply_text import storable
-from core.run.files import CALLS, lines_of
+from core.run.files import CALLS, changed_files, lines_of
 from core.run.manifest import code_of, prompt_digests, shown_by
 from core.run.metrics import VALID
 from core.run.records import changed_leaves, outcomes_of
 
 
 def audit_folder(path: Path) -> tuple[Run, dict[str, Any]]:
-    """A run and its audit, which goes on where a checksum is wrong: all that was changed is told."""
-    with noting_wrong_checksums() as damage:
-        run = read_run(path)
-        report = audit(run)
-    if found := list(dict.fromkeys(damage)):
+    """A run and its audit, which goes on where a file is not as the run left it: all that was changed is told."""
+    run = read_run(path, must_be_as_left=False)
+    report = audit(run)
+    if found := [str(error) for error in changed_files(path, run.summary)]:
         report["broken"] = {"checksums": found} | report["broken"]
+    elif "files" not in run.summary:
+        report["unchecked"]["checksums"] = "the summary notes no files: the run is going on, or is of version 0.1.0"
     else:
         report["ok"].append("checksums")
     return run, report
@@ -88,7 +88,7 @@ def unknown_records(run: Run) -> Iterator[str]:
 
 def other_code(run: Run) -> Iterator[str]:
     """Starts of the run with other code or packages, uncommitted changes, and prompts that have changed since."""
-    starts = run.manifest.get("starts", [])
+    starts = run.manifest["starts"]
     for start in starts:
         if start["git"]["dirty"]:
             yield f"changed files at {str(start['git']['sha'])[:8]}: {', '.join(start['git']['dirty'][:5])}"

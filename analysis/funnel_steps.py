@@ -59,7 +59,7 @@ def lesson_step(row: dict[str, Any], kinds: Kinds) -> str:
 
     Of several lessons one that is of the right kind is enough, and of these one that the answer followed.
     """
-    shown = [hit for hit in row["retrieved"] if hit.get("n_shown", 1)]
+    shown = [hit for hit in row["retrieved"] if hit["n_shown"]]
     if not shown:
         return "none"
     relevant = [_relevant(row["task_type"], hit, kinds) for hit in shown]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
 
 from analysis.evidence import (
     Check,
@@ -18,7 +17,7 @@ from analysis.evidence import (
     stored_before,
     where,
 )
-from analysis.runs import Run, own_banks
+from analysis.runs import Run, own_bank
 from core.errors import UserError
 from core.memory.open import read_records
 from core.memory.records import ticked, was_told
@@ -27,9 +26,7 @@ from core.run.files import CALLS, lines_of
 from core.run.manifest import identity
 from core.run.metrics import VALID, followed, rate
 from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
-from core.run.resume import faults
 from core.run.unfinished import trajectory_of
-from core.run.upgrade import completed
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
 from core.types import Task, Usage, content_id
 
@@ -115,9 +112,7 @@ def followed_lessons(run: Run) -> Iterator[str]:
         if played[-1].ended_by == "infra_error":  # in no number
             continue
         for hit in row["retrieved"]:
-            now = {
-                followed(env.follows, task, played, record.items[: hit.get("n_shown")]) for record in records[hit["id"]]
-            }
+            now = {followed(env.follows, task, played, record.items[: hit["n_shown"]]) for record in records[hit["id"]]}
             lost += "followed" in hit and not now
             if "followed" not in hit:
                 unnoted += bool(now - {None})
@@ -125,7 +120,7 @@ def followed_lessons(run: Run) -> Iterator[str]:
                 said = "followed" if hit["followed"] else "not followed"
                 yield f"{where(row)}: record {hit['id']} is noted as {said}, and what was done does not say so"
     if lost or unnoted:
-        counts = {"are in no bank that is still there": lost, "of an earlier version have no such note": unnoted}
+        counts = {"are in no bank that is still there": lost, "have no such note": unnoted}
         raise NotChecked("; ".join(f"{count} lessons {what}" for what, count in counts.items() if count))
 
 
@@ -144,7 +139,7 @@ def self_retrieval(run: Run) -> Iterator[str]:
         for hit in row["retrieved"]:
             if row["task_id"] in owners.get(hit["id"], ()):
                 yield f"{where(row)}: was shown its own record {hit['id']}"
-            if born.get(hit["id"], -1) < min(row.get("seen", row["index"]), row["index"]):
+            if born.get(hit["id"], -1) < row["index"]:
                 continue
             if before is None:
                 unknown.add(hit["id"])
@@ -152,29 +147,6 @@ def self_retrieval(run: Run) -> Iterator[str]:
                 yield f"{where(row)}: was shown record {hit['id']} of the later episode {born[hit['id']]}"
     if unknown:
         raise NotChecked(f"{len(unknown)} records that an episode made later may have been in the given bank before")
-
-
-def overlapping(run: Run) -> Iterator[str]:
-    """The order of a run with stream.mode=async: what cannot be, or was not so when its records were made."""
-    stream = run.config.get("stream") or {}
-    overlapped = [row for row in run.rows if "place" in row or "seen" in row]
-    if stream.get("mode", "in_order") != "async":
-        for row in overlapped:
-            yield f"{where(row)}: has an order of its own, and the run's configuration is not stream.mode=async"
-        return
-    if not overlapped and not any(row["records"] for row in run.rows):  # nothing was learned: no task overlaps another
-        return
-    wrong = list(faults(every_try(run.path), stream["window"]))
-    yield from wrong
-    if run.config.get("scrub_episodes"):
-        raise NotChecked("scrub_episodes=true changed the texts that say which episode made a record")
-    again = not wrong and has_ended(run) and is_own_kind(run) and can_be_repeated(run)
-    for row, id in nearer_records(run) if again else ():
-        yield f"{where(row)}: was not shown record {id}, which was nearer, of an episode that it had seen"
-    for row in run.rows:
-        yield from made_elsewhere(row)
-    if not wrong and not again:
-        raise NotChecked("whether what was shown was the nearest: the run goes on, or its retrieval is not the paper's")
 
 
 def made_elsewhere(row: dict) -> Iterator[str]:
@@ -187,12 +159,6 @@ def made_elsewhere(row: dict) -> Iterator[str]:
             yield f"{where(row)}: record {record.id} was not made by this episode"
 
 
-def can_be_repeated(run: Run) -> bool:
-    """Whether retrieval can be asked again: it is plain enough, and the run's bank is there."""
-    bare = (run.config.get("details") or {}).get("query_instruction") is None  # as the stored queries are embedded
-    return bare and is_plain(run) and run.memory.get("path") is None and (run.path / "bank.sqlite").is_file()
-
-
 def is_plain(run: Run) -> bool:
     """Whether retrieval is the cosine of two queries and nothing else."""
     retrieval = run.config.get("retrieval") or {}
@@ -200,29 +166,6 @@ def is_plain(run: Run) -> bool:
     plain = plain and all(retrieval.get(key) == value for key, value in PLAIN_RETRIEVAL.items())
     cosine = retrieval.get("_target_", "") == "core.memory.policies.cosine.Cosine" and not retrieval.get("tags")
     return plain and cosine
-
-
-def nearer_records(run: Run) -> Iterator[tuple[dict[str, Any], str]]:
-    """(row, record) of each task that was not shown a record that was nearer than one it was shown, or was free.
-
-    What there was when it began are the records of the episodes that it had `seen`, less those of the task itself.
-    """
-    import numpy as np
-
-    records = read_records(run.path / "bank.sqlite", run.memory.get("namespace", "default"), vectors=True)
-    made = {record.id: np.array(record.query_embedding) for record in records if record.query_embedding}
-    queries = {record.original_query: made[record.id] for record in records if record.id in made}
-    born = [(row["index"], row["task_id"], r["id"]) for row in run.rows for r in row["records"] if r["id"] in made]
-    for row in run.rows:
-        if row["status"] == "infra_error" or row["query"] not in queries:
-            continue
-        shown = {hit["id"]: hit["score"] for hit in row["retrieved"]}
-        there = [id for index, task, id in born if index < row["seen"] and task != row["task_id"] and id not in shown]
-        full = len(shown) >= run.config["retrieval"]["top_k"]
-        least = min(shown.values(), default=-1.0) + CLOSE if full else -2.0
-        best = max(there, key=lambda id: made[id] @ queries[row["query"]], default=None)
-        if best is not None and made[best] @ queries[row["query"]] > least:
-            yield row, best
 
 
 def denominators(run: Run) -> Iterator[str]:
@@ -277,16 +220,16 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
         yield f"{len(run.rows)} episodes of {len(expected)} tasks"
     tasks = dict(enumerate(expected))
     for row in run.rows:
-        if (task := tasks.get(place_of(row))) != row["task_id"] and (task or "place" in row):
+        if (task := tasks.get(place_of(row))) != row["task_id"] and task:
             yield f"{where(row)}: the manifest has {task} there"
     ids = [record["id"] for row in run.rows for record in row["records"]]
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
-    banks, alone = own_banks(run), run.memory.get("path") is None and not run.memory.get("consolidate")
-    if all(bank.is_file() for bank in banks) and alone and is_own_kind(run) and has_ended(run):
+    bank, alone = own_bank(run), run.memory.get("path") is None and not run.memory.get("consolidate")
+    if bank.is_file() and alone and is_own_kind(run) and has_ended(run):
         namespace = run.memory.get("namespace", "default")
         try:
-            found = [record for bank in banks for record in read_records(bank, namespace)]
+            found = read_records(bank, namespace)
         except UserError as error:
             yield str(error)
             return
@@ -302,7 +245,7 @@ def drift(run: Run) -> Iterator[str]:
     begun = run.manifest["fingerprint"]
     for line in differences(begun["config"], identity(run.config)):
         yield f"manifest.json: {line}"
-    for key, resolved, composed in changed_leaves(identity(run.config), identity(completed(run.composed))):
+    for key, resolved, composed in changed_leaves(identity(run.config), identity(run.composed)):
         if "${" not in str(composed):  # an interpolation
             yield f".hydra/config.yaml: {key}: {resolved!r} there, {composed!r} here"
     if begun["dataset"]["tasks"] != content_id(run.manifest["task_ids"]):
@@ -315,7 +258,6 @@ CHECKS: tuple[Check, ...] = (
     regraded,
     followed_lessons,
     self_retrieval,
-    overlapping,
     denominators,
     contradictions,
     lost_or_doubled,

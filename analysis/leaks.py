@@ -269,7 +269,7 @@ def learning_prompts(run: Run) -> Iterator[TextInContext]:
     """
     require_secret_answers(run)
     if (calls := learning_calls(run)) is None:
-        raise NotChecked("there is no prompts.jsonl: an earlier version made the run")
+        raise NotChecked("there is no prompts.jsonl")
     templates = prompt_texts(run.config.get("prompts"))
     visits = defaultdict(list)
     for row in run.rows:

@@ -22,7 +22,7 @@ from analysis.funnel_steps import kinds_of, lesson_step
 from analysis.kept_columns import kept, made_and_kept
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
-from analysis.runs import Run, bank_labels, explaining, find_runs, read_banks, read_run
+from analysis.runs import Run, explaining, find_runs, read_banks, read_run
 from core.build import LLMS, ROLES
 from core.checksum import say_once
 from core.errors import UserError
@@ -173,7 +173,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "model": run.manifest["models"]["agent"]["model"],
         "seed": config["seed"],
         "setting": run.setting,
-        "label_source": label_source(run.manifest | {"bank_labels": bank_labels(run)}, run.rows),
+        "label_source": label_source(run.manifest, run.rows),
         "knobs": json.dumps(non_default_memory_settings(config)),
         "part": part_of(config.get("env") or {}),
         "version": (config.get("env") or {}).get("version"),  # of the benchmark, where there are several

@@ -82,7 +82,7 @@ def other_parts(starts: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _parts(manifest: dict[str, Any]) -> dict[str, str]:
     """{part: hash of its source, of all starts}."""
     found: dict[str, list[str]] = defaultdict(list)
-    for start in (manifest["fingerprint"], *manifest.get("starts", ())):
+    for start in (manifest["fingerprint"], *manifest["starts"]):
         for name, digest in start.get("parts", {}).items():
             found[name].append(digest)
     return {name: " -> ".join(dict.fromkeys(digests)) for name, digests in found.items()}

@@ -10,21 +10,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from core.checksum import has_checksum, say_once, say_unchecked
+from core.checksum import say_once
 from core.errors import UserError
-from core.memory.by_type import BANKS
 from core.memory.open import read_fact, read_records
 from core.memory.records import id_in_bank
 from core.models.meter import Meter
-from core.run.arms import overridden
-from core.run.files import CALLS, EPISODES, MANIFEST, SUMMARY, TIMINGS, lines_of, read_episodes, read_file, read_hydra
+from core.run.files import (
+    CALLS,
+    EPISODES,
+    MANIFEST,
+    SUMMARY,
+    TIMINGS,
+    changed_files,
+    lines_of,
+    read_episodes,
+    read_file,
+    read_hydra,
+)
 from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.manifest import flat, identity, label_source
 from core.run.metrics import VALID, summarise
 from core.run.records import current
-from core.run.row_check import check_episode
-from core.run.upgrade import upgraded_manifest
-from core.setting import labels_of
 from core.types import MemoryRecord, Usage, content_id
 
 MADE_ANEW = "made_anew"  # key of a summary that the reader made, because the run's own is damaged or missing
@@ -60,12 +66,10 @@ class Run:
         """{config group: option}."""
         return self.hydra.get("runtime", {}).get("choices", {})
 
-    @cached_property
+    @property
     def overridden(self) -> list[str]:
         """How the run departs from its arm, as command-line words (core/run/arms.py)."""
-        if "overridden" in self.manifest:
-            return self.manifest["overridden"]
-        return overridden(self.choices.get("arm"), self.hydra, self.config)  # of a run before this was noted
+        return self.manifest["overridden"]
 
     @property
     def arm(self) -> str | None:
@@ -124,10 +128,11 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_run(path: str | Path, *, episodes: bool = True) -> Run:
+def read_run(path: str | Path, *, episodes: bool = True, must_be_as_left: bool = True) -> Run:
     """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged.
 
-    episodes   read them; else `rows` is empty
+    episodes          read them; else `rows` is empty
+    must_be_as_left   its files must be as the run left them (`changed_files`)
     """
     path = Path(path)
     if not (manifest := read_file(path, MANIFEST)):
@@ -135,15 +140,16 @@ def read_run(path: str | Path, *, episodes: bool = True) -> Run:
     with explaining(path):
         run = Run(
             path=path,
-            manifest=upgraded_manifest(manifest),
+            manifest=manifest,
             summary={},
             hydra=read_hydra(path, "hydra.yaml"),
             composed=read_hydra(path, "config.yaml") or manifest["config"],
             rows=_rows(path, manifest) if episodes else [],
         )
         run = replace(run, summary=_summary(run))
-        if not has_checksum(path / MANIFEST):
-            say_unchecked()
+        if must_be_as_left:
+            for error in changed_files(path, run.summary):
+                raise error
         return run
 
 
@@ -168,7 +174,7 @@ def read_banks(run: Run, *, must: bool, vectors: bool = False) -> list[MemoryRec
     must      raise UserError for a file that is no bank, or damaged; else it is passed over
     vectors   with embeddings
     """
-    paths = filter(None, (*own_banks(run), run.memory.get("path")))
+    paths = filter(None, (own_bank(run), run.memory.get("path")))
     return [record for path in paths for record in read_records_of(run, path, must=must, vectors=vectors)]
 
 
@@ -182,17 +188,9 @@ def read_records_of(run: Run, path: str | Path, *, must: bool = False, vectors: 
         return []
 
 
-def own_banks(run: Run) -> list[Path]:
-    """The file of the run's own bank, or with stream.split_by of each of them."""
-    return sorted((run.path / BANKS).glob("*.sqlite")) or [run.path / "bank.sqlite"]
-
-
-def bank_labels(run: Run) -> list[str]:
-    """The sources of the labels in the bank that a run was given; ["unknown"] where that can no longer be told."""
-    if "bank_labels" in run.manifest or not run.memory.get("path"):
-        return run.manifest.get("bank_labels", [])
-    found = set().union(*map(labels_of, read_banks(run, must=False)))  # of an earlier version: as the bank is today
-    return sorted(found) if Path(run.memory["path"]).is_file() else ["unknown"]
+def own_bank(run: Run) -> Path:
+    """The file of the run's own bank."""
+    return run.path / "bank.sqlite"
 
 
 def _seedless(config: Any, composed: Any) -> Any:
@@ -227,12 +225,7 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 def _rows(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    every = read_episodes(path / EPISODES, manifest.get("task_ids"))
-    for number, row in enumerate(every, 1):  # whoever changes a row can give it a checksum that fits
-        try:
-            check_episode(row)
-        except ValueError as fault:
-            raise UserError(f"{path} is no whole run: {EPISODES} line {number} {fault}.") from None
+    every = read_episodes(path / EPISODES, manifest["task_ids"])
     return current([row for row in every if row["status"] != "stopped"])
 
 
@@ -243,8 +236,8 @@ def _rounds(run: Run) -> Usage | None:
         return None
     given, namespace = memory.get("path"), memory.get("namespace", "default")
     key = f"consolidate:{id_in_bank(str(run.path.resolve())) if given else ''}:{namespace}"
-    noted = [read_fact(path, namespace, key) for path in ([given] if given else own_banks(run))]
+    noted = read_fact(given or own_bank(run), namespace, key)
     opinions = (record.provenance.get("opinion") or {} for record in read_banks(run, must=False))
-    used = [json.loads(text)["usage"] for text in noted if text]
+    used = [json.loads(noted)["usage"]] if noted else []
     used += [each["usage"] for each in opinions if each.get("run") == run.manifest["run"] and each.get("usage")]
     return sum((Usage(**each) for each in used), Usage())

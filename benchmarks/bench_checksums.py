@@ -1,9 +1,6 @@
-"""What the checksums of records cost: a durable add to a bank, and reading a run, with and without them in turns.
+"""What the checksums of records cost: a durable add to a bank, with and without them in turns.
 
-    python -m benchmarks.bench_checksums [--adds 2000] [--episodes 500] [--json FILE]
-
-One bank gets records with and without a checksum in turns. A run of bench_tables is read with and without comparing the
-checksums of its lines in turns.
+python -m benchmarks.bench_checksums [--adds 2000] [--json FILE]
 """
 
 from __future__ import annotations
@@ -18,16 +15,14 @@ from unittest.mock import patch
 
 import numpy as np
 
-from analysis.runs import read_run
 from benchmarks.bench_memory import records
-from benchmarks.bench_tables import make_runs
 from benchmarks.lines import Lines, lines_parser, seconds
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 
 Timed = Callable[[int], float]  # the seconds of a call, which is told its number
-MOST, READINGS = 1.03, 20
+MOST = 1.03
 
 
 def ratio(lines: Lines, what: str, with_them: Timed, without: Timed, n: int) -> None:
@@ -57,27 +52,12 @@ def adds(lines: Lines, folder: Path, n: int) -> None:
         ratio(lines, "a durable add", add, add_without, n)
 
 
-def readings(lines: Lines, folder: Path, n_episodes: int) -> None:
-    [run] = make_runs(folder / "runs", ["reasoningbank"], n_episodes, 12)
-
-    def read(_: int) -> float:
-        return seconds(read_run, run)
-
-    def read_unchecked(number: int) -> float:
-        with patch("core.jsonl.checked", lambda line, before: (True, 0)):
-            return read(number)
-
-    ratio(lines, f"reading a run of {n_episodes} episodes", read, read_unchecked, READINGS)
-
-
 def main() -> None:
     options = lines_parser(__doc__)
     options.add_argument("--adds", type=int, default=2000)
-    options.add_argument("--episodes", type=int, default=500)
     given, lines = options.parse_args(), Lines()
     with tempfile.TemporaryDirectory() as name:
         adds(lines, Path(name), given.adds)
-        readings(lines, Path(name), given.episodes)
     lines.end(given.json)
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from benchmarks.lines import Lines, lines_parser
 from core.checksum import read_whole, whole_json
 from core.jsonl import JsonLines, read_lines
+from core.run.files import noted_files
 from core.run.metrics import summarise
 from scripts.command_line import REPO, command_of
 
@@ -66,9 +67,8 @@ def babble(rng: random.Random) -> str:
 
 
 def write_episodes(run: Path, rows: list[dict]) -> None:
-    """As a run writes them, with checksums."""
     (run / "episodes.jsonl").unlink(missing_ok=True)
-    with closing(JsonLines(run / "episodes.jsonl", chained=True)) as lines:
+    with closing(JsonLines(run / "episodes.jsonl")) as lines:
         for row in rows:
             lines.append(row)
 
@@ -89,7 +89,9 @@ def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) ->
     ends = rng.choices(ENDS, (chance, 0.99 - chance, 0.01), k=len(rows))
     rows = [ended(row, end) for row, end in zip(rows, ends)]
     write_episodes(path, rows)
-    (path / "summary.json").write_text(whole_json(summarise(rows, len(rows), 0.0)), encoding="utf-8")
+    (path / "summary.json").write_text(
+        whole_json(summarise(rows, len(rows), 0.0) | {"files": noted_files(path)}), encoding="utf-8"
+    )
     return path
 
 

@@ -9,6 +9,7 @@ All commands are given, also after one has refused. Of each trial there is one e
 
   said       a command refuses in a sentence, or says a note, a warning or an error that an undamaged copy does not have
   whole      nothing is said, and episodes, table and bank are those of an undamaged copy
+  unseen     so is what was damaged in a line of the run that was killed, and it can still be read
   SILENT     nothing is said, and one of them is another
   TRACEBACK  a command ends in a traceback, or by a signal
 
@@ -37,8 +38,8 @@ from pathlib import Path
 from scripts.command_line import REPO, parser, plain_errors, start_module
 
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
-ENDS = SAID, WHOLE, SILENT, TRACEBACK = "said", "whole", "SILENT", "TRACEBACK"
-UNREAD = re.compile(r"-shm|\.lock|\.open|\.turn|\.lines")  # made anew at each opening
+ENDS = SAID, WHOLE, UNSEEN, SILENT, TRACEBACK = "said", "whole", "unseen", "SILENT", "TRACEBACK"
+UNREAD = re.compile(r"-shm|\.lock|\.open|\.turn")  # made anew at each opening
 CHANGING = re.compile(r"\d+(\.\d+)? ?(s|ms|min)\b|\S*/copy\d+")  # times, and the copy's own name
 TELLS = re.compile(r"\b(note|error|warning|damaged|rebuilt|brought back|made anew)\b", re.IGNORECASE)
 DATE = re.compile(r'"created_at": ?"[^"]*"')
@@ -121,6 +122,7 @@ class Subject:
     make       makes it in a directory
     commands   given after the damage, in order
     files      read at the end, which are to be those of an undamaged copy
+    unnoted    endings of the files of which no checksum is noted yet
     sentences  how often each was said
     """
 
@@ -128,6 +130,7 @@ class Subject:
     make: Callable[[Path], None]
     commands: Sequence[DrillCommand]
     files: Sequence[str] = ()
+    unnoted: tuple[str, ...] = ()
     whole: Path = field(init=False)
     expected: list[tuple[int, str, str]] = field(init=False)
     contents: list[str] = field(init=False)
@@ -179,6 +182,8 @@ class Subject:
             pairs = zip(self.commands, found, self.expected, strict=True)
             other = [command.module for command, now, then in pairs if command.is_answer and now[:2] != then[:2]]
             if self.read(copy) != self.contents or other:
+                if name.endswith(self.unnoted):
+                    return UNSEEN
                 print(f"{where} another answer of {', '.join(other) or 'the files'}")
                 return SILENT
             return WHOLE
@@ -266,6 +271,7 @@ SUBJECTS = (
             EXPORT,
         ),
         ("episodes.jsonl", "exported.jsonl"),
+        unnoted=(".jsonl",),
     ),
     Subject(
         "bank",

@@ -37,12 +37,10 @@ from scripts.command_line import REPO, command_of, parser, plain_errors
 
 WAITED_S = 300  # for the end of all extractions
 TOY = ("env=toy", "llm=scripted", "embedder=hashing", "limit=24", "llm.delay_s=0.004")
-BY_TYPE = ("stream.split_by=type", "memory.domain=type", "retrieval.domain=same")
 KINDS = {
     "plain": ("arm=reasoningbank",),
     "consolidation": ("arm=reasoningbank", "memory=consolidated"),
     "parallel scaling": ("arm=matts_parallel", "stream.batch=3", "max_concurrency=2"),
-    "a stream for each type": ("arm=reasoningbank", *BY_TYPE, "max_concurrency=4"),
 }
 HELLO = {
     "jsonrpc": "2.0",

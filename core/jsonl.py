@@ -6,15 +6,13 @@ import json
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from core.checksum import KEY, checked, is_sealed, loaded, noted_in, parsed, say_unchecked, sealed, wrong_checksum
-from core.errors import StopRun, UserError
+from core.checksum import damaged, loaded
+from core.errors import StopRun
 
-Check = Callable[[dict[str, Any]], None]
-Note = Callable[[int], None]
+Read = Callable[[dict[str, Any]], dict[str, Any]]
 _BYTES = getattr(os, "O_BINARY", 0)  # without it Windows writes "\r\n" for each newline
 
 
@@ -23,10 +21,7 @@ class JsonLines:
 
     durable   fsync each line
     redact    removes secrets from a text; applied to every text in a row before it becomes JSON
-    chained   each line gets a checksum of all lines so far (core/checksum.py), so only one process may write. A file
-              that an earlier version began goes on without
-    check     of the lines that are read (`read_lines`)
-    note      told the number of lines after each that is written, and before some are removed (core/line_counts.py)
+    as_read   checks each row that is read (`read_lines`)
     """
 
     def __init__(
@@ -35,58 +30,38 @@ class JsonLines:
         *,
         durable: bool = False,
         redact: Callable[[str], str] = str,
-        chained: bool = False,
-        check: Check | None = None,
-        note: Note | None = None,
+        as_read: Read | None = None,
     ) -> None:
-        self.path, self._durable, self._redact = path, durable, redact
-        self._chained, self._check, self._note = chained, check, note
-        self._so_far: int | None = None  # the CRC-32 of all lines; None: as the file says
-        self._n_lines: int | None = None  # likewise
+        self.path, self._durable, self._redact, self._as_read = path, durable, redact, as_read
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _BYTES, 0o644)
         except OSError as error:
             raise refused(path, error) from error
         self._cut_to_line()
 
-    def append(self, row: dict[str, Any], hint: str = "", *, durable: bool = False) -> None:
-        """Write one line. hint: added to the error message if the write fails; durable: fsync this line."""
-        data, so_far = self._line(row), self._crc32() if self._chained else None
-        if so_far is not None:
-            data, so_far = sealed(data, so_far)
+    def append(self, row: dict[str, Any], hint: str = "") -> None:
+        """Write one line. hint: added to the error message if the write fails."""
+        data = self._line(row)
         before = os.fstat(self._file).st_size
         try:
             while data:
                 data = data[os.write(self._file, data) :]
-            if self._durable or durable:
+            if self._durable:
                 os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, before)
             raise refused(self.path, error, hint) from error
-        self._so_far = so_far
-        if self._note is not None:
-            self._n_lines = self.n_lines() if self._n_lines is None else self._n_lines + 1
-            self._note(self._n_lines)
-
-    def n_lines(self) -> int:
-        """The number of lines."""
-        if self._n_lines is None:
-            with self.path.open("rb") as file:
-                self._n_lines = sum(1 for _ in file)
-        return self._n_lines
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Read every complete line."""
-        return read_lines(self.path, self._check)
+        return read_lines(self.path, self._as_read)
 
     def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
         """Replace all lines atomically."""
-        rows = list(rows)
-        self._shrinks_to(len(rows))
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
             with temporary.open("wb") as file:
-                file.writelines(self._lines(rows))
+                file.writelines(map(self._line, rows))
                 file.flush()
                 os.fsync(file.fileno())
             self.close()  # Windows does not replace an open file
@@ -117,39 +92,16 @@ class JsonLines:
 
     def drop_last(self) -> None:
         """Remove the last line."""
-        self._shrinks_to(self.n_lines() - 1)
         self._cut_to_line(-1)
 
     def clear(self) -> None:
         """Remove all lines."""
-        self._shrinks_to(0)
         os.ftruncate(self._file, 0)
 
     def close(self) -> None:
         """Close the file. A thread that still writes gets an error: the descriptor is invalidated first."""
         file, self._file = self._file, -1
         os.close(file)
-
-    def _shrinks_to(self, n: int) -> None:
-        if self._note is not None:
-            self._note(n)
-        self._so_far = self._n_lines = None
-
-    def _crc32(self) -> int | None:
-        """The CRC-32 of all lines so far; None in a file whose lines have no checksums."""
-        if self._so_far is None:
-            last = self.last()
-            return 0 if not last else noted_in(last) if is_sealed(last) else None
-        return self._so_far
-
-    def _lines(self, rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-        """Rows as the lines of a new file."""
-        so_far = 0
-        for row in rows:
-            line = self._line(row)
-            if self._chained:
-                line, so_far = sealed(line, so_far)
-            yield line
 
     def _line(self, row: dict[str, Any]) -> bytes:
         if self._redact is not str:
@@ -175,42 +127,23 @@ class JsonLines:
             os.ftruncate(self._file, end)
 
 
-def read_lines(path: Path, check: Check | None = None) -> Iterator[dict[str, Any]]:
-    """Every complete line of a file, without its checksum; an incomplete last one is skipped.
+def read_lines(path: Path, as_read: Read | None = None) -> Iterator[dict[str, Any]]:
+    """Every complete line of a file; an incomplete last one is skipped.
 
-    check   of a run's file: called with each row of an earlier version, which has no checksums; a ValueError is its
-            fault. That there were such rows is said
+    as_read   called with each row: returns what is read, and raises ValueError for a row that cannot be
 
-    Raises UserError, with the number of the line, for one that is damaged or not where it was written.
+    Raises UserError, with the number of the line, for one that is damaged.
     """
-    so_far, n_sealed, n_others = 0, 0, 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 break
-            right = False
-            if is_sealed(line):
-                n_sealed += 1
-                right, so_far = checked(line, so_far)
-                if not right or n_others:
-                    wrong_checksum(path, "its checksum is wrong, or lines before it are missing", number)
-                    with suppress(ValueError):  # if it can be read, those after it fit the one that it notes
-                        so_far = noted_in(line)
-            else:
-                n_others += 1
-                if n_sealed:
-                    wrong_checksum(path, "it has no checksum, unlike the lines before it", number)
-            row = loaded(path, line, number) if right or check is None else parsed(path, line, number)
-            if isinstance(row, dict):
-                row.pop(KEY, None)
-            if not right and check is not None:
-                try:
-                    check(row)
-                except ValueError as fault:
-                    raise UserError(f"{path.parent} is no whole run: {path.name} line {number} {fault}.") from None
+            row = loaded(path, line, number)
+            try:
+                row = as_read(row) if as_read else row
+            except ValueError as fault:
+                raise damaged(path, str(fault), number) from None
             yield row
-    if check is not None and n_others:
-        say_unchecked()
 
 
 def in_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ _FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing t
 _QUOTES = "quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'"
 
 
-def run_with_plain_hydra_errors(main: Callable[[], Any]) -> None:
+def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path] = ()) -> None:
     """Run Hydra's main; end the program with one sentence for an error of Hydra. HYDRA_FULL_ERROR=1: Hydra's own text.
+
+    folders   the folders of --config-dir
 
     Ends it in the same way for a flag that Hydra does not know, and for a run directory that cannot be written.
     """
@@ -26,6 +28,7 @@ def run_with_plain_hydra_errors(main: Callable[[], Any]) -> None:
     from omegaconf.errors import OmegaConfBaseException
 
     refuse_flags(sys.argv[1:])
+    refuse_unreadable(folders)
     if os.environ.get(_FULL) == "1":
         main()
         return
@@ -74,6 +77,33 @@ def refuse_flags(words: list[str]) -> None:
     started()
     print(f"error: {said}", file=sys.stderr)
     sys.exit(2)
+
+
+def refuse_unreadable(folders: Iterable[Path]) -> None:
+    """End the program for an option in these folders that is no YAML: of such a file Hydra prints a traceback."""
+    groups = sorted(_groups())
+    for file in (file for folder in folders for group in groups for file in sorted((folder / group).rglob("*.yaml"))):
+        if (fault := _fault_of(file)) is not None:
+            started()
+            sys.exit(f"error: {file}{fault}.")
+
+
+def _fault_of(file: Path) -> str | None:
+    """Why a file cannot be a part of the configuration; None: it can."""
+    from omegaconf import DictConfig, OmegaConf
+    from yaml import MarkedYAMLError, YAMLError
+
+    try:
+        found = OmegaConf.load(file)
+    except UnicodeDecodeError as error:
+        return f" is no UTF-8 text: {error.reason}"
+    except YAMLError as error:
+        mark, why = None, str(error)
+        if isinstance(error, MarkedYAMLError):
+            mark, why = error.problem_mark, str(error.problem).replace("character '\\t' that", "a tab, which")
+        where = "" if mark is None else f", line {mark.line + 1}"
+        return f"{where} is no YAML: {' '.join(why.split())}"
+    return None if isinstance(found, DictConfig) else " holds a list, and an option is lines KEY: VALUE"
 
 
 def plain(error: Exception, words: list[str], config: str = "config") -> str:
@@ -143,7 +173,7 @@ def _keys_of(words: list[str], config: str) -> Iterator[str]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    groups = {path.name for path in CONFIG.iterdir() if path.is_dir()}
+    groups = _groups()
     chosen = [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
     GlobalHydra.instance().clear()
     for kept in (chosen, []):
@@ -154,6 +184,10 @@ def _keys_of(words: list[str], config: str) -> Iterator[str]:
             continue
         yield from _dotted(OmegaConf.to_container(cfg, resolve=False))
         return
+
+
+def _groups() -> set[str]:
+    return {path.name for path in CONFIG.iterdir() if path.is_dir()}
 
 
 def _dotted(node: Any, where: str = "") -> Iterator[str]:

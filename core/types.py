@@ -264,6 +264,3 @@ class Episode:
     records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
     schema: int = 2
     retries: int | None = None  # an index, not a count: this is a retry of the task of that first episode
-    # stream.mode=async only (episodes are in order of completion):
-    place: int | None = None  # the task's position in the stream
-    seen: int | None = None  # how many episodes the bank had learned from when this task retrieved

@@ -25,7 +25,7 @@ def show(console: Console, report: dict[str, Any], run: Run, most: int, verbose:
     """One run for a person. verbose: name each check that is ok, and print the grades."""
     state = f"{len(run.rows)} of {run.n_tasks} episodes" + ("" if run.complete else ", not finished")
     console.print(Text.assemble("\n", (report["run"], "bold"), f"  {state}"))
-    purpose = {"checksums": "Every line and file fits its checksum."}
+    purpose = {"checksums": "Every file of lines is as the run left it."}
     purpose |= {check.__name__: (check.__doc__ or "").strip() for check in (*BROKEN, *WORTH_A_LOOK)}
     for name in report["ok"] if verbose else [f"{len(report['ok'])} checks"]:
         console.print(Text.assemble("  ", ("ok", "green"), f"      {name}"))

@@ -42,7 +42,6 @@ ACTING = (
 ).split()
 NOT_KEPT = ("run_dir", "attempts_from", "dry_run", "tracker", "budget.run", "memory.path")  # of the run's own words
 OF_METHOD = ("workflow", "contrast", "select", "k", "r", "refine")  # which another arm sets itself
-IN_ORDER = {"batch": 1, "mode": "in_order", "window": None, "order_from": None, "split_by": None}
 FIELDS = ("seed", "arm", "env", "run")
 
 
@@ -59,9 +58,9 @@ def words_of(run: Run, words: Iterable[str], run_dir: Path, without: Iterable[st
     groups = {key.rpartition("@")[2] for key in given if "." not in key}
     own = [word for word in run.hydra.get("overrides", {}).get("task", ()) if not _within(key_of(word), dropped)]
     own = [word for word in own if key_of(word) not in given and not _within(key_of(word).rpartition("@")[2], groups)]
-    stream = run.config.get("stream") or {}
-    forced = [f"stream.{key}={_text(value)}" for key, value in IN_ORDER.items() if stream.get(key, value) != value]
-    own = [word for word in own if not any(key_of(word) == each.partition("=")[0] for each in forced)]
+    in_batches = (run.config.get("stream") or {}).get("batch", 1) != 1
+    forced = ["stream.batch=1"] if in_batches else []
+    own = [word for word in own if key_of(word) != "stream.batch"]
     if any(key_of(word) == "experiment" for word in own):  # its k and r do not hold for an arm that has none
         forced += [f"{key}={_text(_size(run, key, given))}" for key in ("k", "r") if key not in given]
         own = [word for word in own if key_of(word) not in ("k", "r")]

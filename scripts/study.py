@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import json
 import re
 import shlex
 import statistics
@@ -47,8 +48,9 @@ from analysis.answer import checked, page
 from analysis.audit import WORTH_A_LOOK, audit
 from analysis.looks import LOOKS
 from analysis.runs import find_runs, read_run
-from core.checksum import resealed
+from core.checksum import KEY
 from core.errors import UserError
+from core.run.files import MANIFEST, SUMMARY
 from scripts import tables
 from scripts.command_line import REPO, parser, plain_errors
 
@@ -245,10 +247,18 @@ def add(file: tarfile.TarFile, path: Path, place: str, machine: dict[bytes, byte
     if path.suffix not in (".sqlite", ".journal"):  # a bank holds no paths
         for was, shown in machine.items():
             content = content.replace(was, shown)
-        content = resealed(content, lines=path.suffix == ".jsonl")
+        content = without_checksums(content, path.name)
     entry = tarfile.TarInfo(place)
     entry.size = len(content)
     file.addfile(entry, io.BytesIO(content))
+
+
+def without_checksums(content: bytes, name: str) -> bytes:
+    """A file of a run without its checksums, which its paths no longer fit; the archive has its own."""
+    if name in (MANIFEST, SUMMARY):
+        whole = {key: value for key, value in json.loads(content).items() if key not in (KEY, "files")}
+        return (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode()
+    return re.sub(rb"# crc32: [0-9a-f]{8}\n\Z", b"", content) if name.endswith(".yaml") else content
 
 
 if __name__ == "__main__":

@@ -30,14 +30,20 @@ hypothesis_settings.load_profile("busy")
 
 
 def read_rows(run_dir: Path, name: str = "episodes.jsonl") -> list[dict]:
-    """The lines of a run's file, without their checksums: written again, they are those of an earlier version."""
-    rows = [json.loads(line) for line in (run_dir / name).read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "crc32"} for row in rows]
+    """The lines of a run's file."""
+    return [json.loads(line) for line in (run_dir / name).read_text().splitlines()]
 
 
 def read_json(path: Path) -> dict:
-    """A file of JSON, likewise."""
-    return {key: value for key, value in json.loads(path.read_text()).items() if key != "crc32"}
+    """A file of JSON, without the checksums that it notes."""
+    return {key: value for key, value in json.loads(path.read_text()).items() if key not in ("crc32", "files")}
+
+
+def write_rows(run_dir: Path, rows: list[dict], name: str = "episodes.jsonl") -> None:
+    """Change the lines of a run's file on purpose: its summary no longer notes its files."""
+    (run_dir / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if (file := run_dir / "summary.json").is_file():
+        file.write_text(json.dumps(read_json(file)))
 
 
 def wait_for(holds, seconds: float = 60.0) -> None:
@@ -227,7 +233,7 @@ def main_here(monkeypatch, tmp_path, capsys):
         monkeypatch.chdir(tmp_path)
         capsys.readouterr()
         try:
-            run_with_plain_hydra_errors(main.main)
+            run_with_plain_hydra_errors(main.main, main.help_text.config_dirs(list(words)))
             code = 0
         except SystemExit as end:
             code, message = (1, f"{end.code}\n") if isinstance(end.code, str) else (end.code, "")

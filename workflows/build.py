@@ -32,7 +32,6 @@ from core.build import (
 from core.checksum import say_once
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
-from core.memory.by_type import BANKS, BankByType
 from core.memory.open import has_bank
 from core.memory.protocol import Memory
 from core.memory.records import id_in_bank, tell
@@ -41,7 +40,6 @@ from core.models.meter import Meter
 from core.redact import Redactor
 from core.reply_marks import answer_of
 from core.run.files import EPISODES, has_ended
-from core.run.growth import rewind
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
 from core.run.records import RunRecords, as_told
@@ -54,7 +52,6 @@ from envs.base import BaseEnv
 from envs.pool import EnvPool
 from workflows.reasoningbank import ReasoningBank
 from workflows.rollout import Rollout
-from workflows.split_stream import banks_of
 from workflows.stored_attempts import NoEnv, StoredAttempts, StoredRun, stored_run
 from workflows.stream import Stream
 
@@ -136,7 +133,6 @@ def assemble(
     learn, given_bank = config["setting"]["learn"], config["memory"].get("path")
     stage("preparing the models and the memory")
     refuse_problems(models, cfg.roles)
-    bank_paths = banks_of(run_dir, tasks, config)
     identity = fingerprint(config, dataset, tasks, None if learn else given_bank)
     ids = [task.id for task in tasks]
     records = RunRecords(run_dir, identity, interrupts, redact, config["scrub_episodes"], ids, waits=in_sweep())
@@ -145,21 +141,16 @@ def assemble(
     meter = build_meter(cfg, calls, records.wall_s(), records.lines("prompts"))
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
-    own_bank = None if given_bank else run_dir / ("bank.sqlite" if bank_paths is None else BANKS)
-    consolidated = stream.n_consolidated(len(records.rows), len(tasks))  # episodes the bank has learned from
-    if learn and records.n_before is not None:  # `limit` was raised since the last start
-        before = stream.n_consolidated(len(records.rows), records.n_before)
-        rewind(run_dir, records.rows[consolidated:before], own_bank, records.summary())
+    own_bank = None if given_bank else run_dir / "bank.sqlite"
     if own_bank is not None and learn:
-        banks = [own_bank] if bank_paths is None else map(Path, bank_paths.values())
-        renew(banks, len(records.rows), calls.read)
+        renew(own_bank, len(records.rows), calls.read)
     is_given = given_bank is not None and has_bank(given_bank)
-    bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, bank_paths, stored)
+    bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, stored)
     bank_labels = labels_given(cfg, config, bank, stored)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored)
     is_empty = is_given and workflow.has_memory and not records.rows and not bank.ids()
     if learn:
-        rows = [*records.rows[:consolidated], *records.ahead.in_order()]
+        rows = records.rows[: stream.n_consolidated(len(records.rows), len(tasks))]
         n_lost = restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
         if n_lost > sum(len(row["records"]) for row in rows[-stream.batch :]):  # more than a kill leaves
             say_once(f"note: the bank lacked {n_lost} records of {run_dir / EPISODES}: they are added again.")
@@ -195,8 +186,7 @@ def tasks_at_once(cfg: Any, learns: bool, stream: Stream) -> int:
     """
     if cfg.max_concurrency is not None:
         return cfg.max_concurrency
-    in_batches = stream.split_by is None and stream.mode == "in_order"
-    most = AT_ONCE if not learns else stream.batch if in_batches else 1
+    most = stream.batch if learns else AT_ONCE
     limited = any(limit is not None for limit in cfg.budget.run.values())
     if limited or not takes(cfg.llm, "api_base"):
         return 1
@@ -223,13 +213,11 @@ def open_bank(
     meter: Meter,
     stack: ExitStack,
     env_lessons: list[tuple[Task, Lesson]] | None = None,
-    bank_paths: dict[str, str] | None = None,
     stored: StoredRun | None = None,
 ) -> Memory:
     """Open memory.path, or bank.sqlite in the run directory; memory.path is read-only if the setting does not learn.
 
     env_lessons  with setting=told: the environment's own lessons, to be added to the run's bank
-    bank_paths   with stream.split_by: {type of task: the path of its bank}, used instead of bank.sqlite
     stored       with attempts_from: that run
     """
     embedder = make(cfg.embedder, meter=meter)
@@ -238,11 +226,11 @@ def open_bank(
     learned_from = stored.provenance if stored else {}
     bank_run_id = "" if given is None else id_in_bank(str(records.path.resolve()))
     models = {name: role.llm.name for name, role in roles.items()}
-    build = partial(
-        build_bank,
+    bank = build_bank(
         cfg,
         embedder,
         roles,
+        given or str(records.path / "bank.sqlite"),
         read_only=given is not None and not setting["learn"],
         outlives_run=given is not None,
         run=bank_run_id,
@@ -252,10 +240,6 @@ def open_bank(
         | gold_notes(config)
         | learned_from,
     )
-    if bank_paths is None:
-        bank = build(given or str(records.path / "bank.sqlite"))
-    else:
-        bank = BankByType(banks={name: build(path) for name, path in bank_paths.items()})
     stack.callback(bank.close)
     if env_lessons is not None:
         tell(bank, env_lessons)

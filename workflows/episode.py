@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from core.learning.attempts import Attempts
 from core.memory.citations import n_cited
-from core.memory.records import record_of, ticked
+from core.memory.records import record_of
 from core.run.metrics import Follows, followed
 from core.types import NOT_TAKEN, Episode, Extraction, MemoryRecord, Selection, Task, Trajectory, Usage, Verdict
 
@@ -111,16 +111,6 @@ def retrieved_rows(
 def as_one(played: Sequence[Trajectory]) -> Trajectory:
     """Join attempts that continue each other: the last one, with the steps of all except notes (NOT_TAKEN)."""
     return replace(played[-1], steps=tuple(s for made in played for s in made.steps if s.observation != NOT_TAKEN))
-
-
-def as_ended(episode: Episode, index: int, place: int, seen: int) -> Episode:
-    """An episode of stream.mode=async with its index, which is known only at completion.
-
-    place   the task's position in the stream
-    seen    how many episodes the bank had learned from when the task retrieved
-    """
-    records = tuple(ticked(record, index) for record in episode.records)
-    return replace(episode, index=index, place=place, seen=seen, records=records)
 
 
 def _status(answer: Trajectory) -> str:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Event
 from typing import ClassVar, TypeVar
 
 from core.concurrency import ordered_map, side_by_side
@@ -21,7 +20,6 @@ from core.memory.protocol import Memory, hits_of
 from core.models.meter import Meter, account_of
 from core.run.metrics import Follows
 from core.run.records import RunRecords, as_told, did_in, records_of, shown_in
-from core.run.unfinished import Begun
 from core.setting import Setting
 from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
@@ -36,19 +34,13 @@ Result = TypeVar("Result")
 class Turn:
     """A task's turn in the stream: all that the stream tells the loop about it.
 
-    index                the episode's index; with stream.mode=async, which assigns it on completion, the task's
-                         position in the stream
-    bank_version         stream.mode=async only: how many episodes the bank had learned from when this task retrieved
-                         (the field `seen` of the episode's record)
+    index                the episode's index
     stream_consolidates  run_task does not write this episode; the stream does, after all earlier ones
-    has_read             set by the loop once the task has retrieved; an async stream writes nothing to the bank before
     """
 
     index: int
     task: Task
-    bank_version: int | None = None
     stream_consolidates: bool = False
-    has_read: Event = field(default_factory=Event, compare=False, repr=False)
 
 
 @dataclass(kw_only=True)
@@ -92,7 +84,8 @@ class ReasoningBank:
         """One task, from the question to the lessons. The stream calls this for every task."""
         self.begin(turn.index, turn.task)
         try:
-            memories = self.retrieve_or_restore(turn)  # Retrieval: a pure read
+            with self.records.timing_retrieval(turn.index):
+                memories = self.retrieve(turn.task)  # Retrieval: a pure read
             attempts = self.attempt(turn.index, turn.task, memories)  # Inference + Execution: k attempts at once
         except InfraError as error:  # retrieval failed, or no attempt could start
             memories, attempts = [], self.nothing_attempted(turn.task, error)
@@ -195,22 +188,6 @@ class ReasoningBank:
         """Add the records of an episode's line to the bank."""
         for record in records_of(row):
             self.bank.add_from(record, did_in(row), shown=shown_in(row))
-
-    def retrieve_or_restore(self, turn: Turn) -> list[Scored]:
-        """The task's retrieved records.
-
-        With stream.mode=async they are saved to rollouts.jsonl, because on resume the bank would return other records.
-        """
-        with self.records.timing_retrieval(turn.index):
-            if turn.bank_version is None:
-                found = self.retrieve(turn.task)
-            elif (begun := self.records.rollouts.begun(turn.index)) is not None:  # in an earlier start of this run
-                found = begun.memories
-            else:
-                found = self.retrieve(turn.task)
-                self.records.rollouts.begin(turn.index, Begun(seen=turn.bank_version, memories=found))
-        turn.has_read.set()
-        return found
 
     def episode(
         self,

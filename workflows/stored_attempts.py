@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.memory.by_type import BANKS
 from core.memory.open import read_records
 from core.memory.records import record_from
-from core.run.files import EPISODES, MANIFEST, read_episodes, read_file
+from core.run.files import EPISODES, MANIFEST, SUMMARY, changed_files, read_episodes, read_file
 from core.run.records import current
 from core.run.unfinished import trajectory_of
-from core.run.upgrade import upgraded_manifest
 from core.setting import ANSWERS, ORACLE, labels_of
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, content_id
 from envs.base import BaseEnv
@@ -57,8 +55,10 @@ class StoredRun:
         if lacking := [name for name in (MANIFEST, EPISODES) if not (path / name).is_file()]:
             raise UserError(f"{path} holds no run: there is no {lacking[0]} in it.")
         try:
-            manifest = upgraded_manifest(read_file(path, MANIFEST) or {})
+            manifest = read_file(path, MANIFEST) or {}
             rows = read_episodes(path / EPISODES, manifest["task_ids"])
+            for error in changed_files(path, read_file(path, SUMMARY)):
+                raise error
         except (KeyError, TypeError) as error:
             raise UserError(f"{path} is no whole run: {error}.") from error
         every, n_tasks = current([row for row in rows if row["status"] != "stopped"]), len(manifest["task_ids"])
@@ -86,7 +86,7 @@ class StoredRun:
     @property
     def labels(self) -> set[str]:
         """The label sources behind the lessons that its attempts were shown."""
-        given = self.manifest.get("bank_labels", ()) if self.shown else ()
+        given = self.manifest["bank_labels"] if self.shown else ()
         return set(given).union(*map(labels_of, self.shown.values()))
 
     @property
@@ -220,8 +220,7 @@ def _shown(path: Path, config: dict[str, Any], rows: list[dict[str, Any]]) -> di
     ids = {hit["id"] for row in rows for hit in row["retrieved"]}
     found = {each["id"]: record_from(each) for row in rows for each in row["records"] if each["id"] in ids}
     memory = config.get("memory") or {}
-    banks = [*sorted((path / BANKS).glob("*.sqlite")), path / "bank.sqlite", memory.get("path")]
-    for bank in filter(None, banks):
+    for bank in filter(None, (path / "bank.sqlite", memory.get("path"))):
         if ids <= found.keys():
             break
         more = read_records(bank, memory.get("namespace") or "default")

@@ -1,4 +1,4 @@
-"""The stream: the order in which tasks run: sequential, in batches, overlapping or split by type."""
+"""The stream: the order in which tasks run, one after another or in batches."""
 
 from __future__ import annotations
 
@@ -7,56 +7,34 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from core.concurrency import ordered_map
-from core.errors import StopRun, UserError, check_choice, check_numbers
+from core.errors import StopRun, check_choice, check_numbers
 from core.run.records import current, place_of
-from core.run.resume import recorded_order
 from core.seeding import derive_seed
 from core.types import Episode, Task
-from workflows.overlap import overlapped
 from workflows.reasoningbank import ReasoningBank, Turn
-from workflows.split_stream import SPLITS, side_by_side_by_type
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
     """The order in which tasks run, and which version of the bank each one reads.
 
-    batch       tasks that all read the bank as it was before the first of them, and are then consolidated in order; 1
-                is the paper's stream
-    order       file | shuffled | by_type (one type after another, the types shuffled); shuffling depends on the seed
-    first       take the first n tasks of the file, and order these; None: all. (`limit` takes the first of the order,
-                which are other tasks for each seed where it is shuffled.)
-    passes      how often all tasks are run; a task does not retrieve its own lessons of an earlier pass
-                (memory.allow_self)
-    mode        in_order | async: if the run learns, `window` tasks overlap. Each reads the bank as it is when the task
-                begins, and they are consolidated in the order of their completion (workflows/overlap.py)
-    window      number of tasks that overlap; None with mode=in_order
-    order_from  folder of an earlier async run whose completion order is replayed; None: no replay
-    split_by    type: each task type has its own stream and its own bank, and the streams run concurrently; None: one
-                stream
+    batch   tasks that all read the bank as it was before the first of them, and are then consolidated in order; 1 is
+            the paper's stream
+    order   file | shuffled | by_type (one type after another, the types shuffled); shuffling depends on the seed
+    first   take the first n tasks of the file, and order these; None: all. (`limit` takes the first of the order, which
+            are other tasks for each seed where it is shuffled.)
+    passes  how often all tasks are run; a task does not retrieve its own lessons of an earlier pass (memory.allow_self)
     """
 
     batch: int = 1
     order: str = "file"
     first: int | None = None
     passes: int = 1
-    mode: str = "in_order"
-    window: int | None = None
-    order_from: str | None = None
-    split_by: str | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self, "stream", "batch", "passes", least=1)
-        check_numbers(self, "stream", "first", "window", least=1, whole=True)
-        check_choice(self, "stream", "mode", ("in_order", "async"))
-        if self.mode == "async" and (self.window is None or self.batch > 1):
-            raise UserError("stream.mode=async overlaps tasks one by one: give stream.window=N, and no stream.batch.")
-        if self.mode != "async" and (self.window, self.order_from) != (None, None):
-            raise UserError("stream.window and stream.order_from act with stream.mode=async alone: give it as well.")
+        check_numbers(self, "stream", "first", least=1, whole=True)
         check_choice(self, "stream", "order", ("file", "shuffled", "by_type"))
-        check_choice(self, "stream", "split_by", SPLITS)
-        if self.split_by is not None and (self.batch > 1 or self.mode == "async"):
-            raise UserError("stream.split_by runs whole streams at once: leave out stream.batch and stream.mode.")
 
     def ordered(self, tasks: list[Task], seed: int) -> list[Task]:
         """The tasks of one pass: the `first` ones, sorted by `order`."""
@@ -72,10 +50,8 @@ class Stream:
         return [replace(task, visit=number) for number in range(self.passes) for task in tasks]
 
     def described(self) -> dict[str, int | str]:
-        """For summary.json: {batch, order, passes}, with {mode, window} or {split_by} if these are used."""
-        found = {"batch": self.batch, "order": self.order, "passes": self.passes}
-        found |= {"mode": self.mode, "window": self.window} if self.mode == "async" else {}
-        return found | ({} if self.split_by is None else {"split_by": self.split_by})
+        """For summary.json: {batch, order, passes}."""
+        return {"batch": self.batch, "order": self.order, "passes": self.passes}
 
     def n_consolidated(self, done: int, n_tasks: int) -> int:
         """How many of the `done` episodes the bank has learned from: all but those of an unfinished batch."""
@@ -94,7 +70,7 @@ class Stream:
         stop_after   raise StopRun after this many consecutive infra errors; None: never
         """
         in_a_row: set[int] = set()  # stream positions, so that a retried task counts once
-        with closing(self._all_passes_and_retries(workflow, tasks, workers, retries, stop_after)) as episodes:
+        with closing(self._all_passes_and_retries(workflow, tasks, workers, retries)) as episodes:
             for episode in episodes:
                 yield episode
                 if episode.status == "stopped":
@@ -106,13 +82,13 @@ class Stream:
                     raise StopRun(f"{stop_after} tasks in a row broke (stop_after_broken), the last by {cause}")
 
     def _all_passes_and_retries(
-        self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int, stop_after: int | None
+        self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int
     ) -> Iterator[Episode]:
         """The first tries of all passes, then the retries; see `run` for the arguments."""
         if workflow.meter.exhausted():
             return
         begun = len(workflow.records.rows)
-        yield from self._first_tries(workflow, tasks, workers, retries, stop_after)
+        yield from self._first_tries(workflow, tasks, workers, retries)
         for _ in range(retries if workflow.learns else min(retries, 1)):
             rows = sorted(current(workflow.records.rows), key=lambda row: row["index"])  # the oldest try first
             broken = [row for row in rows if row["status"] == "infra_error"]
@@ -120,18 +96,8 @@ class Stream:
                 broken = [row for row in broken if row["index"] < begun]
             yield from self._retry_broken(workflow, tasks, broken, workers, retries)
 
-    def _first_tries(
-        self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int, stop_after: int | None
-    ) -> Iterator[Episode]:
+    def _first_tries(self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int) -> Iterator[Episode]:
         """Run the tasks that have no episode yet; see `run` for the arguments."""
-        if self.mode == "async" and workflow.learns:
-            ids = [task.id for task in tasks]
-            order = None if self.order_from is None else recorded_order(self.order_from, ids, self.window)
-            yield from overlapped(workflow, tasks, self.window, order)
-            return
-        if self.split_by is not None and workflow.learns:
-            yield from side_by_side_by_type(workflow, tasks, workers, stop_after)
-            return
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)
         stream_consolidates = not (workflow.learns and batch == 1)
@@ -165,8 +131,7 @@ class Stream:
             row, index = broken[number], first + number
             turn = Turn(index=index, task=tasks[place_of(row)], stream_consolidates=True)
             episode = run_with_retries(workflow, turn, 0 if workflow.learns else retries)
-            overlap = {"place": row["place"], "seen": index} if "place" in row else {}
-            return replace(episode, retries=row.get("retries", row["index"]), **overlap)
+            return replace(episode, retries=place_of(row))
 
         for episode in ordered_map(run, range(len(broken)), 1 if workflow.learns else min(workers, len(broken))):
             workflow.consolidate(episode)

@@ -218,8 +218,7 @@ def _hits(run: Run) -> dict[str, list[Hit]]:
     hits: dict[str, list[Hit]] = {}
     for place, row in enumerate(run.rows):
         for hit in row["retrieved"]:
-            n_items = hit.get("n_items", 0)
-            hits.setdefault(hit["id"], []).append((place, n_items, hit.get("n_shown", max(1, n_items))))
+            hits.setdefault(hit["id"], []).append((place, hit["n_items"], hit["n_shown"]))
     return hits
 
 

@@ -313,7 +313,7 @@ def facts_of(run: Run) -> list[tuple[str, str]]:
         ("models", ", ".join(f"{role} {model}" for role, model in models.items())),
         ("dataset", ", ".join(f"{key} {value}" for key, value in dataset.items())),
         ("commit", f"{git.get('sha') or 'unknown'}{dirty}"),
-        ("starts", str(len(manifest.get("starts", [1])))),
+        ("starts", str(len(manifest["starts"]))),
         ("python", f"{manifest.get('python')} on {manifest.get('platform')}"),
         ("packages", ", ".join(f"{name} {version}" for name, version in manifest.get("packages", {}).items())),
     ]

@@ -145,24 +145,6 @@ def _own_prompts(config: dict[str, Any]) -> list[str]:
     )
 
 
-def overridden(arm: str | None, hydra: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """The settings of the arm's file that a run departs from: for runs of before `name_of` was recorded.
-
-    arm      the option of the group `arm`; None if none was chosen
-    config   the run's configuration, resolved
-    """
-    if not arm:
-        return []
-    runtime = hydra.get("runtime", {})
-    words = [
-        f"{key}={value}"
-        for key, want in _promised(arm, _folders(runtime)).items()
-        if (value := runtime.get("choices", {}).get(key) if want[0] == "choice" else _at(config, key)) != want[1]
-    ]
-    typed = hydra.get("overrides", {}).get("task", ())
-    return words + [word for word in typed if word.lstrip("+~").startswith("workflow.")]
-
-
 def _folders(runtime: dict[str, Any]) -> list[Path]:
     """The folders of --config-dir."""
     found = [Path(source["path"]) for source in runtime.get("config_sources", ()) if source.get("schema") == "file"]

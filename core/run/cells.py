@@ -3,8 +3,8 @@
 (In analysis/cells.py a cell is a configuration over all its seeds.)
 
 The name is made from the configuration, so a sweep can grow: with the same `run_dir` each run finds its folder and is
-resumed, in any order. The name alone does not decide: a folder of another name with the same configuration (from an
-older version, or from a sweep over other keys) is the cell's folder too, and the run itself refuses a folder that holds
+resumed, in any order. The name alone does not decide: a folder of another name with the same configuration (from a
+sweep over other keys) is the cell's folder too, and the run itself refuses a folder that holds
 another configuration.
 """
 
@@ -29,7 +29,6 @@ from core.run.launch import swept
 from core.run.manifest import identity, recorded_config, recorded_manifest
 from core.run.records import differences
 from core.run.settle import kept_from
-from core.run.upgrade import upgraded_identity
 
 MOST_VALUE, MOST_NAME = 60, 200  # characters; a file name may have 255 bytes
 
@@ -120,6 +119,6 @@ def _made_with(folder: Path, seed: int) -> dict[str, Any] | None:
     """The `identity` that a folder was made with; None if it has another seed, or no readable manifest."""
     try:
         config = (recorded_manifest(folder) or {})["fingerprint"]["config"]
-        return upgraded_identity(config) if config.get("seed", seed) == seed else None
+        return config if config.get("seed", seed) == seed else None
     except (KeyError, TypeError, AttributeError):
         return None

@@ -1,57 +1,44 @@
 """Reading the files of a run directory: the one place where what they hold is checked before anything relies on it.
 
-Damage is a UserError that names the file and the line. A file that lost its end is shorter than another file notes:
-that is said, and what it lost is made again where it can be.
+Each row is checked against the types of what a run writes (core/run/rows.py). When a run ends, its summary notes the
+SHA-256 of each file of lines, so that a reader of it sees every later change. While a run is going on, a damaged line
+that can still be read is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.checksum import has_checksum, read_whole, say_once
+from core.checksum import damaged, has_checksum, read_whole
 from core.errors import UserError
 from core.jsonl import read_lines
-from core.line_counts import noted_lines
 from core.redact import HIDDEN
-from core.run.row_check import (
-    check_call,
-    check_episode,
-    check_manifest,
-    check_prompt,
-    check_rollout,
-    check_summary,
-    check_timing,
-)
+from core.run import rows
+from core.run.rows import check_whole, checked
 from core.run.upgrade import upgraded_row
+from core.types import Episode
 
 EPISODES, CALLS, PROMPTS, TIMINGS = "episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl"
-ROLLOUTS, AHEAD = "rollouts.jsonl", "ahead.jsonl"
-LINES = (EPISODES, CALLS, PROMPTS, TIMINGS, ROLLOUTS, AHEAD)
+ROLLOUTS = "rollouts.jsonl"
+NOTED = (EPISODES, CALLS, PROMPTS, TIMINGS)  # the files that a summary notes
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
-COUNTS = ".lines"  # how many lines the files have (core/line_counts.py)
-CHECKS = {EPISODES: check_episode, CALLS: check_call, PROMPTS: check_prompt, TIMINGS: check_timing}
-CHECKS |= {ROLLOUTS: check_rollout, AHEAD: check_episode}
-WHOLE = {MANIFEST: check_manifest, SUMMARY: check_summary}
-LOST = {  # what follows from the loss of a file's last lines
-    EPISODES: "the run's command runs their tasks again",
-    CALLS: "the numbers of calls are too small",
-    PROMPTS: "what they were is not known",
-    TIMINGS: "the time that the run took is too small",
-    ROLLOUTS: "attempts of unfinished tasks are made again",
-    AHEAD: "their tasks run again",
-}
+WHOLE = {MANIFEST: rows.Manifest, SUMMARY: rows.Summary}
+KINDS = {CALLS: rows.CallLine, PROMPTS: rows.PromptLine, TIMINGS: rows.TimingLine}
+AS_READ = {name: partial(checked, kind=kind) for name, kind in KINDS.items()}
 
 
 def read_file(run_dir: Path, name: str) -> dict[str, Any] | None:
     """The content of manifest.json or summary.json; None if there is none."""
-    path = run_dir / name
-    if (found := read_whole(path)) is not None and not has_checksum(path):
+    if (found := read_whole(run_dir / name)) is not None:
         try:
-            WHOLE[name](found)
+            check_whole(found, WHOLE[name])
         except ValueError as fault:
-            raise UserError(f"{run_dir} is no whole run: {name} {fault}.") from None
+            raise UserError(f"{run_dir} is no whole run: {name}: {fault}.") from None
     return found
 
 
@@ -81,26 +68,25 @@ def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dic
 
     Raises UserError for lines that are damaged or misplaced.
     """
-    noted = noted_lines(path.parent / COUNTS).get(EPISODES, 0)
-    rows = [upgraded_row(row) for row in (read_lines(path, _check_upgraded) if path.is_file() else ())]
-    for place, row in enumerate(rows):
-        if row.get("index") != place:
-            raise UserError(f"{path} line {place + 1} holds index {row.get('index')}.")
+    found = list(read_lines(path, _episode)) if path.is_file() else []
+    for place, row in enumerate(found):
+        if row["index"] != place:
+            raise UserError(f"{path} line {place + 1} holds index {row['index']}.")
         first = row.get("retries")
-        if first is not None and (first not in range(place) or rows[first]["task_id"] != row["task_id"]):
+        if first is not None and (first not in range(place) or found[first]["task_id"] != row["task_id"]):
             raise UserError(f"{path} line {place + 1} retries index {first}, which is another task's.")
-    placed_at = [row["place"] for row in rows if "place" in row and "retries" not in row]
-    if len({*placed_at}) < len(placed_at):
-        raise UserError(f"{path} holds two episodes of one place in the stream.")
     if task_ids is not None:
-        check_tasks(path, rows, task_ids)
-    say_lost(path, len(rows), noted)
-    return rows
+        check_tasks(path, found, task_ids)
+    return found
 
 
-def check_tasks(path: Path, rows: list[dict[str, Any]], task_ids: Sequence[str]) -> None:
+def _episode(row: dict[str, Any]) -> dict[str, Any]:
+    return checked(upgraded_row(row), Episode)
+
+
+def check_tasks(path: Path, found: list[dict[str, Any]], task_ids: Sequence[str]) -> None:
     """Raise UserError for an episode that is not of the manifest's task at its place."""
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(found, 1):
         if (place := place_of(row)) not in range(len(task_ids)):
             raise UserError(f"{path} line {number} is of place {place}, and manifest.json has {len(task_ids)} tasks.")
         if row["task_id"] != (known := task_ids[place]) and HIDDEN not in known:  # it hides more than the episodes do
@@ -109,40 +95,51 @@ def check_tasks(path: Path, rows: list[dict[str, Any]], task_ids: Sequence[str])
 
 def place_of(row: dict[str, Any]) -> int:
     """The stream position of an episode's task. (`index` is the episode's own position; a retry has a later one.)"""
-    return row.get("place", row.get("retries", row["index"]))
+    return row.get("retries", row["index"])
 
 
 def lines_of(run_dir: Path, name: str) -> Iterator[dict[str, Any]]:
     """The complete lines of calls.jsonl, prompts.jsonl or timings.jsonl; none if there is no such file."""
-    path, noted, n = run_dir / name, noted_lines(run_dir / COUNTS).get(name, 0), 0
-    if not path.is_file():
-        return
-    for row in read_lines(path, CHECKS[name]):
-        n += 1
-        yield row
-    say_lost(path, n, noted)
+    if (run_dir / name).is_file():
+        yield from read_lines(run_dir / name, AS_READ[name])
 
 
-def say_lost_ends(run_dir: Path) -> None:
-    """Say which files of a run have lost lines at their end; of its episodes this is said when they are read."""
-    for name, noted in noted_lines(run_dir / COUNTS).items():
-        if noted and name != EPISODES:
-            path = run_dir / name
-            data = path.read_bytes() if path.is_file() else b""
-            say_lost(path, data.count(b"\n"), noted)
+def noted_files(run_dir: Path, n_unfinished: int = 0) -> dict[str, list[Any]]:
+    """{file of lines: [its size, its SHA-256]}, for the summary. What is noted is on the disk for good.
+
+    n_unfinished   bytes at the end of episodes.jsonl that another line will take the place of
+    """
+    noted = {}
+    for name in NOTED:
+        if (path := run_dir / name).is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+            size = path.stat().st_size - (n_unfinished if name == EPISODES else 0)
+            noted[name] = [size, _sha256(path, size)]
+    return noted
 
 
-def say_lost(path: Path, n: int, noted: int) -> None:
-    """Say that a file has lost lines at its end, if it has."""
-    if n < noted:
-        say_once(f"note: {path} has lost its end, after line {n}: {LOST[path.name]}.")
+def changed_files(run_dir: Path, summary: Mapping[str, Any] | None) -> list[UserError]:
+    """An error for each file that no longer begins with what it held when the summary was written (`noted_files`).
+
+    A log of calls, prompts or times that is not there any more is none: whoever asks for it is told.
+    """
+    found = []
+    for name, (size, known) in (summary or {}).get("files", {}).items():
+        path = run_dir / name
+        if (name == EPISODES or path.exists()) and _sha256(path, size) != known:
+            found.append(damaged(path, "it is not as the run left it"))
+    return found
 
 
-def _check_upgraded(row: Any) -> None:
-    """Check a row of an earlier version in the form that it is read in."""
+def _sha256(path: Path, size: int) -> str:
+    """Of the first bytes of a file; "" if it is shorter."""
+    found, left = hashlib.sha256(), size
     try:
-        row = upgraded_row(row)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        what = f"lacks {error}" if isinstance(error, KeyError) else f"holds a field that cannot be read ({error})"
-        raise ValueError(what) from None
-    check_episode(row)
+        with path.open("rb") as file:
+            while left and (data := file.read(min(left, 1 << 20))):
+                found.update(data)
+                left -= len(data)
+    except FileNotFoundError:
+        return ""
+    return "" if left else found.hexdigest()

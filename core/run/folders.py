@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PARENT = Path("outputs")
-_MADE_BEFORE_A_RUN = {"main.log", ".lock", ".lines", "multirun.yaml"}  # beside empty files of records
+_MADE_BEFORE_A_RUN = {"main.log", ".lock", "multirun.yaml"}  # beside empty files of records
 
 
 def run_folder(given: str | None, name: str) -> str:

@@ -1,8 +1,8 @@
 """The properties of each configuration key (`KEYS`), and the check of a composed configuration (`check_config`).
 
 Every module that treats config keys specially reads this table: which keys must be equal when a run is resumed
-(manifest.py), the values of keys that older runs lack (upgrade.py), which keys belong to an arm (arms.py), which ones a
-sweep may set for one benchmark, which ones a report shows, and which ones a table notes or has a column for.
+(manifest.py), which keys belong to an arm (arms.py), which ones a sweep may set for one benchmark, which ones a report
+shows, and which ones a table notes or has a column for.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from core.build import LLMS, ROLES
 from core.details import Details
 from core.errors import UserError, meant
-from core.models.base import EXTRA_SAMPLING
 from prompts.registry import FORMS, OTHER_FORMS, PROJECT, QUOTE, Prompts
 
 
@@ -29,8 +27,6 @@ class Key:
     arm           the key belongs to the arm: a run that has another value than its arm is named by it, and runs that
                   differ in it may stand in one table as different arms
     writes_into   only interpolated into other keys (`${seed}`); runs are compared by those instead
-    before        the behaviour of runs that were made before the key existed, as a value of the key; ...: the key has
-                  always existed
     least         minimum of a key that is a whole number; None: not a number
     nullable      the number may be null
     switch        the key is true or false
@@ -46,7 +42,6 @@ class Key:
     outcome: bool = True
     arm: bool = False
     writes_into: bool = False
-    before: Any = ...
     least: int | None = None
     nullable: bool = False
     switch: bool = False
@@ -58,13 +53,8 @@ class Key:
     noted: bool = False
 
 
-# {key as typed on the command line: its properties}. `OWNER:NAME` is the key NAME of every part of a kind; OWNER is
-#   model        a language model, or the model of an embedder
-#   chat model   a language model
-#   role         an entry of `roles`
-#   policy       a retrieval policy
-#   refining     a workflow that refines
-#   CLASS        a part of that class, anywhere in the configuration
+# {key as typed on the command line: its properties}. `model:NAME` is the key NAME of every language model, and of the
+# model of an embedder.
 KEYS = {
     "seed": Key(least=0, writes_into=True),
     "limit": Key(least=1, nullable=True, per_env=True),
@@ -103,9 +93,6 @@ KEYS = {
     "stream.first": Key(least=1, nullable=True),
     "stream.batch": Key(arm=True, column="batch", noted=True, usual=1),
     "stream.passes": Key(arm=True, column="passes", usual=1),
-    "stream.mode": Key(arm=True, column="mode", noted=True, usual="in_order"),
-    "stream.window": Key(arm=True, column="window", noted=True),
-    "stream.order_from": Key(outcome=False),  # the episodes record their order
     "agent": Key(column="agent"),
     "llm": Key(column="llm"),
     **{key: Key() for key in LLMS[1:]},
@@ -114,16 +101,16 @@ KEYS = {
     "select": Key(arm=True, method=True),
     "tracker": Key(outcome=False, shown=False),
     "dry_run": Key(switch=True, outcome=False, shown=False),
-    "strip_lessons": Key(switch=True, before=True),
-    "scrub_episodes": Key(switch=True, before=False),
-    "attempts_from": Key(arm=True, before=None),
-    "bank": Key(arm=True, before=None, column="bank"),
-    "banks": Key(outcome=False, before=None),  # memory.path is the one that `bank` names
+    "strip_lessons": Key(switch=True),
+    "scrub_episodes": Key(switch=True),
+    "attempts_from": Key(arm=True),
+    "bank": Key(arm=True, column="bank"),
+    "banks": Key(outcome=False),  # memory.path is the one that `bank` names
     "run_dir": Key(outcome=False, shown=False),
     "budget": Key(),
     "budget.run": Key(outcome=False),
     "roles": Key(),
-    "details": Key(arm=True, before=asdict(Details())),
+    "details": Key(arm=True),
     "distiller": Key(arm=True),
     "contrast": Key(arm=True, method=True),
     "refine": Key(arm=True, writes_into=True, method=True),
@@ -138,48 +125,6 @@ KEYS = {
     "model:price_per_mtok": Key(outcome=False),
     "model:cache": Key(outcome=False),
     "model:cache_path": Key(outcome=False),
-    "chat model:fallbacks": Key(before=None),
-    **{f"role:{key}": Key(before=None) for key in EXTRA_SAMPLING},
-    "policy:min_confidence": Key(before=None),
-    "policy:per_source": Key(before=None),
-    "policy:source": Key(before="task"),
-    "refining:keep_answer": Key(before=False),
-    "Consolidator:keep_vectors": Key(before=True),
-    "Contradict:many": Key(before=None),
-    "Contradict:often_used": Key(before=5),
-    "Contradict:against_many": Key(before="quarantine"),
-    "Deduplicate:keep": Key(before="merit"),
-    "Deduplicate:on_add": Key(before=False),
-    "Guard:provenance": Key(before=False),
-    "Guard:source": Key(before="task"),
-    "Guard:window": Key(before=30),
-    "Guard:max_per_source": Key(before=None),
-    "Guard:burst": Key(before=None),
-    "Guard:opinion": Key(before=None),
-    "Guard:foreign": Key(before=None),
-    "Guard:foreign_share": Key(before=0.6),
-    "Guard:review": Key(before=False),
-    "Guard:classifier": Key(before=None),
-    "Hybrid:threshold_on": Key(before="similarity"),
-    "LLMAuthor:temperature": Key(before=None),
-    "LLMJudge:confidence": Key(before=False),
-    "LLMChecker:min_score": Key(before=None),
-    "LiteLLMModel:num_ctx": Key(before=None),
-    "MemoryBank:domain": Key(before=None),
-    "MemoryBank:tags": Key(before=None),
-    "MemoryBank:redact": Key(before=None),
-    "MemoryBank:uses": Key(before=None),
-    "MemoryBank:store": Key(before=None),
-    "Mind2WebEnv:shots": Key(before=0),
-    "Mind2WebEnv:shots_file": Key(before=None),
-    "OpenAIEmbedder:batch": Key(before=1),
-    "Prune:delete_after_days": Key(before=None),
-    "ReActAgent:unread": Key(before="ask"),
-    **{f"{agent}:inject": Key(before="system") for agent in "ActAgent BashAgent CoTAgent ReActAgent WebAgent".split()},
-    "Stream:first": Key(before=None),
-    "Stream:mode": Key(before="in_order"),
-    "Stream:window": Key(before=None),
-    "Stream:split_by": Key(before=None),
 }
 RUN_KEYS = {key: facts for key, facts in KEYS.items() if ":" not in key}  # without an owner, dotted
 TOP_KEYS = {key: facts for key, facts in RUN_KEYS.items() if "." not in key}
@@ -198,16 +143,6 @@ WRITTEN_INTO_OTHERS = tuple(key for key, facts in TOP_KEYS.items() if facts.writ
 PER_ENV_KEYS = tuple(key for key, facts in TOP_KEYS.items() if facts.per_env)
 METHOD_KEYS = tuple(key for key, facts in TOP_KEYS.items() if facts.method)
 HIDDEN_KEYS = tuple(key for key, facts in TOP_KEYS.items() if not facts.shown)
-
-
-@cache  # a table asks for the parts of all its runs
-def values_before(owner: str = "") -> dict[str, Any]:
-    """{key: the value that matches the behaviour before the key existed}.
-
-    owner   an owner of `KEYS`; "": keys without an owner
-    """
-    found = {key.rpartition(":"): facts.before for key, facts in KEYS.items() if facts.before is not ...}
-    return {key: value for (whose, _, key), value in found.items() if whose == owner}
 
 
 def lasting(config: dict[str, Any], *more: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def prompt_digests(node: Any, config: dict[str, Any]) -> dict[str, str]:
 
 
 def shown_by(node: Any = None) -> Prompts:
-    """The prompts of a run; node: the configuration's key `prompts`, of a run of any version."""
+    """The prompts of a run; node: the configuration's key `prompts`."""
     return Prompts.of(node)
 
 
@@ -142,9 +142,7 @@ def continued(before: dict | None, now: dict) -> dict[str, Any]:
     models = {
         role: now["models"][role] if now["models"][role]["sent"] else old for role, old in before["models"].items()
     }
-    labels = sorted(
-        {*before.get("bank_labels", ()), *now["bank_labels"]}
-    )  # other runs may have written to the bank since
+    labels = sorted({*before["bank_labels"], *now["bank_labels"]})  # other runs may have written to the bank since
     grown = {key: now[key] for key in ("config", "fingerprint", "task_ids") if before["task_ids"] != now["task_ids"]}
     return before | grown | {"starts": starts, "models": models, "bank_labels": labels}
 
@@ -157,7 +155,7 @@ def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
     setting = manifest["config"].get("setting") or {}
     own = {row["verdict"]["source"] for row in rows} - {"none"}
     shown = {ANSWERS} if own and setting.get("show_answer") else set()
-    return joined(own | shown | {*manifest.get("bank_labels", ())})
+    return joined(own | shown | {*manifest["bank_labels"]})
 
 
 def recorded_config(run_dir: Path) -> dict[str, Any]:
@@ -196,7 +194,7 @@ def code_of(git: dict[str, Any]) -> str:
 
 def codes_of(manifest: dict[str, Any]) -> list[str]:
     """The code of every start of a run (`code_of`), each once, in order."""
-    later = [start["git"] for start in manifest.get("starts", ())[1:]]
+    later = [start["git"] for start in manifest["starts"][1:]]
     return list(dict.fromkeys(map(code_of, [manifest["git"], *later])))
 
 

@@ -140,9 +140,7 @@ def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
 
 
 def shown_per_task(rows: list[dict]) -> float | None:
-    """Mean number of lessons shown per task; None without rows, and for old rows that lack `n_shown`."""
-    if any("n_shown" not in found for row in rows for found in row["retrieved"]):
-        return None
+    """Mean number of lessons shown per task; None without rows."""
     return mean([sum(found["n_shown"] for found in row["retrieved"]) for row in rows])
 
 

@@ -14,36 +14,32 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from core.checksum import damaged, has_checksum, say_once, say_unchecked, whole_json
+from core.checksum import damaged, say_once, whole_json
 from core.errors import UserError
 from core.file_lock import FileLock
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, refused
-from core.line_counts import LineCounts
 from core.memory.hygiene.scrub import scrub
 from core.memory.records import record_from
 from core.redact import Redactor
-from core.run.ahead import Ahead
 from core.run.files import (
-    AHEAD,
-    CHECKS,
-    COUNTS,
+    AS_READ,
     EPISODES,
-    LINES,
     MANIFEST,
     ROLLOUTS,
     SUMMARY,
     TIMINGS,
+    changed_files,
     check_tasks,
+    noted_files,
     place_of,
     read_episodes,
     read_file,
-    say_lost_ends,
 )
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
 from core.run.unfinished import RolloutLog
-from core.run.upgrade import placed, upgraded_manifest
+from core.run.upgrade import placed
 from core.setting import OUTCOME, kept_from
 from core.textfile import write_whole
 from core.types import Episode, MemoryRecord, Usage
@@ -60,7 +56,6 @@ class RunRecords:
     """The records of one run directory, locked by one process at a time.
 
     `rows` are the finished episodes as dictionaries (schema 2), including those of earlier starts; see `current`.
-    `n_before` is the number of tasks before `limit` was raised; None: it was not raised.
     Raises UserError if another process writes there, if the directory was made with another configuration, or if its
     records are damaged; StopRun if the disk refuses a write.
 
@@ -97,22 +92,24 @@ class RunRecords:
 
     def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
         smaller, redact = self._check_fingerprint(fingerprint), self._redact
-        say_lost_ends(self.path)
-        self._counts = LineCounts(self.path / COUNTS, LINES)
-        self._episodes = self._opened(EPISODES, durable=True, redact=redact.values)
-        self._timings = self._opened(TIMINGS)
-        self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values, note=self._counts.of(ROLLOUTS))
-        self.ahead = Ahead(self.path / AHEAD, redact=redact.values, note=self._counts.of(AHEAD))
         self.rows: list[dict] = self._read_episodes()
-        self.rollouts.drop(map(begun_as, self.rows))  # left by a crash after the episode was written
-        self.ahead.forget(len(self.rows) - 1)
-        if self.summary() is None and (self.path / SUMMARY).exists():
-            say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
-        self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
+        self._check_end()
+        self._episodes = JsonLines(self.path / EPISODES, durable=True, redact=redact.values)
+        self._timings = self._opened(TIMINGS)
+        self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values)
+        self.rollouts.drop(row["index"] for row in self.rows)  # left by a crash after the episode was written
+        if smaller is not None:
+            check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
         if (manifest := self.read_json(MANIFEST)) is not None:
-            check_tasks(self._episodes.path, self.rows, manifest.get("task_ids", ()))
-            if not has_checksum(self.path / MANIFEST):
-                say_unchecked()
+            check_tasks(self._episodes.path, self.rows, manifest["task_ids"])
+
+    def _check_end(self) -> None:
+        """Raise UserError if a file is not as the last start left it. A damaged summary is only noted."""
+        summary = self.summary()
+        if summary is None and (self.path / SUMMARY).exists():
+            say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
+        for error in changed_files(self.path, summary):
+            raise UserError(f"{error} Restore a copy of it, or give another run_dir.")
 
     @contextmanager
     def timing_retrieval(self, index: int) -> Iterator[None]:
@@ -133,12 +130,11 @@ class RunRecords:
         now = time.monotonic()
         cached = sum(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
-        timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(begun_as(row), None)}
+        timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(row["index"], None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
-        self.ahead.forget(episode.index)
         if episode.status != "stopped":  # a stopped one's finished attempts are needed by the next start
-            self.rollouts.forget(begun_as(row))
+            self.rollouts.forget(row["index"])
 
     def row_of(self, episode: Episode) -> dict:
         """An episode as its row in episodes.jsonl, without credentials; with `scrub_episodes` scrubbed as well."""
@@ -161,6 +157,12 @@ class RunRecords:
     def write_json(self, name: str, value: dict) -> None:
         """`write_text` of redacted JSON data, with a checksum."""
         self.write_text(name, whole_json(self.safe(value)))
+
+    def write_summary(self, value: dict) -> None:
+        """Write summary.json, which notes the files of lines as they are now (`noted_files`)."""
+        stopped = self._stopped_before or (self.rows and self.rows[-1]["status"] == "stopped")
+        files = noted_files(self.path, len(self._episodes.last()) if stopped else 0)
+        self.write_text(SUMMARY, whole_json(self.safe(value) | {"files": files}))
 
     def write_text(self, name: str, text: str) -> None:
         """Write a whole file or none of it."""
@@ -189,8 +191,6 @@ class RunRecords:
         self._episodes.close()
         self._timings.close()
         self.rollouts.close()
-        self.ahead.close()
-        self._counts.close()
         self._lock.close()
 
     def safe(self, value: Any) -> Any:
@@ -219,17 +219,13 @@ class RunRecords:
                 if episodes.exists() and episodes.stat().st_size > 0:
                     raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
                 return None
-            before = upgraded_manifest(manifest)
-            self.run = before["run"]
+            self.run, then, now = manifest["run"], self.safe(manifest["fingerprint"]), self.safe(fingerprint)
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(self.path / MANIFEST, str(error)) from error
-        then, now = self.safe(before["fingerprint"]), self.safe(fingerprint)  # an earlier version kept more in clear
-        if "parts" not in then:  # an earlier version did not hash them
-            now = {key: value for key, value in now.items() if key != "parts"}
         if not (changes := differences(then, now)):
             return None
         if not (apart := differences(without_limit(then), without_limit(now))):
-            return before
+            return manifest
         if all(change.startswith("parts.") for change in apart):
             names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in apart)
             raise UserError(
@@ -241,11 +237,11 @@ class RunRecords:
         )
 
     def _opened(self, name: str, **how: Any) -> JsonLines:
-        return JsonLines(self.path / name, chained=True, check=CHECKS[name], note=self._counts.of(name), **how)
+        return JsonLines(self.path / name, as_read=AS_READ[name], **how)
 
     def _read_episodes(self) -> list[dict]:
         """The finished episodes, without a stopped last one, which stays in the file until its task has run again."""
-        rows = read_episodes(self._episodes.path)
+        rows = read_episodes(self.path / EPISODES)
         self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
         return rows[:-1] if self._stopped_before else rows
 
@@ -253,11 +249,6 @@ class RunRecords:
 def every_try(run_dir: Path) -> list[dict]:
     """Every line of a run's episodes, those of tasks that were tried again included, without a stopped one."""
     return [row for row in read_episodes(run_dir / EPISODES) if row["status"] != "stopped"]
-
-
-def begun_as(row: dict) -> int:
-    """The number under which rollouts.jsonl stored the episode: its index; with stream.mode=async the task's place."""
-    return row["index"] if "retries" in row else place_of(row)
 
 
 def current(rows: list[dict]) -> list[dict]:
@@ -270,9 +261,8 @@ def episode_row(episode: Episode) -> dict:
     """An episode as its row, without values that can differ between identical runs or are stored elsewhere."""
     row = asdict(episode)
     row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
-    for name in ("retries", "place", "seen"):
-        if row[name] is None:
-            del row[name]
+    if row["retries"] is None:
+        del row["retries"]
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
         for name, default in _UNSET.items():
@@ -350,7 +340,7 @@ def status_of(row: dict) -> str:
 
 def shown_in(row: dict) -> list[str]:
     """The ids of the records that an episode's prompts showed, in whole or in part."""
-    return [found["id"] for found in row["retrieved"] if found.get("n_shown", 1)]
+    return [found["id"] for found in row["retrieved"] if found["n_shown"]]
 
 
 def did_in(row: dict) -> list[tuple[str, str]]:
@@ -361,8 +351,8 @@ def did_in(row: dict) -> list[tuple[str, str]]:
 
 
 def not_shown(row: dict) -> int:
-    """Number of retrieved lessons that did not fit into the prompt; 0 for an old row that lacks the counts."""
-    return sum(found.get("n_items", 0) - found.get("n_shown", 0) for found in row["retrieved"])
+    """Number of retrieved lessons that did not fit into the prompt."""
+    return sum(found["n_items"] - found["n_shown"] for found in row["retrieved"])
 
 
 def differences(before: Any, after: Any) -> list[str]:

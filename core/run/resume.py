@@ -1,9 +1,8 @@
-"""What a run reads from earlier records: its bank's content after a crash, and the order of an async run to replay."""
+"""Restore a run's bank from its episodes, after a crash or damage."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,35 +12,29 @@ from core.errors import UserError
 from core.memory.open import damage_of
 from core.memory.protocol import Memory
 from core.memory.records import is_altered
-from core.run.files import EPISODES, read_episodes
 from core.run.records import did_in, records_of, shown_in
 
-# (place, seen) of each episode except retries, in order of completion. place: the task's position in the stream; seen:
-# how many episodes the bank had learned from when the task retrieved. With the models' replies it determines the run.
-Order = list[tuple[int, int]]
 
-
-def renew(banks: Iterable[Path], n_episodes: int, calls: Callable[[], Iterable[dict[str, Any]]]) -> None:
-    """Set aside each bank of this run alone that is damaged: `restore` then makes it again from all episodes.
+def renew(bank: Path, n_episodes: int, calls: Callable[[], Iterable[dict[str, Any]]]) -> None:
+    """Set aside a bank of this run alone if it is damaged: `restore` then makes it again from all episodes.
 
     A repair would leave a bank between two moments, and the run would go on to other results. Only a bank whose rounds
     asked a model is left to the repair, because they would be paid again.
 
     calls   reads the rows of the run's calls.jsonl
     """
-    for bank in banks:
-        if (reason := damage_of(bank)) is None:
-            continue
-        if any(row["role"] == "extractor" and not row["task"] for row in calls()):
-            say_once(f"note: the bank {bank} is damaged ({reason}): it is repaired, and may differ from what it was.")
-            continue
-        aside = f"{bank.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
-        for file in [file for file in bank.parent.glob(f"{bank.name}*") if ".corrupt-" not in file.name]:
-            file.rename(file.with_name(aside + file.name.removeprefix(bank.name)))
-        say_once(
-            f"note: the bank {bank} is damaged ({reason}): it is set aside as {aside} and made again from "
-            f"{n_episodes} episodes."
-        )
+    if (reason := damage_of(bank)) is None:
+        return
+    if any(row["role"] == "extractor" and not row["task"] for row in calls()):
+        say_once(f"note: the bank {bank} is damaged ({reason}): it is repaired, and may differ from what it was.")
+        return
+    aside = f"{bank.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+    for file in [file for file in bank.parent.glob(f"{bank.name}*") if ".corrupt-" not in file.name]:
+        file.rename(file.with_name(aside + file.name.removeprefix(bank.name)))
+    say_once(
+        f"note: the bank {bank} is damaged ({reason}): it is set aside as {aside} and made again from "
+        f"{n_episodes} episodes."
+    )
 
 
 def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
@@ -73,37 +66,3 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
         bank.learn(row)
     bank.learn(None)  # finish an interrupted consolidation round
     return n_lost
-
-
-def recorded_order(path: str | Path, task_ids: Sequence[str], window: int) -> Order:
-    """The order of a finished async run of these tasks. Raises UserError if `path` is no such run, or is damaged."""
-    file = Path(path) / EPISODES
-    if not file.is_file():
-        raise UserError(f"stream.order_from={path} holds no run: there is no episodes.jsonl in it.")
-    rows = [row for row in read_episodes(file) if "retries" not in row and row["status"] != "stopped"]
-    if any("place" not in row or "seen" not in row for row in rows):
-        raise UserError(f"stream.order_from={path} is no run with stream.mode=async.")
-    places = sorted((row["place"], row["task_id"]) for row in rows)
-    if places != list(enumerate(task_ids)):
-        raise UserError(f"stream.order_from={path} has not run the {len(task_ids)} tasks of this run to their end.")
-    for fault in faults(rows, window):
-        raise UserError(f"stream.order_from={path} cannot be repeated: {fault}.")
-    return [(row["place"], row["seen"]) for row in rows]
-
-
-def faults(rows: list[dict[str, Any]], window: int) -> Iterator[str]:
-    """Descriptions of entries that no async run with this window can have recorded.
-
-    rows   the rows of its episodes.jsonl, without stopped episodes
-    """
-    first = [row for row in rows if "retries" not in row]
-    for row in rows:
-        if "place" not in row or "seen" not in row:
-            yield f"episode {row['index']} does not say its place, or what it had seen"
-            return
-        if not 0 <= row["seen"] <= row["index"]:
-            yield f"episode {row['index']} had seen {row['seen']} episodes, and {row['index']} had ended"
-    began = sorted(row["seen"] for row in first)
-    for ended in sorted({*began}):
-        if (at_once := bisect_right(began, ended) - ended) > window:
-            yield f"{at_once} tasks were under way when {ended} had ended, and stream.window={window}"

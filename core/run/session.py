@@ -20,7 +20,6 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import Name, env_label
 from core.run.display import RunProgress, print_summary
-from core.run.files import SUMMARY
 from core.run.keys import METHOD_KEYS
 from core.run.launch import (
     again,
@@ -125,7 +124,7 @@ class Session:
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, rows)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
-        self.records.write_json(SUMMARY, self.summary | about)
+        self.records.write_summary(self.summary | about)
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])

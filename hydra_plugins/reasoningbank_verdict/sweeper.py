@@ -166,7 +166,7 @@ class VerdictSweeper(Sweeper):
         Nothing is paid twice: the runs grow to the whole stream afterwards. Returns whether to go on.
         """
         stream = self.baseline.stream
-        if not self.pilot or stream.passes > 1 or stream.batch > 1 or stream.mode != "in_order":
+        if not self.pilot or stream.passes > 1 or stream.batch > 1:
             return True  # such runs do not grow
         if self.summaries():  # it has been made
             return True

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import forkserver
 import yaml
-from conftest import TOY, command, read_json, read_rows
+from conftest import TOY, command, read_json, read_rows, write_rows
 
 RUNS = {
     "none-0": ("arm=no_memory",),
@@ -61,7 +61,7 @@ def rewritten(run: Path, to: Path, change) -> Path:
     """A copy of a run with `change(row)` done to each episode; a row for which it is False is left out."""
     shutil.copytree(run, to)
     rows = [row for row in read_rows(run) if change(row) is not False]
-    (to / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(to, rows)
     manifest = read_json(run / "manifest.json")
     for row in rows:
         manifest["task_ids"][row["index"]] = row["task_id"]

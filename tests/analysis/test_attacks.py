@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from conftest import TOY, read_json, read_rows
+from conftest import TOY, read_json, read_rows, write_rows
 
 from analysis.answer_key import many_answers, named_answers, quoted_questions
 from analysis.audit import audit
@@ -58,7 +58,7 @@ def told(run_dir):
 
 
 def write(run_dir, rows):
-    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run_dir, rows)
 
 
 def rewrite(run_dir, rows):
@@ -136,7 +136,7 @@ def test_without_the_log_the_replies_are_not_checked_or_broken(copy, lost):
         assert "there is no calls.jsonl" in report["unchecked"]["recorded_replies"] and report["broken"] == {}
     else:
         rows = [row for row in read_rows(run_dir, "calls.jsonl") if row["role"] != "agent"]
-        calls.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(run_dir, rows, "calls.jsonl")
         assert len(told(run_dir)["broken"]["recorded_replies"]) >= 16
 
 
@@ -260,7 +260,7 @@ def test_a_bank_that_an_identical_run_made_is_not_broken_and_what_was_learned_la
     first = tmp_path / "one"
     assert told(first)["broken"] == {}  # though others have filled its bank since
     rows = read_rows(first)
-    rows[1]["retrieved"] = [{"id": rows[6]["records"][0]["id"], "score": 1.0}]
+    rows[1]["retrieved"] = [{"id": rows[6]["records"][0]["id"], "score": 1.0, "n_items": 1, "n_shown": 1}]
     write(first, rows)
     assert "of the later episode 6" in told(first)["broken"]["self_retrieval"][0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 import forkserver
 import pytest
-from conftest import REPO, TOY, read_json, read_rows
+from conftest import REPO, TOY, read_json, read_rows, write_rows
 
 from analysis.audit import audit, audit_folder
 from analysis.evidence import answer_in
@@ -22,7 +23,7 @@ from analysis.lesson_quality import grade
 from analysis.load import load_runs
 from analysis.report.data import read_packed
 from analysis.runs import read_run
-from core.checksum import sealed, whole_yaml
+from core.checksum import whole_yaml
 from core.errors import UserError
 from core.run.metrics import summarise
 from core.run.records import current
@@ -48,7 +49,7 @@ def plant(clean, tmp_path):
         shutil.copytree(clean, run)
         rows, files = read_rows(run), {name: read_json(run / name) for name in ("manifest.json", "summary.json")}
         change(rows, files["manifest.json"], files["summary.json"])
-        (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(run, rows)
         for name, value in files.items():
             (run / name).write_text(json.dumps(value))
         return audit(read_run(run))
@@ -65,7 +66,7 @@ def test_a_clean_run_passes_and_one_with_a_fault_exits_with_1(clean, plant, tmp_
     assert run(clean).returncode == 0
 
     def own_record(rows, manifest, summary):
-        rows[5]["retrieved"] = [{"id": rows[5]["records"][0]["id"], "score": 1.0}]
+        rows[5]["retrieved"] = [{"id": rows[5]["records"][0]["id"], "score": 1.0, "n_items": 1, "n_shown": 1}]
 
     plant(own_record)
     done = run(tmp_path / "run")
@@ -100,7 +101,7 @@ def oracle_record(rows, manifest, summary):
 
 
 def record_of_the_future(rows, manifest, summary):
-    rows[1]["retrieved"] = [{"id": rows[6]["records"][0]["id"], "score": 1.0}]
+    rows[1]["retrieved"] = [{"id": rows[6]["records"][0]["id"], "score": 1.0, "n_items": 1, "n_shown": 1}]
     shown, _, _ = rows[1]["trajectories"][0]["opening"][0]["content"].partition("<memory_items>")
     rows[1]["trajectories"][0]["opening"][0]["content"] = shown  # else it was shown another one than it had retrieved
 
@@ -183,29 +184,25 @@ FORGED = {
 
 
 NO_ROW = {  # what no run writes
-    "reward 9.0": lambda row: row.update(reward=9.0),
-    "verdicts.0.confidence": lambda row: row["verdicts"][0].update(confidence="forged"),
-    "status 'won'": lambda row: row.update(status="won"),
-    "lacks task_type": lambda row: row.pop("task_type"),
-    "lacks verdict.label": lambda row: row["verdict"].update(labels=row["verdict"].pop("label")),
-    "usage.agent.prompt_tokens": lambda row: row["usage"]["agent"].update(prompt_tokens=-5),
-    "trajectories.0.ended_by 'won'": lambda row: row["trajectories"][0].update(ended_by="won"),
-    "chosen 4": lambda row: row.update(chosen=4),
+    "$.reward": lambda row: row.update(reward=9.0),
+    "$.verdicts[0].confidence": lambda row: row["verdicts"][0].update(confidence="forged"),
+    "value 'won' - at `$.status": lambda row: row.update(status="won"),
+    "missing required field `task_type`": lambda row: row.pop("task_type"),
+    "unknown field `labels` - at `$.verdict`": lambda row: row["verdict"].update(labels=row["verdict"].pop("label")),
+    "$.usage[...].prompt_tokens": lambda row: row["usage"]["agent"].update(prompt_tokens=-5),
+    "value 'won' - at `$.trajectories[0].ended_by": lambda row: row["trajectories"][0].update(ended_by="won"),
+    "a verdict on each attempt": lambda row: row.update(chosen=4),
 }
 
 
 @pytest.mark.parametrize("said", NO_ROW)
-def test_a_row_that_no_run_writes_is_refused_though_its_checksum_fits(clean, tmp_path, said):
+def test_a_row_that_no_run_writes_is_refused_though_no_checksum_says_so(clean, tmp_path, said):
     run = shutil.copytree(clean, tmp_path / "run")
     rows = read_rows(run)
     NO_ROW[said](rows[2])
-    so_far, lines = 0, []
-    for row in rows:
-        line, so_far = sealed(json.dumps(row).encode() + b"\n", so_far)
-        lines.append(line)
-    (run / "episodes.jsonl").write_bytes(b"".join(lines))
+    write_rows(run, rows)
     for read in (lambda: audit_folder(run), lambda: load_runs([run]), lambda: read_packed(run)):
-        with pytest.raises(UserError, match=rf"episodes.jsonl line 3 .*{said}"):
+        with pytest.raises(UserError, match=rf"episodes.jsonl line 3 is damaged: .*{re.escape(said)}"):
             read()
 
 
@@ -258,7 +255,7 @@ def test_a_failure_that_counted_and_was_tried_again_is_found(here):
     rows.append(again)
     summary = read_json(run_dir / "summary.json") | summarise(current(rows), 12)
     assert (summary["n"], summary["n_success"]) == (12, 1)
-    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run_dir, rows)
     (run_dir / "summary.json").write_text(json.dumps(summary))
     found = audit(read_run(run_dir))["broken"]
     assert found["denominators"] == [f"episode 3 ({again['task_id']}): counted, and was tried again"]
@@ -305,8 +302,8 @@ def test_a_task_of_an_earlier_bank_that_meets_itself_is_found(here, clean, tmp_p
     )
     assert audit(read_run(run_dir))["broken"] == {}
     rows = read_rows(run_dir)
-    rows[0]["retrieved"] = [{"id": read_rows(clean)[0]["records"][0]["id"], "score": 1.0}]
-    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows[0]["retrieved"] = [{"id": read_rows(clean)[0]["records"][0]["id"], "score": 1.0, "n_items": 1, "n_shown": 1}]
+    write_rows(run_dir, rows)
     assert list(audit(read_run(run_dir))["broken"]) == ["self_retrieval"]
 
 
@@ -337,8 +334,9 @@ def test_a_record_that_lacks_a_field_is_an_error_of_one_sentence(plant, tmp_path
     env = os.environ | {"PYTHONPATH": str(REPO)}
     done = forkserver.run(line, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=env)
     assert done.returncode == (1 if name == "report" else 2)
-    said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]  # that there are no checksums
-    assert len(said) == 1 and said[0].startswith(f"error: {tmp_path / 'run'} is no whole run: ")
+    said = done.stderr.splitlines()
+    assert len(said) == 1 and said[0].startswith(f"error: {tmp_path / 'run'}")
+    assert " is no whole run: " in said[0] or " line 4 is damaged: " in said[0]
 
 
 def test_train_may_know_the_answer(here):
@@ -353,7 +351,7 @@ def test_what_is_worth_a_look(clean, plant):
     assert len(look["duplicate_lessons"]) == 4
 
     def more(rows, manifest, summary):
-        rows[1]["retrieved"] = [{"id": "unheard-of", "score": 1.0}]
+        rows[1]["retrieved"] = [{"id": "unheard-of", "score": 1.0, "n_items": 1, "n_shown": 1}]
         rows[2]["verdicts"][0]["parsed"] = False
         rows[3]["learning_errors"] = ["extractor: timeout"]
         manifest["fingerprint"]["prompts"]["judge"] = "another"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import forkserver
 import pandas as pd
 import pytest
-from conftest import WITH_KITS, command, read_rows
+from conftest import WITH_KITS, command, read_rows, write_rows
 from test_scenarios import PLAYERS
 
 from analysis.claims import attempts_of
@@ -93,7 +92,7 @@ def test_a_broken_round_saves_no_attempt(runs, tmp_path):
         first = next(row for row in rows if row["task_type"] == "login")
         first["status"] = first["trajectories"][0]["ended_by"] = "infra_error"
         first["trajectories"][0]["error"] = "server: gone"
-        (one / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(one, rows)
         _, (_, beside) = build_tables(load_episodes([str(folder)]), "scenarios")
         assert beside.rows[0][2].rpartition("\n")[0] == cell
 
@@ -106,7 +105,6 @@ def test_a_claim_stands_in_no_other_table():
 
 def test_runs_without_an_episode_that_counts_have_no_such_table(runs, tmp_path):
     one = shutil.copytree(next(runs.glob("arm=no_memory*")), tmp_path / "run")
-    lines = (one / "episodes.jsonl").read_text().splitlines(keepends=True)
-    (one / "episodes.jsonl").write_text("".join(lines[:2]))
+    write_rows(one, read_rows(one)[:2])
     _, texts = build_tables(load_episodes([str(one)]), "scenarios")
     assert [text.title.split(":")[0] for text in texts] == ["Scenarios"]

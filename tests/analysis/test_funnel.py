@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import test_customs
-from conftest import TOY, WITH_KITS, command, read_json, read_rows
+from conftest import TOY, WITH_KITS, command, read_json, read_rows, write_rows
 
 from analysis.audit import audit
 from analysis.cells import make_cells
@@ -152,14 +152,14 @@ def record(id: str, task_id: str, **more) -> MemoryRecord:
 
 
 def row(type: str, *hits: dict, task_id: str = "t") -> dict:
-    return {"task_id": task_id, "task_type": type, "retrieved": list(hits), "records": []}
+    hits = [{"n_items": 1, "n_shown": 1} | hit for hit in hits]
+    return {"task_id": task_id, "task_type": type, "retrieved": hits, "records": []}
 
 
 AT = [
     ("a", [], "none"),
     ("a", [{"id": "of_a", "n_shown": 0}], "none"),
-    ("a", [{"id": "of_a", "n_shown": 1}], "followed_unknown"),
-    ("a", [{"id": "of_a"}], "followed_unknown"),  # a record of before the count: shown
+    ("a", [{"id": "of_a"}], "followed_unknown"),
     ("a", [{"id": "of_a", "followed": True}], "followed"),
     ("a", [{"id": "of_a", "followed": False}], "not_followed"),
     ("a", [{"id": "of_a", "followed": False}, {"id": "of_a2", "followed": True}], "followed"),
@@ -265,8 +265,7 @@ def test_runs_that_showed_no_lesson_have_no_funnel_and_say_so(control, capsys):
 def test_unfinished_runs_are_not_tested(control, tmp_path):
     copy = shutil.copytree(control, tmp_path / "copy")
     for run in copy.glob("arm=told_random*"):
-        lines = (run / "episodes.jsonl").read_text().splitlines(keepends=True)
-        (run / "episodes.jsonl").write_text("".join(lines[:9]))
+        write_rows(run, read_rows(run)[:9])
     rows = build_funnel(load_episodes([str(copy)]), partial=True)[0].table
     mine = rows[rows["label"] == "told_random"]
     assert mine["n"].max() == 27 and mine["p"].isna().all() and mine["difference"].notna().any()
@@ -295,7 +294,7 @@ def changed(control, tmp_path):
         run = shutil.copytree(next(iter(sorted(control.glob("arm=told_random*")))), tmp_path / "run")
         rows, manifest = read_rows(run), read_json(run / "manifest.json")
         change(rows, manifest)
-        (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(run, rows)
         (run / "manifest.json").write_text(json.dumps(manifest))
         return audit(read_run(run))
 

@@ -7,7 +7,7 @@ import re
 import shutil
 
 import pytest
-from conftest import TOY, read_json, read_rows
+from conftest import TOY, read_json, read_rows, write_rows
 
 from analysis.audit import audit, together
 from analysis.leaks import at_least, more_than_chance
@@ -112,8 +112,8 @@ def forged(play, tmp_path):
         made = read_rows(folder)
         prompts = read_rows(folder, "prompts.jsonl")
         change(made, prompts)
-        for name, lines in (("episodes", made), ("prompts", prompts)):
-            (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_rows(folder, made)
+        write_rows(folder, prompts, "prompts.jsonl")
         return audit(read_run(folder))
 
     return run
@@ -247,7 +247,7 @@ def toy(here, tmp_path):
         if change:
             rows = read_rows(run_dir)
             change(rows)
-            (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            write_rows(run_dir, rows)
         return read_run(run_dir)
 
     return run
@@ -314,8 +314,8 @@ def test_runs_together_tell_lost_pairs_and_identical_replicates(toy, tmp_path, c
     (twin / "manifest.json").write_text(
         json.dumps(read_json(twin / "manifest.json") | {"config": memory.config | {"seed": 1}})
     )
-    rows = "".join(json.dumps(row) + "\n" for row in read_rows(twin))
-    (twin / "episodes.jsonl").write_text(re.sub(r'"id": "', r'"id": "f', rows))  # other ids do not hide it
+    rows = [json.loads(re.sub(r'"id": "', r'"id": "f', json.dumps(row))) for row in read_rows(twin)]
+    write_rows(twin, rows)  # other ids do not hide it
     found = together([memory, read_run(twin)])["identical_replicates"]
     assert len(found) == 1 and "(seed 1) repeats" in found[0]
     audit_command([str(memory.path), str(twin)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import shutil
 import sys
@@ -12,7 +11,7 @@ from itertools import product
 
 import forkserver
 import pytest
-from conftest import REPO, TOY, command, read_json, read_rows
+from conftest import REPO, TOY, command, read_json, read_rows, write_rows
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -58,7 +57,7 @@ def facts(path):
 
 def edit(run, change):
     rows = change(read_rows(run))
-    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run, rows)
 
 
 def matrix(folder, **given):

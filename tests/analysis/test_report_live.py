@@ -58,7 +58,7 @@ def wait_for(port: int, what: str) -> str:
 
 def begun(run: Path, to: Path, n: int) -> list[str]:
     """A copy of a run as it was after n episodes; returns the lines that are to come."""
-    shutil.copytree(run, to, ignore=shutil.ignore_patterns("summary.json", "episodes.jsonl", "timings.jsonl", ".lines"))
+    shutil.copytree(run, to, ignore=shutil.ignore_patterns("summary.json", "episodes.jsonl", "timings.jsonl"))
     lines = (run / "episodes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (to / "episodes.jsonl").write_text("".join(lines[:n]), encoding="utf-8")
     return lines[n:]

@@ -16,7 +16,7 @@ import forkserver
 import numpy as np
 import pytest
 import yaml
-from conftest import TOY, command, read_json, read_rows
+from conftest import TOY, command, read_json, read_rows, write_rows
 from rich.console import Console
 
 from analysis.cells import make_cells
@@ -52,7 +52,7 @@ def copy(sweep, tmp_path):
 def edit(run, change):
     """Change the rows of a run."""
     rows = change(read_rows(run))
-    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run, rows)
 
 
 def lines(texts, title="Main"):
@@ -335,18 +335,6 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
     assert any(note.startswith("missing: ") and "arm=no_memory" in note for text in texts for note in text.notes)
 
 
-def test_what_an_arm_promises_is_read_from_its_file(copy):
-    run = copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0"
-    manifest = read_json(run / "manifest.json")
-    assert manifest.pop("overridden") == []  # as in a run made before it was noted
-    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    file = run / ".hydra" / "hydra.yaml"
-    assert read_run(run).overridden == []
-    text = file.read_text().partition("# crc32")[0]  # as in a run made before it was checked
-    file.write_text(text.replace("workflow: reasoningbank", "workflow: vanilla"), encoding="utf-8")
-    assert read_run(run).overridden == ["workflow=vanilla"]
-
-
 def test_a_sweep_may_be_written_in_hydras_ways():
     cells = list(wanted("main_table", "experiment=main_table 'seed=range(0,2)' arm=no_memory,awm env=toy"))
     assert [(cell["arm"], cell["seed"]) for cell in cells] == [
@@ -399,7 +387,7 @@ def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
     before = (run / "episodes.jsonl").read_bytes()
     assert len(read_run(run).rows) == 12
     assert (run / "episodes.jsonl").read_bytes() == before
-    (run / "episodes.jsonl").write_text("")
+    write_rows(run, [])
     frame = load_runs([run])
     assert frame["status"].tolist() == ["none"]
     with pytest.raises(UserError, match="none of the runs has finished an episode"):

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import forkserver
 import pytest
-from conftest import TOY, command, read_json, read_rows
+from conftest import TOY, command, read_json, read_rows, write_rows
 from platformdirs import user_cache_path
 
 from analysis.inspect_log import write_eval
@@ -57,8 +57,7 @@ def test_compare_wants_one_run(runs):
 
 def test_compare_wants_episodes(runs, tmp_path):
     empty = shutil.copytree(runs["no_memory"], tmp_path / "empty")
-    for name in ("episodes.jsonl", ".lines"):
-        (empty / name).write_text("")
+    write_rows(empty, [])
     done = script("compare", empty, runs["reasoningbank"])
     assert (done.returncode, done.stderr) == (2, "error: there is nothing to compare: a run has no finished episode.\n")
 
@@ -97,7 +96,7 @@ def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
     rows[0]["task_id"] = manifest["task_ids"][0] = "toy/\x1b[2J[red]x"
     (run / "manifest.json").write_text(json.dumps(manifest))
     rows[0]["trajectories"][0]["steps"][0]["text"] = "\x1b]0;title\x07 [bold]not bold[/bold] [/nothing]"
-    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run, rows)
     for done in (script("show", run), script("show", run, "0"), script("compare", run, run, "--all")):
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout

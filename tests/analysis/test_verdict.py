@@ -9,7 +9,7 @@ import shutil
 import forkserver
 import numpy as np
 import pytest
-from conftest import TOY, command, read_rows
+from conftest import TOY, command, read_rows, write_rows
 
 from analysis import looks
 from analysis.audit import audit
@@ -52,7 +52,7 @@ def rewrite(run, change):
     """change(place, row) of every episode; what it returns beside the row is appended."""
     rows = read_rows(run)
     more = [other for place, row in enumerate(rows) if (other := change(place, row))]
-    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, *more]))
+    write_rows(run, [*rows, *more])
 
 
 def end(attempt, how):
@@ -116,7 +116,7 @@ def test_a_second_try_at_what_broke_counts_as_what_broke(timeouts):
         rewrite(run, again)
         rows = read_rows(run)
         numbered = [row | {"index": place} for place, row in enumerate(rows)]
-        (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in numbered))
+        write_rows(run, numbered)
     row, cell, said = row_of(timeouts, "reasoningbank")
     assert (row["n"], row["n_infra_error"], row["n_retried"], row["success"]) == (36, 0, 18, 1.0)
     assert "undecided" in cell

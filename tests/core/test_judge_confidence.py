@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from conftest import TOY, read_json, read_rows
 
 from analysis.load import load_runs
 from analysis.plots import plots_of
-from analysis.runs import read_run
 from analysis.stats import calibration
 from analysis.studies import compared, studies
 from analysis.tables import build_tables, load_episodes
@@ -193,22 +191,6 @@ def test_the_banks_priors_use_it(play, word, sure):
     for record, verdict in made:
         prior = {"success": 0.7, "failure": 0.6}[record["outcome"]]
         assert kept[record["id"]] == pytest.approx(prior * (sure or verdict["confidence"]))
-
-
-def test_a_run_from_before_goes_on_and_is_of_the_same_cell(play, tmp_path):
-    run_dir = play()
-    now, file = read_run(run_dir), run_dir / "manifest.json"
-    manifest, rows = read_json(file), (run_dir / "episodes.jsonl").read_text().splitlines(keepends=True)
-    for config in (manifest["config"], manifest["fingerprint"]["config"]):
-        del config["judge"]["confidence"]
-    del manifest["fingerprint"]["prompts"]["judge_confidence"]
-    file.write_text(json.dumps(manifest))
-    assert read_run(run_dir).cell == now.cell
-    (run_dir / "episodes.jsonl").write_text("".join(rows[:5]))
-    for bank in run_dir.glob("bank.sqlite*"):  # made again from the episodes
-        bank.unlink()
-    play(run_dir=run_dir)
-    assert (run_dir / "episodes.jsonl").read_text() == "".join(rows)
 
 
 # By hand: squares 0, 0.01, 0.9025, 0.16, 0.4225, together 1.495; in [0.6, 0.7) mean 0.625, right 1 of 2, off by 0.125;

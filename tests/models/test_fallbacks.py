@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import forkserver
 import pytest
-from conftest import REPO, read_json, read_rows
+from conftest import REPO, read_json
 from provider import completion
 
 from analysis.load import load_runs
-from analysis.runs import read_run
 from analysis.tables import build_tables, load_episodes
 from core.build import expand_fallbacks, fallbacks_of
 from core.errors import AttemptOver, InfraError, StopRun, UserError
@@ -213,22 +212,6 @@ def test_they_are_a_part_of_what_a_run_is(broken_run, here, serve, tmp_path):
     assert (run_dir / "episodes.jsonl").read_bytes() == before
     with pytest.raises(UserError, match="made with another configuration"):
         here(*TOY, f"llm.api_base={first.url}", run_dir=run_dir)
-
-
-def test_a_run_from_before_there_were_any_is_the_same_cell_and_goes_on(here, serve, tmp_path):
-    server = serve(plays)
-    words = (*TOY, f"llm.api_base={server.url}")
-    run_dir, _ = here(*words, run_dir=tmp_path / "now")
-    now = read_run(run_dir)
-    manifest = read_json(run_dir / "manifest.json")
-    for config in (manifest["config"], manifest["fingerprint"]["config"]):
-        del config["llm"]["fallbacks"]
-    (run_dir / "manifest.json").write_text(json.dumps(manifest))
-    assert read_run(run_dir).cell == now.cell
-    rows = read_rows(run_dir)
-    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:1]))
-    here(*words, run_dir=run_dir)
-    assert read_rows(run_dir) == rows
 
 
 def test_a_key_of_a_fallback_reaches_no_file(here, serve, tmp_path, monkeypatch):

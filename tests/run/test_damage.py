@@ -6,17 +6,18 @@ import json
 import random
 import shutil
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 import forkserver
 import pytest
-from conftest import REPO, TOY, command, read_json, read_rows
+from conftest import REPO, TOY, command, read_json, read_rows, write_rows
 
 from analysis.load import frame_of
 from analysis.runs import read_run
 from benchmarks.damage_drill import DAMAGES
 from core import checksum
-from core.errors import UserError
+from core.errors import OverBudget, UserError
 from core.interrupt import Interrupts
 from core.models.meter import Meter
 from core.run.files import CALLS, PROMPTS, TIMINGS, lines_of
@@ -102,36 +103,49 @@ def test_no_damage_is_silent_or_a_traceback(subtests, finished, tmp_path, notes,
                 assert said[0] is None  # every one of these files is read for a table
 
 
-def test_a_line_that_is_missing_exchanged_twice_or_foreign_is_named(subtests, finished, tmp_path):
+def test_of_a_finished_run_a_line_that_is_missing_exchanged_twice_or_foreign_is_seen(subtests, finished, tmp_path):
     cases = [
-        (lambda lines: lines[:2] + lines[3:], 3),
-        (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], 3),
-        (lambda lines: [*lines[:4], lines[3], *lines[4:]], 5),
-        (lambda lines: [*lines[:4], b'{"index": 4}\n', *lines[5:]], 5),
+        lambda lines: lines[:2] + lines[3:],
+        lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
+        lambda lines: [*lines[:4], lines[3], *lines[4:]],
+        lambda lines: lines[:-1],
     ]
-    for n, (change, line) in enumerate(cases):
+    for n, change in enumerate(cases):
         for name in LINES:
             with subtests.test(name, case=n):
                 run_dir = shutil.copytree(finished, tmp_path / str(n) / name)
                 file = run_dir / name
                 file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
-                with pytest.raises(UserError, match=f"{name} line {line} is damaged: "):
+                with pytest.raises(
+                    UserError, match=rf"{name} (line \d holds index|is damaged: it is not as the run left)"
+                ):
                     read(run_dir)
 
 
-def of_an_earlier_version(run_dir, name, change):
-    rows = read_rows(run_dir, name)
-    change(rows)
-    (run_dir / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def test_lines_without_checksums_are_read_said_to_be_unchecked_once_and_go_on_so(here, finished, run_dir, notes):
-    for name in LINES:
-        of_an_earlier_version(run_dir, name, lambda rows: rows)
-    assert read(run_dir)[0] == read(finished)[0]
-    assert notes() == ["note: records of an earlier version have no checksums: not every damage to them would be seen."]
+def test_a_run_that_goes_on_is_read_and_continued_with_more_lines_than_its_summary_notes(here, finished, run_dir):
+    """As after a kill, with a torn line: the summary is that of the start before."""
+    noted = (run_dir / "summary.json").read_bytes()
     here(*TOY, "limit=8", run_dir=run_dir)
-    assert not any("crc32" in line for line in (run_dir / "episodes.jsonl").read_text().splitlines())
+    whole = (run_dir / "episodes.jsonl").read_bytes()
+    (run_dir / "summary.json").write_bytes(noted)
+    (run_dir / "episodes.jsonl").write_bytes(whole[:-25])
+    assert [row["index"] for row in read_run(run_dir).rows] == list(range(7))
+    for bank in run_dir.glob("bank.sqlite*"):
+        bank.unlink()
+    here(*TOY, "limit=8", run_dir=run_dir)
+    assert (run_dir / "episodes.jsonl").read_bytes() == whole
+    assert read_run(run_dir).summary["files"]["episodes.jsonl"][0] == len(whole)
+
+
+def test_a_stopped_episode_is_not_noted(here, tmp_path):
+    """Its line gives way to another when its task runs again."""
+    with suppress(OverBudget):
+        here(*TOY, "limit=6", "budget.run.calls=7", run_dir=tmp_path / "run")
+    file, noted = tmp_path / "run/episodes.jsonl", read_run(tmp_path / "run").summary["files"]["episodes.jsonl"]
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[-1])["status"] == "stopped" and noted[0] == sum(map(len, lines[:-1]))
+    here(*TOY, "limit=6", run_dir=tmp_path / "run")
+    assert len(read_run(tmp_path / "run").rows) == 6
 
 
 def put(*path, value):
@@ -156,43 +170,43 @@ def renamed(*path):
 
 STEP = ("trajectories", 0, "steps", 0)
 FAULTS = [
-    ("episodes.jsonl", put("status", value="succes"), "holds status 'succes'"),
-    ("episodes.jsonl", put("reward", value=9.0), "holds reward 9.0, which is not from -1 to 1"),
-    ("episodes.jsonl", put("reward", value=float("nan")), "holds reward that cannot be read as a number"),
+    ("episodes.jsonl", put("status", value="succes"), "is damaged: Invalid enum value 'succes' - at `$.status`"),
+    ("episodes.jsonl", put("reward", value=9.0), "is damaged: Expected `float` <= 1.0 - at `$.reward`"),
+    ("episodes.jsonl", put("reward", value=float("nan")), "is damaged: Expected `float` >= -1.0 - at `$.reward`"),
     ("episodes.jsonl", put("task_id", value="toy/amber/1"), "is of toy/amber/1, and manifest.json has"),
     ("episodes.jsonl", put("index", value=3), "holds index 3"),
-    ("episodes.jsonl", put("schema", value="2"), "holds a field that cannot be read"),
-    ("episodes.jsonl", put("chosen", value=1), "holds chosen 1, and 1 attempts and 1 verdicts"),
-    ("episodes.jsonl", put("verdict", "confidence", value=1.5), "holds verdict.confidence 1.5"),
+    ("episodes.jsonl", put("schema", value="2"), "is damaged: Expected `int`, got `str` - at `$.schema`"),
+    ("episodes.jsonl", put("chosen", value=1), "is damaged: Expected a verdict on each attempt"),
+    ("episodes.jsonl", put("verdict", "confidence", value=1.5), "is damaged: Expected `float` <= 1.0"),
+    ("episodes.jsonl", put("usage", "agent", "calls", value=-1), "is damaged: Expected `int` >= 0"),
+    ("episodes.jsonl", put(*STEP, "text", value=None), "is damaged: Expected `str`, got `null`"),
     (
         "episodes.jsonl",
-        put("usage", "agent", "calls", value=-1),
-        "holds usage.agent.calls that cannot be",
+        put("retrieved", value=[{"id": "a", "score": 1.0}]),
+        "is damaged: Object missing required field",
     ),
-    (
-        "episodes.jsonl",
-        put(*STEP, "text", value=None),
-        "holds trajectories.0.steps.0.text that cannot be",
-    ),
-    ("episodes.jsonl", put("lessons", value={}), "holds lessons that cannot be read as a list"),
-    ("episodes.jsonl", renamed("status"), "lacks status"),
-    ("episodes.jsonl", renamed("trajectories"), "lacks 'trajectories'"),
-    ("episodes.jsonl", renamed("verdict", "parsed"), "holds an unknown verdict.parsedx"),
-    ("episodes.jsonl", renamed(*STEP, "observation"), "lacks trajectories.0.steps.0.observation"),
-    ("calls.jsonl", renamed("role"), "lacks role"),
-    ("calls.jsonl", put("usage", value=[]), "holds usage that cannot be read as an object"),
-    ("calls.jsonl", put("latency_s", value="fast"), "holds latency_s that cannot be read as a number"),
-    ("prompts.jsonl", renamed("messages"), "lacks messages"),
-    ("timings.jsonl", renamed("index"), "lacks index"),
+    ("episodes.jsonl", put("lessons", value={}), "is damaged: Expected `array`, got `object`"),
+    ("episodes.jsonl", renamed("status"), "is damaged: Object"),
+    ("episodes.jsonl", renamed("trajectories"), "is damaged: Object"),
+    ("episodes.jsonl", renamed("verdict", "parsed"), "is damaged: Object contains unknown field `parsedx`"),
+    ("episodes.jsonl", renamed(*STEP, "observation"), "is damaged: Object"),
+    ("calls.jsonl", renamed("role"), "is damaged: Object"),
+    ("calls.jsonl", renamed("from_cache"), "is damaged: Object"),
+    ("calls.jsonl", put("usage", value=[]), "is damaged: Expected `object | null`, got `array`"),
+    ("calls.jsonl", put("latency_s", value="fast"), "is damaged: Expected `float`, got `str`"),
+    ("prompts.jsonl", renamed("messages"), "is damaged: Object"),
+    ("timings.jsonl", renamed("index"), "is damaged: Object"),
 ]
 
 
-def test_what_a_line_without_a_checksum_cannot_hold_is_one_sentence(subtests, finished, tmp_path):
+def test_what_no_line_of_a_run_that_goes_on_can_hold_is_one_sentence(subtests, finished, tmp_path):
     manifest = read_json(finished / "manifest.json")
     for n, (name, change, fault) in enumerate(FAULTS):
         with subtests.test(name, fault=fault):
             run_dir = shutil.copytree(finished, tmp_path / str(n))
-            of_an_earlier_version(run_dir, name, change)
+            rows = read_rows(run_dir, name)
+            change(rows)
+            write_rows(run_dir, rows, name)
             for look in (read, lambda folder: opened(folder, manifest)):
                 with pytest.raises(UserError) as error:
                     look(run_dir)
@@ -210,17 +224,15 @@ def test_a_damaged_summary_is_made_anew_and_that_is_said_once(here, finished, ru
     assert {**read_json(file), "wall_s": 0} == {**read_json(finished / "summary.json"), "wall_s": 0}
 
 
-def test_episodes_that_lost_their_end_run_again_and_that_is_said(here, finished, run_dir, notes):
-    file = run_dir / "episodes.jsonl"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-25])
-    for bank in run_dir.glob("bank.sqlite*"):
-        bank.unlink()
-    here(*TOY, "limit=6", run_dir=run_dir)
-    said = notes()
-    assert f"note: {file} has lost its end, after line 5: the run's command runs their tasks again." in said
-    assert any("the bank lacked 5 records" in line for line in said)
-    assert file.read_bytes() == whole
+def test_a_finished_run_that_lost_an_end_is_not_continued(here, run_dir):
+    for name in LINES:
+        file = run_dir / name
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-25])
+        with pytest.raises(UserError, match=f"{name} is damaged: it is not as the run left it. Restore a copy of it"):
+            here(*TOY, "limit=8", run_dir=run_dir)
+        assert file.read_bytes() == whole[:-25]  # nothing was cut off
+        file.write_bytes(whole)
 
 
 @pytest.mark.parametrize("kept", [0, 3_000])
@@ -242,17 +254,14 @@ def test_a_runs_own_bank_is_made_again_from_its_episodes_to_the_same_results(her
 def test_every_command_names_a_damaged_line(monkeypatch, run_dir, tmp_path, capsys, script):
     monkeypatch.chdir(tmp_path)
     file = run_dir / "episodes.jsonl"
-    file.write_bytes(file.read_bytes().replace(b'"success"', b'"succesS"', 1))
+    file.write_bytes(file.read_bytes().replace(b'"reward": ', b'"rewarD": ', 1))
     name, *words = script.split()
     runs = [str(run_dir)] * (2 if name == "compare" else 1)
     assert import_module(f"scripts.{name}").main([*runs, *words]) != 0
-    assert (
-        capsys.readouterr().err
-        == f"error: {file} line 1 is damaged: its checksum is wrong, or lines before it are missing.\n"
-    )
+    assert capsys.readouterr().err == f"error: {file} line 1 is damaged: Object contains unknown field `rewarD`.\n"
 
 
-def test_an_audit_goes_on_where_a_checksum_is_wrong_and_names_all_that_was_changed(run_dir):
+def test_an_audit_goes_on_where_a_file_is_not_as_it_was_left_and_names_all_that_was_changed(run_dir):
     file = run_dir / "episodes.jsonl"
     lines = file.read_text().splitlines()
     for number, change in ((1, {"status": "success", "reward": 1.0}), (3, {"query": "another question"})):
@@ -262,6 +271,6 @@ def test_an_audit_goes_on_where_a_checksum_is_wrong_and_names_all_that_was_chang
         [sys.executable, "-m", "scripts.audit", run_dir], cwd=REPO, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    found = next(part for part in done.stdout.split("BROKEN  ") if part.startswith("checksums: 2"))
-    assert "line 2 is damaged" in found and "line 4 is damaged" in found and "line 3" not in found
+    found = next(part for part in done.stdout.split("BROKEN  ") if part.startswith("checksums: 1"))
+    assert "episodes.jsonl is damaged: it is not as the run left it." in found
     assert done.stdout.count("BROKEN  ") > 1  # what the changes broke is named as well

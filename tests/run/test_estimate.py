@@ -8,7 +8,7 @@ import shutil
 
 import forkserver
 import pytest
-from conftest import REPO, TOY, command
+from conftest import REPO, TOY, command, read_rows, write_rows
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
@@ -61,8 +61,7 @@ def test_what_is_done_costs_nothing(sweep, tmp_path):
     [one] = folder.glob("*no_memory*seed*1")
     shutil.rmtree(one)
     [half] = folder.glob("*reasoningbank*seed*1")
-    lines = (half / "episodes.jsonl").read_text().splitlines(keepends=True)
-    (half / "episodes.jsonl").write_text("".join(lines[:2]))
+    write_rows(half, read_rows(half)[:2])
     more = start(*SWEEP, f"run_dir={folder}", "dry_run=true", cwd=tmp_path)
     found = rows_of(more.stdout)
     assert found["no_memory"][:3] == ["2", "1", "4"]  # cells, finished, calls of the one that is left

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from contextlib import suppress
 
 import pytest
-from conftest import TOY, read_json, read_rows
+from conftest import TOY, read_json, read_rows, write_rows
 from test_memory_fold import dump
 
 from core.errors import OverBudget, UserError
 
 MERGE = ("memory.consolidate.every=6", "memory.consolidate.merge.min_score=0.3", "memory.consolidate.merge.min_fit=-1")
-ASKS = ("llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
 WAYS = {
     "vanilla": ("workflow=vanilla", "max_concurrency=2"),
     "reasoningbank": (),
-    "batch": ("stream.batch=4",),  # 10 tasks end with a batch of 2
     "shuffled": ("stream.order=shuffled",),
-    "by_type": ("stream.order=by_type", "stream.batch=4"),
-    "matts": ("workflow=matts_parallel", "k=2", "stream.batch=3", "max_concurrency=2"),
+    "by_type": ("stream.order=by_type",),
+    "matts": ("workflow=matts_parallel", "k=2"),
     "consolidated": ("llm.script.path=test_memory_fold.merging", "memory=consolidated", *MERGE),
     "consolidated_offline": ("memory=consolidated_offline", "memory.consolidate.every=3"),
-    "rounds in a batch": ("memory=consolidated_offline", "memory.consolidate.every=3", "stream.batch=4"),
     "awm": ("arm=awm",),
 }
 
@@ -66,10 +62,10 @@ def test_no_limit_is_the_largest(here, tmp_path):
 
 
 def test_a_run_cut_off_while_it_grew_goes_on(here, tmp_path):
-    words = (*TOY, "stream.batch=4", "limit=14")
+    words = (*TOY, "limit=14")
     whole, _ = here(*words, run_dir=tmp_path / "whole")
-    run_dir, _ = here(*TOY, "stream.batch=4", "limit=6", run_dir=tmp_path / "grown")
-    for n in (25, 27, 40, 60):  # the first while the bank is made again
+    run_dir, _ = here(*TOY, "limit=6", run_dir=tmp_path / "grown")
+    for n in (25, 40, 50):
         with suppress(OverBudget):
             here(*words, f"budget.run.calls={n}", run_dir=run_dir)
         assert len(read_rows(run_dir)) < 14
@@ -106,7 +102,7 @@ def test_what_was_tried_again_at_the_end_cannot_be_put_off(here, tmp_path):
     rows = read_rows(run_dir)
     again = {**rows[1], "index": 4, "retries": 1}
     rows.append({**again, "records": []})
-    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run_dir, rows)
     assert "because tasks that broke were tried again at its end" in refused(here, run_dir, "limit=6")
 
 
@@ -125,18 +121,9 @@ def test_other_tasks_are_no_growth(here, tmp_path):
     assert "because its tasks are not the first of the larger run" in refused(here, run_dir, "limit=6")
 
 
-def test_an_incomplete_batch_is_not_taken_back_from_a_bank_of_others(here, tmp_path):
-    bank = tmp_path / "others.sqlite"
-    shutil.copy(here(*TOY, "limit=4", run_dir=tmp_path / "first")[0] / "bank.sqlite", bank)
-    words = ("seed=1", "stream.batch=4", f"memory.path={bank}")
-    run_dir, _ = here(*TOY, "limit=6", *words, run_dir=tmp_path / "run")
-    assert "is in memory.path, which is not this run's alone" in refused(here, run_dir, "limit=8", *words)
-    assert len(read_rows(here(*TOY, "limit=6", *words, run_dir=run_dir)[0])) == 6  # it is still whole
-
-
-def test_rounds_that_asked_a_model_are_not_paid_again(here, tmp_path):
-    words = (*ASKS, "stream.batch=4")
-    run_dir, _ = here(*TOY, "limit=10", *words)
-    assert read_json(run_dir / "summary.json")["consolidation"]["tokens"] > 0
-    assert "rounds that asked a model, which would be paid again" in refused(here, run_dir, "limit=12", *words)
-    here(*TOY, "limit=10", *words, run_dir=run_dir)
+def test_a_batch_cannot_be_filled_up_later(here, tmp_path):
+    run_dir, _ = here(*TOY, "limit=4", "stream.batch=4")
+    assert refused(here, run_dir, "limit=8", "stream.batch=4").endswith(
+        "cannot grow, because with stream.batch=4 the new tasks may belong to its last batch; "
+        "give its limit, or another run_dir."
+    )

@@ -84,22 +84,6 @@ def test_the_steps_that_a_record_rests_on_are_named_where_they_are_known(here, t
                     assert record.provenance["evidence"] == (steps if known else None)
 
 
-def test_a_bank_of_earlier_episodes_is_made_again_as_it_was(here, tmp_path):
-    """Rows of before this was noted, and a bank that lost its records: they come back without it."""
-    run_dir, _ = here(*SHORT)
-    rows = read_rows(run_dir)
-    for row in rows:
-        for record in row["records"]:
-            del record["provenance"]
-    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))
-    for file in run_dir.glob("bank.sqlite*"):
-        file.unlink()
-    again, _ = here(*SHORT)
-    kept = read_records(again / "bank.sqlite", "default")
-    assert len(kept) == len(rows)
-    assert ["attempts" in record.provenance for record in kept] == [False] * (len(rows) - 1) + [True]
-
-
 @pytest.mark.parametrize("setting", ["test_time", "frozen"])
 def test_such_a_bank_is_refused_unless_it_is_allowed_and_then_it_is_told(here, trained, tmp_path, setting):
     words = (*SHORT, f"setting={setting}", f"memory.path={trained}")
@@ -159,16 +143,6 @@ def test_a_merged_record_has_the_worst_of_its_parents(here, tmp_path):
     merged = [record for record in read_records(train / "bank.sqlite", "default") if record.parents]
     assert merged
     assert {joined(labels_of(record)) for record in merged} == {"oracle+answers"}
-
-
-def test_an_old_run_on_a_bank_is_read_by_the_bank_of_today(here, trained, tmp_path):
-    run_dir, _ = here(*SHORT, f"memory.path={trained}", ALLOWED, run_dir=tmp_path / "run")
-    manifest = read_json(run_dir / "manifest.json")
-    del manifest["bank_labels"]
-    (run_dir / "manifest.json").write_text(json.dumps(manifest))
-    assert run_columns(read_run(run_dir))["label_source"] == "llm+oracle+answers"
-    trained.unlink()
-    assert run_columns(read_run(run_dir))["label_source"] == "llm+unknown"
 
 
 def test_every_key_of_the_memory_is_either_noted_or_changes_nothing_that_may_be_seen():

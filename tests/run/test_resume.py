@@ -101,9 +101,10 @@ def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_
 
 
 def truncated(here, tmp_path, keep: int, tail: bytes = b""):
-    """A finished toy run cut back to its first `keep` episodes, and its undisturbed bytes."""
+    """A toy run as a kill after its first `keep` episodes leaves it, and its undisturbed bytes."""
     run_dir, _ = here(*TOY, run_dir=tmp_path / "cut")
     path = run_dir / "episodes.jsonl"
+    (run_dir / "summary.json").unlink()
     whole = path.read_bytes()
     path.write_bytes(b"".join(whole.splitlines(keepends=True)[:keep]) + tail)
     return run_dir, whole

@@ -53,7 +53,7 @@ def test_the_own_configuration_gives_the_own_lessons_and_no_call_of_the_agent(so
 KINDS = {
     "matts": ("arm=matts_parallel", "k=3"),
     "rounds": ("arm=matts_sequential", "r=2"),
-    "async": ("arm=reasoningbank", "stream.mode=async", "stream.window=4", "max_concurrency=4"),
+    "batches": ("arm=reasoningbank", "stream.batch=4"),
     "passes": ("arm=reasoningbank", "stream.passes=2"),
 }
 

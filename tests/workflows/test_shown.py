@@ -54,12 +54,6 @@ def test_by_default_the_papers_sizes_are_shown_whole(here, capsys):
     assert all(found["n_shown"] == 1 for row in read_rows(run_dir) for found in row["retrieved"])
 
 
-def test_a_row_of_before_this_count_reads_as_shown():
-    row = {"retrieved": [{"id": "a", "score": 1.0}, {"id": "b", "score": 0.5, "n_items": 3, "n_shown": 0}]}
-    assert shown_in(row) == ["a"]
-    assert not_shown(row) == 3
-
-
 @pytest.mark.parametrize(("key", "quoted"), [("strip_lessons=true", False), ("strip_lessons=false", True)])
 def test_judge_selector_and_distiller_read_no_quotes(here, monkeypatch, key, quoted):
     """The student says its lesson again word by word, and acts as before."""
