@@ -17,7 +17,7 @@ from core.models.cut_prompts import PromptWatch
 from core.models.endpoint import Endpoint
 from core.models.faults import end_of, reason_given, refused_within
 from core.models.litellm_library import load_litellm
-from core.models.message import SETTING, misplaced_text
+from core.models.message import SETTING, apart, misplaced_text
 from core.models.prices import expected_cost
 from core.models.retry import error_within
 from core.models.system_role import may_refuse_system, without_system
@@ -39,6 +39,8 @@ class LiteLLMModel(Endpoint, ChatModel):
     max_tokens    limit of a reply if the role sets none; None: the provider's
     num_ctx       Ollama's context window in tokens, sent with each call; None: the server's own
     json_schema   constrain the replies of judge and distiller by a JSON schema; only if the server supports it
+    reasoning     {open, close}: the marks that set the model's thoughts apart, where neither the server does so nor the
+                  marks are <think> and the like
     cache         off | read_write | replay, see core/models/cache.py
     cache_path    the cache's file
     fallbacks     the models to call after this one has failed for good, see core/models/fallback.py; None: none
@@ -47,6 +49,7 @@ class LiteLLMModel(Endpoint, ChatModel):
     max_tokens: int | None = None
     num_ctx: int | None = None
     json_schema: bool = False
+    reasoning: dict[str, str] | None = None
     cache: str = "off"
     cache_path: str = CACHE_PATH
     fallbacks: list[Any] | None = None
@@ -65,6 +68,10 @@ class LiteLLMModel(Endpoint, ChatModel):
         super().__post_init__()
         if self.num_ctx is not None:
             self._check_num_ctx()
+        if self.reasoning is not None and (
+            set(self.reasoning) != {"open", "close"} or not all(self.reasoning.values())
+        ):
+            raise UserError(f"llm.reasoning={self.reasoning}: give both marks, {{open: '<TAG>', close: '</TAG>'}}.")
         self.name, self.supports_schema = self.model, self.json_schema
 
     def chat(self, request: Request) -> Reply:
@@ -88,19 +95,20 @@ class LiteLLMModel(Endpoint, ChatModel):
         self._longest = max(self._longest, _tokens(request.messages))
         choice, counts = response.choices[0], counts_of_response(response)
         declined = not choice.message.content and _refusal(choice.message)
+        text, thoughts = apart(_text(choice.message), self.reasoning)
         if "response_format" in sent:
             sent["response_format"] = "json_schema"
         if self._without_system and without_system(request.messages) != request.messages:
             sent["inject"] = "user"
         return Reply(
-            text=_text(choice.message),
+            text=text,
             usage=self.usage_of(response, counts) + rejected,
             finish_reason="refusal" if declined else choice.finish_reason or "",
             model=_as_named(response.model, self.model),
             sent=sent,
             provider=str(getattr(response, "provider", None) or ""),
             system_fingerprint=getattr(response, "system_fingerprint", None) or "",
-            reasoning=getattr(choice.message, "reasoning_content", None) or "",
+            reasoning=getattr(choice.message, "reasoning_content", None) or thoughts,
             retries=retries,
             prompt_cut=self._cut(request.messages, counts.read),
             usage_corrected=bool(counts.corrected),

@@ -54,8 +54,9 @@ class Retry:
 
         def stop(state: Any) -> bool:
             nonlocal n_counted
-            n_counted += not state.outcome.exception().loading
-            return n_counted >= self.attempts or out_of_time(state)
+            error = state.outcome.exception()
+            n_counted += not error.loading
+            return n_counted >= min(self.attempts, error.tries or self.attempts) or out_of_time(state)
 
         def sleep(seconds: float) -> None:
             with waiting(seconds, reason(failed[-1])):
@@ -202,9 +203,14 @@ def _explained(
     if target := heard.headers.get("location") if 300 <= heard.status < 400 else None:
         return StopRun(f"{model}: {where} redirects ({heard.status}) to {target}: give the address there as api_base.")
     if not heard.worked and api_base and (status in (404, 405) or _is_page(heard)):
+        usual = (
+            "Ollama's own has no path"
+            if model.startswith("ollama")
+            else "an OpenAI-compatible address usually ends in /v1"
+        )
         return StopRun(
-            f"{model} is not known at api_base={api_base}, which answers {heard.status or status}: "
-            f"an OpenAI-compatible address usually ends in /v1 ({short}){_on_the_way(heard)}"
+            f"{model} is not known at api_base={api_base}, which answers {heard.status or status}: {usual} "
+            f"({short}){_on_the_way(heard)}"
         )
     if status == 403 and heard.worked:
         return InfraError(f"{model} refused this call, though the key has worked before: {short}", "refused")

@@ -86,7 +86,7 @@ def test_an_answer_without_a_choice_is_an_infra_error(serve, body):
     assert asked.chat(ASK).text == "hi"
     with pytest.raises(InfraError) as caught:
         asked.chat(ASK)
-    assert caught.value.kind == "bad_reply"
+    assert caught.value.kind in ("bad_reply", "server")
 
 
 def test_tokens_that_were_not_reported_cost_an_unknown_sum(serve):
