@@ -99,7 +99,7 @@ def _content(content: Any) -> tuple[Any, str, str]:
             refusals.append(_flat(part.get("refusal")))
         elif "think" in kind or "reason" in kind or (isinstance(part, dict) and part.get("thought")):
             thoughts.append(_flat(part))
-        elif kind.endswith("text") or isinstance(part, str) or "type" not in part:
+        elif isinstance(part, str) or (isinstance(part, dict) and (kind.endswith("text") or "type" not in part)):
             texts.append(_flat(part))
     return _joined(texts) if texts or not refusals else None, "\n".join(thoughts), "\n".join(refusals)
 
