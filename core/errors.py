@@ -58,14 +58,17 @@ class TransientError(InfraError):
     retry_after   seconds that the server asked to wait, or None
     status        of its answer, if known
     loading       it said that it is loading its model: such a try does not count
+    tries         after so many it is given up, where the configuration allows more; None: no such limit
     """
 
     status: int | None = None
     loading: bool = False
 
-    def __init__(self, message: str, kind: str = "server", retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, kind: str = "server", retry_after: float | None = None, tries: int | None = None
+    ) -> None:
         super().__init__(message, kind)
-        self.retry_after = retry_after
+        self.retry_after, self.tries = retry_after, tries
 
 
 class AttemptOver(InfraError):

@@ -146,7 +146,7 @@ def read_lines(path: Path, as_read: Read | None = None) -> Iterator[dict[str, An
             yield row
 
 
-def in_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+def in_strings(value: Any, change: Callable[[str], str | None], *, keys: bool = False) -> Any:
     """A copy of JSON data with `change` applied to every string; with keys=True also to the keys of objects."""
     if isinstance(value, str):
         return change(value)

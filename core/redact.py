@@ -1,4 +1,9 @@
-"""Remove secrets from everything a run writes: values of key variables, and texts that have the form of a key."""
+"""Remove secrets from everything a run writes: known values, and texts that have the form of a credential.
+
+GH_PAT=zq81-Kk0p..              the value of a variable or key whose name says so
+postgresql://app:PASSWORD@db    a password in a URL, whatever the variable is called
+sk-.., ghp_.., password=..      a text in one of the forms of `SECRETS`, wherever it stands
+"""
 
 from __future__ import annotations
 
@@ -7,132 +12,156 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from core.escaping import printable
-from core.secret_values import SHORTEST, of_environment, of_settings, telling
-
-# Credentials that are recognisable by their form: one line per kind, from the providers' published formats.
-#
-# The kinds are those of detect-secrets' plugins (Yelp, Apache-2.0) plus newer providers. Its entropy and keyword
-# plugins are left out: they mistake long integers, hexadecimal numbers and LaTeX for secrets.
-#
-# FORMS    certainly a credential: removed from lessons, logs and errors
-# LOOSER   may also be a word ("pk-command-not-found", "Bearer instrument"): removed from logs and errors only
-
-# The characters before and after must not continue the token.
-_EDGE, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 
 _BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_NAMED = r"api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|pwd|passphrase|token|credential"
 
 
-def _token(pattern: str, end: str = _END) -> re.Pattern[str]:
-    return re.compile(_EDGE + pattern + end)
+def _each(letters: str, *prefixes: str) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Tokens that begin with one of the prefixes and go on with so many of the letters."""
+    for prefix in prefixes:
+        yield prefix, re.compile(rf"(?<![A-Za-z0-9_]){re.escape(prefix)}{letters}")
 
 
-FORMS: dict[str, re.Pattern[str]] = {
-    # Extends to its end, the next key's beginning or the text's end; if these are far, as far as the text looks like a
-    # key. Stopping at the next beginning also bounds the time on a text with many beginnings.
-    "private_key": re.compile(
-        rf"{_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)|[A-Za-z0-9+/=\s\\]{{0,8000}})",
-        re.S,
+# The forms of credentials, as their providers publish them: (what a text must hold, the form). The kinds are those of
+# detect-secrets' plugins (Yelp, Apache-2.0) and newer providers'. Nothing is taken for a secret because it looks
+# random: long integers, hashes and LaTeX do so as well.
+SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    # Ends at the END line, the next BEGIN line or the end of the text, whichever comes first within 8,000 characters;
+    # else it is as long as the text looks like a key. To stop at the next BEGIN keeps the time linear.
+    (
+        "PRIVATE KEY",
+        re.compile(
+            rf"{_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)"
+            r"|[A-Za-z0-9+/=\s\\]{0,8000})",
+            re.S,
+        ),
     ),
-    "anthropic": _token(r"sk-ant-[A-Za-z0-9_-]{20,}"),
-    "openai": _token(r"sk-[A-Za-z0-9_-]{20,}"),  # OpenRouter and others use the same form
-    "stripe": _token(r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,120}"),
-    "aws_id": _token(r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}"),
-    "google": _token(r"AIza[A-Za-z0-9_-]{30,}"),
-    "google_oauth": _token(r"(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,200}"),
-    "github": _token(r"gh[pousr]_[A-Za-z0-9]{20,}", end=""),
-    "github_fine": _token(r"github_pat_[A-Za-z0-9_]{22,255}"),
-    "gitlab": _token(r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas)-[A-Za-z0-9_-]{20,200}"),
-    "huggingface": _token(r"(?:hf|api_org)_[A-Za-z0-9]{20,}", end=""),
-    "slack": _token(r"xox[abeoprs]-[A-Za-z0-9-]{10,200}"),
-    "slack_hook": re.compile(r"https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,120}"),
-    "discord": _token(r"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}"),
-    "telegram": _token(r"\d{8,10}:[A-Za-z0-9_-]{35}"),
-    "twilio": _token(r"(?:AC|SK)[a-f0-9]{32}"),
-    "sendgrid": _token(r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
-    "mailchimp": _token(r"[a-f0-9]{32}-us\d{1,2}"),
-    "square": _token(r"sq0(?:atp|csp)-[A-Za-z0-9_-]{22,43}"),
-    "npm": _token(r"npm_[A-Za-z0-9]{36}"),
-    "pypi": _token(r"pypi-AgE[A-Za-z0-9_-]{50,400}"),
-    "digitalocean": _token(r"do[opr]_v1_[a-f0-9]{64}"),
-    "databricks": _token(r"dapi[a-f0-9]{32}(?:-\d)?"),
-    "replicate": _token(r"r8_[A-Za-z0-9]{37}"),
-    "groq": _token(r"gsk_[A-Za-z0-9]{20,}", end=""),
-    "wandb": re.compile(r"(?<=WANDB_API_KEY=)[a-f0-9]{40}"),
-    "azure_storage": re.compile(r"AccountKey=[A-Za-z0-9+/]{80,100}={0,2}"),
-    "jwt": _token(r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{0,1000}"),
-    "basic_auth": re.compile(r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"),
-    "bearer": re.compile(r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*"),
-}
-# What a text must hold for a form to be looked for in it: most texts hold none of these, and are long.
-HINTS: dict[str, tuple[str, ...]] = {
-    "private_key": ("PRIVATE KEY",),
-    "anthropic": ("sk-ant-",),
-    "openai": ("sk-",),
-    "stripe": ("k_live_", "k_test_"),
-    "aws_id": ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"),
-    "google": ("AIza",),
-    "google_oauth": ("ya29.", "GOCSPX-"),
-    "github": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    "github_fine": ("github_pat_",),
-    "gitlab": tuple(f"gl{kind}-" for kind in "pat dt rt cbt ptt ft imt agent oas".split()),
-    "huggingface": ("hf_", "api_org_"),
-    "slack": ("xox",),
-    "slack_hook": ("hooks.slack.com",),
-    "discord": (".",),
-    "telegram": (":",),
-    "twilio": ("AC", "SK"),
-    "sendgrid": ("SG.",),
-    "mailchimp": ("-us",),
-    "square": ("sq0",),
-    "npm": ("npm_",),
-    "pypi": ("pypi-AgE",),
-    "digitalocean": ("_v1_",),
-    "databricks": ("dapi",),
-    "replicate": ("r8_",),
-    "groq": ("gsk_",),
-    "wandb": ("WANDB_API_KEY=",),
-    "azure_storage": ("AccountKey=",),
-    "jwt": ("eyJ",),
-    "basic_auth": ("://",),
-}
-LOOSER: dict[str, re.Pattern[str]] = {
-    "key": _token(r"[prs]k-[A-Za-z0-9_-]{16,}"),
-    "header": re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/-]{8,}"),
-    "in_url": re.compile(
-        r"(?i)(?<=[?&])(?:[a-z0-9]{1,20}[_.-])?(?:api_?key|token|secret|password|passwd|pwd)=(?=[^\s&#]*\d)[^\s&#\"'<>)\]]{6,}"
+    *_each(r"(?=[A-Za-z0-9_-]{0,99}\d)[A-Za-z0-9_-]{16,}", "sk-", "pk-", "rk-"),  # OpenAI, Anthropic and many others
+    *_each(r"[A-Za-z0-9]{16,120}", "sk_live_", "sk_test_", "rk_live_", "rk_test_"),  # Stripe
+    *_each(r"[A-Z0-9]{16}(?![A-Za-z0-9_])", "AKIA", "ASIA", "ABIA", "ACCA"),  # AWS
+    *_each(r"[A-Za-z0-9_-]{20,}", "AIza", "ya29.", "GOCSPX-"),  # Google
+    *_each(r"[A-Za-z0-9]{20,}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "hf_", "api_org_", "gsk_", "npm_", "r8_"),
+    *_each(
+        r"[A-Za-z0-9_-]{20,255}", "github_pat_", "pypi-AgE", *(f"gl{kind}-" for kind in "pat dt rt cbt ptt".split())
     ),
-}
-
-
-_HINTED = [(kind, form, HINTS.get(kind, ("",))) for kind, form in FORMS.items()]  # "" is in every text
-
-
-def forms_in(text: str) -> Iterator[tuple[str, re.Pattern[str]]]:
-    """(kind, pattern) of the FORMS that the text may hold."""
-    for kind, form, hints in _HINTED:
-        for hint in hints:
-            if hint in text:
-                yield kind, form
-                break
-
-
+    *_each(r"[A-Za-z0-9-]{10,200}", *(f"xox{kind}-" for kind in "abeoprs")),  # Slack
+    *_each(r"[a-f0-9]{32,64}(?:-\d)?(?![A-Za-z0-9_])", "AC", "SK", "dapi", "dop_v1_", "doo_v1_", "dor_v1_"),
+    *_each(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", "SG."),  # SendGrid
+    *_each(r"[A-Za-z0-9_-]{22,43}", "sq0atp-", "sq0csp-"),  # Square
+    *_each(r"[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{0,1000}", "eyJ"),  # JSON Web Tokens
+    ("hooks.slack.com", re.compile(r"https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,120}")),
+    ("-us", re.compile(r"(?<![A-Za-z0-9_])[a-f0-9]{32}-us\d{1,2}(?!\w)")),  # Mailchimp
+    (".", re.compile(r"(?<!\w)[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}(?!\w)")),  # Discord
+    (":", re.compile(r"(?<!\w)\d{8,10}:[A-Za-z0-9_-]{35}(?!\w)")),  # Telegram
+    ("AccountKey=", re.compile(r"AccountKey=[A-Za-z0-9+/]{80,100}={0,2}")),  # Azure
+    ("://", re.compile(r"(?<=://)[^\s/:@]*:[^\s/@]+(?=@)|(?<=://)(?=[^\s/:@?#]*\d)[^\s/:@?#]{12,200}(?=@)")),
+    ("", re.compile(r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*")),
+)
+# What a name says in a text: password=.., the token is .., ?key=.. The value mixes letters and digits, and is no
+# placeholder or formula. In a task such a text may be its very matter, so it stays in the episodes.
+_NO_VALUE = r"(?![<{$%\[(\\]|\.\.\.|x{4}|your)"
+ASSIGNED = (
+    re.compile(
+        rf"(?i)(?:{_NAMED})s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?(?P<value>{_NO_VALUE}(?=[^\s\"'`,;]{{0,99}}\d)"
+        r"(?=[^\s\"'`,;]{0,99}[A-Za-z])[^\s\"'`,;)\]}\\^(<$]{8,200})"
+    ),
+    re.compile(
+        rf"(?i)(?<=[?&;#])(?:[a-z0-9]{{1,20}}[_.-]){{0,3}}(?:key|sig(?:nature)?|auth|code|{_NAMED})="
+        rf"(?P<value>{_NO_VALUE}(?=[^\s&#]{{0,99}}\d)[^\s&#\"'<>)\]]{{6,2000}})"
+    ),
+)
 HIDDEN = "[REDACTED]"
-_SHORTEST_FORM = 15  # characters; of those without "://", see FORMS
+_SHORTEST = 8  # a shorter value would occur in harmless text by chance
+_LONGEST_WORD = 20  # a value of only letters or only digits up to this length is a word, a number or a placeholder
 _SHORT = 100  # characters of a text that is often the same
+
+
+def secret_spans(text: str, *, assigned: bool = True) -> Iterator[tuple[int, int]]:
+    """(start, end) of what has one of the forms of `SECRETS` and `ASSIGNED`, unsorted, possibly overlapping."""
+    for literal, form in SECRETS:
+        if literal in text:
+            yield from (match.span() for match in form.finditer(text))
+    for form in ASSIGNED if assigned else ():
+        yield from (match.span("value") for match in form.finditer(text))
+
+
+# Which values of an environment, a command line or a configuration are secret.
+
+_SECRET_NAME = re.compile(
+    r"(?:API|ACCESS|APP|PRIVATE|SECRET|SIGNING|ENCRYPTION)[_.-]?KEYS?|SECRET|TOKEN(?!I[SZ])|PASSW|PASSPHRASE|CREDENTIAL"
+    r"|AUTHORIZATION|(?:^|[_.-])(?:PAT|PW|PASS|AUTH|COOKIES?|JWT)$|[_.-]PWD$",
+    re.IGNORECASE,
+)
+_KEY = re.compile(r"(?:^|[_.-])KEYS?$", re.IGNORECASE)  # many are no secret: a long value of letters and digits is
+_ABOUT = re.compile(  # names that are about a secret, and are none
+    r"[_.-](?:ENV|TYPE|MODE|METHOD|HOST|PORT|NAME|FILE|PATH|DIR|USER|URL|URI|TTL|LIMIT|COUNT|LENGTH|SOCK|TOKENS)$",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"(?<=://)([^\s/:@?#=\"']*:([^\s/?#\"'@]+))@(?=[\w.\[-])|(?<=://)([^\s/:@?#]{12,})@")
+_FREE_TEXT = re.compile(r"REASONINGBANK_(?:MEMORY|TASK)")  # given to a command: lessons and a task, not settings
+
+
+def _of_environment(environment: Mapping[str, str]) -> set[str]:
+    """The secrets of an environment."""
+    named = (pair for pair in environment.items() if not _FREE_TEXT.match(pair[0]))
+    return set().union(*(_of_value(name, value) for name, value in named))
+
+
+def secrets_of_settings(settings: Any, name: str = "") -> set[str]:
+    """The secrets of nested data: a configuration, the words of a command line.
+
+    name   the key that the data stands under
+    """
+    if isinstance(settings, Mapping):
+        return set().union(*(secrets_of_settings(value, str(key)) for key, value in settings.items()))
+    if isinstance(settings, (list, tuple)):
+        found = set().union(*(secrets_of_settings(value, name) for value in settings))
+        for flag, value in pairwise(settings):  # --api-key VALUE
+            if isinstance(flag, str) and isinstance(value, str) and re.fullmatch(r"--?[A-Za-z][\w-]*", flag):
+                found |= secrets_of_settings(value, flag)
+        return found
+    return _of_value(name, settings) if isinstance(settings, str) else set()
+
+
+def _of_value(name: str, value: str) -> set[str]:
+    """The secrets in the value of a name: all of it if the name says so, and what has a secret's form in it."""
+    value, found = value.strip(), set()
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    is_key = _KEY.search(name) and len(value) >= 16 and re.search(r"\d", value) and re.search("[A-Za-z]", value)
+    if (is_key or _SECRET_NAME.search(name)) and not _ABOUT.search(name) and not _is_place(value):
+        found |= {value, *re.split(r"[,;\s]+", value)}  # a list of several is of their parts, too
+    for both, password, user in _IN_URL.findall(value):
+        found |= {each for part in (both, password, user) for each in (part, unquote(part))}
+    found |= {value[begin:end] for begin, end in secret_spans(value)}
+    return {each for each in found if _is_telling(each)}
+
+
+def _is_place(value: str) -> bool:
+    """Whether a value is a path or a URL. Base64 may begin with "/": what holds "+" or "=" is no path."""
+    path = re.match(r"/|~/|\.{1,2}/", value) and not re.search("[+=]", value)
+    return bool(path or re.match(r"[A-Za-z]:\\|[\w+.-]+://", value))
+
+
+def _is_telling(value: str) -> bool:
+    """Whether a value is long and mixed enough to be a secret, not a placeholder like "none" or "12345678"."""
+    plain = value.isdecimal() or re.fullmatch(r"[A-Za-z]+(?:[-_. ][A-Za-z]+)*", value)
+    return len(value) > _LONGEST_WORD if plain else len(value) >= _SHORTEST
 
 
 class Redactor:
     """A callable that removes secrets from a text.
 
-    environment   what of it is secret: core/secret_values.py
+    environment   what of it is secret
     key_names     further variables that hold secrets
     settings      nested data, such as a configuration, that may hold secrets as well
     """
@@ -143,14 +172,14 @@ class Redactor:
         key_names: AbstractSet[str] = frozenset(),
         settings: Any = None,
     ) -> None:
-        values = of_environment(environment) | of_settings(settings)
-        values |= {value for name in key_names if telling(value := environment.get(name, "").strip())}
-        self._values = sorted({form for v in values for form in _forms(v)}, key=lambda v: (-len(v), v))
+        values = _of_environment(environment) | secrets_of_settings(settings)
+        values |= {value for name in key_names if _is_telling(value := environment.get(name, "").strip())}
+        self._values = sorted({form for v in values for form in _spellings(v)}, key=lambda v: (-len(v), v))
         self._certain_of_short = lru_cache(maxsize=4096)(self._certain)  # records repeat most of these
 
     def values(self, text: str) -> str:
         """Remove the known values only: for what a run continues from, which must stay as it was."""
-        if len(text) < SHORTEST:
+        if len(text) < _SHORTEST:
             return text
         for value in self._values:
             if value in text:
@@ -158,40 +187,33 @@ class Redactor:
         return text
 
     def certain(self, text: str) -> str:
-        """Remove the known values and what certainly is a credential by its form (FORMS): for what models wrote."""
+        """Remove the known values and what has the form of a credential: for what models wrote."""
         return self._certain_of_short(text) if len(text) <= _SHORT else self._certain(text)
 
     def _certain(self, text: str) -> str:
         text = self.values(text)
-        if len(text) < _SHORTEST_FORM and "://" not in text:
-            return text
-        for _, form in forms_in(text):
-            text = form.sub(HIDDEN, text)
-        return text
+        return _without(text, secret_spans(text, assigned=False))
 
     def __call__(self, text: str) -> str:
-        """Remove the known values and everything that has the form of a key: for logs and errors."""
+        """`certain`, and what a name says is a secret: for logs and errors."""
         text = self.values(text)
-        for form in LOOSER.values():
-            text = form.sub(HIDDEN, text)
-        return self.certain(text)
+        return _without(text, secret_spans(text))
 
 
-def _forms(value: str) -> tuple[str, ...]:
-    """The spellings of a value in a text: unchanged, escaped for JSON (models and servers quote it), URLs and HTML."""
-    import html  # slow, and needed only where there is a secret
+def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    kept, at = [], 0
+    for begin, end in sorted(spans):
+        if end > at:
+            kept += [text[at:begin], HIDDEN] if begin >= at else []
+            at = end
+    return "".join((*kept, text[at:]))
 
-    # A variable may hold bytes that are not valid text.
-    in_url = [quote(value, safe=safe, errors="surrogateescape") for safe in ("", "/", "!'()*")]
-    in_url += [in_url[0].replace("%20", "+")]
-    in_url += [re.sub("%..", lambda code: code[0].lower(), text) for text in in_url]
-    as_json = [json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]]
-    as_json += [re.sub(r"\\u....", lambda code: code[0].upper().replace("U", "u", 1), as_json[0])]
-    as_json += [text.replace("/", "\\/") for text in as_json]
-    as_json += [re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", text) for text in as_json[:2]]  # as Go does
-    as_json += [json.dumps(text)[1:-1] for text in as_json]  # JSON within JSON
-    in_html = [html.escape(value), html.escape(value).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")]
-    return value, *as_json, *in_url, *in_html
+
+def _spellings(value: str) -> tuple[str, ...]:
+    """A value as it stands in a text, in a URL, in JSON (models and servers quote it) and in base64."""
+    in_url = quote(value, safe="", errors="surrogateescape")  # a variable may hold bytes that are not valid text
+    in_json = (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    return value, in_url, *in_json, b64encode(value.encode("utf-8", "surrogateescape")).decode()
 
 
 _used: list[Redactor] = []

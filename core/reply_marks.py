@@ -1,12 +1,13 @@
 """A reply as its model means it: without thoughts, without the marks of chat templates, up to the end of its own turn.
 
     "<think>41?</think>42<|im_end|>"                                        42
-    "41? [/THINK] 42"                                                       42     (the prompt opened the block)
+    "41?</think>42"                                                         42     (the prompt opened the block)
     "<|channel|>analysis<|message|>41?<|end|>...final<|message|>42"         42
     "42<|im_end|>\n<|im_start|>user\nWhat is 2+2?"                          42
     'Write "<think>" first, and `</s>` last.'                               unchanged: quoted marks are ordinary text
 
-Replies are recorded as they were sent; every reader takes them through `answer_of`.
+Replies are recorded as they were sent; every reader takes them through `answer_of`. Thoughts in other marks are set
+apart by the server, or by `llm.reasoning` (core/models/remote.py).
 """
 
 from __future__ import annotations
@@ -22,57 +23,36 @@ _QUOTED = (
     r"|(?<!`)`(?![\s`])[^`\n]*+(?<!\s)`(?!`)"
     r"|(?m:^[ \t]*```[^`\n]*\n(?:(?![ \t]*```).*\n)*+[ \t]*```[ \t]*$))"
 )
-# The words of thinking in the marks of all families: think, seed:think, begin_of_thought, END_THINKING, think_start ...
-_ROOT = r"(?P<root>think|thought|reason|reflect|analysis|scratch_?pad|monologue|rationale|cot(?![a-z]))(?:ing|s|ion)?"
-_BEFORE = r"(?P<ends>/|(?:end|stop)(?=[:_-]))?(?:[a-z]+[:_-]|[:_-]|ant(?=think))*"
-_NAME = rf"{_BEFORE}{_ROOT}(?:[:_-](?P<place>start|begin|end|stop|[a-z]+))?"
-# Marks whose words are none: Gemma's, Apertus'.
-_ODD = (
-    r"(?P<opens><unused94>|<\|inner_prefix\|>|<\|channel>)(?:[ \t]*thought\b)?"
-    r"|(?P<shuts><unused95>|<\|inner_suffix\|>|<channel\|>)"
-)
+# <think>, <seed:think>, [THINK], <|begin_of_thought|>, <|END_THINKING|>: the word in any brackets of a template.
 _MARK = re.compile(
-    rf"{_QUOTED}|(?P<bracket><[|｜]?|\[|[◁⟨〈【]){_NAME}(?:\s[^<>\n]{{0,80}})?(?:[|｜]?>|\]|[▷⟩〉】])|{_ODD}",
+    rf"{_QUOTED}|(?P<bracket><[|｜]?|\[|◁)(?P<shut>/|end_(?:of_)?)?(?:[a-z]+[:_])*"
+    r"(?P<root>think|thought|reason|reflect|analysis)[a-z_]*(?:\s[^<>\n]{0,80})?(?:[|｜]?>|\]|▷)",
     re.IGNORECASE,
 )
+_ANY_MARK = re.compile(_MARK.pattern.removeprefix(f"{_QUOTED}|"), re.IGNORECASE)  # quoted as well
 # gpt-oss: <|start|>assistant<|channel|>final <|constrain|>json<|message|>...; the prompt may end within the header.
 _HEADER = re.compile(
-    rf"{_QUOTED}|(?:<\|start\|>[^<\n]{{0,100}})?(?:<\|channel\|>|\A)\s*(?P<channel>[a-z]+)(?:[^<\n]|<\|constrain\|>){{0,100}}<\|message\|>"
+    rf"{_QUOTED}|(?:<\|start\|>[^<\n]{{0,100}})?(?:<\|channel\|>|\A)\s*(?P<channel>[a-z]+)"
+    r"(?:[^<\n]|<\|constrain\|>){0,100}<\|message\|>"
 )
 _BODY_END = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
-# The same where the server has dropped the marks: "analysisWe add them.assistantfinal42".
-_BARE_FINAL = re.compile(rf"{_QUOTED}|assistantfinal|(?<=[^\w\s])assistant\s?final(?=[A-Z\d\\])")
-_BARE_NEXT = re.compile(rf"{_QUOTED}|assistant(?:final|analysis|commentary)")
-# What servers and models write in words around thoughts: Ollama's screen, Open WebUI, Granite.
-_IN_WORDS = re.compile(
-    r"\A\s*Thinking\.\.\.\n.*?\n\.\.\.done thinking\.[ \t]*\n|<details\s+type=\"reasoning\"[^<>]*>.*?(?:</details>|\Z)"
-    r"|\A\s*(?:Here's|Here is) my thought process:.*?(?:Here's|Here is) my response:",
-    re.DOTALL,
-)
-_BARE_THOUGHTS = re.compile(r"\s*(?:analysis|commentary)(?=[A-Z][a-z]*\b)")
 
-# Tokens that end or begin a turn. Names of one shape, except those of tool calls and images, which are left alone.
-_NO_TURN = (
-    r"(?!\w*(?:tool|func|python|arg|param|json|vision|image|audio|video|fim_|object|box|quad|constrain|code|file|repo))"
-)
-_GREEK = r"(?!(?:psi|phi|chi|rho|tau|eta|vec)[|｜])"  # <|psi|> is physics
+# Tokens that end or begin a turn. Those of tools have a content of their own, and <|x|> may be mathematics.
 _TOKEN_TEXT = (
-    rf"<[|｜]\s?{_NO_TURN}{_GREEK}[A-Za-z▁][A-Za-z▁_]{{2,40}}\d{{0,4}}\s?[|｜]>|\[\|[A-Za-z]{{3,20}}\|\]"
-    r"|</?s>|<(?:eo[stmdghpa]|bo[st]|pad|sop|endof[a-z]+|(?:start|begin|end)_of_[a-z_]+)>|<\|turn>|<turn\|>"
-    r"|\[/?INST\]|\[(?:EOS|BOS|PAD|SEP|EOT)\]|<</?SYS>>|\[e~\[|\]~b\]"
+    r"<[|｜](?!\w*(?:tool|func|python|constrain|box|image|vision|code|file|fim_))"
+    r"(?:[\w▁]*[_▁][\w▁]*|end\w*|eo\w|bos|user|assistant|system|return|start|observation|turn)[|｜]>"
+    r"|</?s>|<(?:eo[st]|bos|pad|endof[a-z]+|(?:start|begin|end)_of_[a-z_]+)>|<\|turn>|<turn\|>|\[\|\w{3,20}\|\]"
+    r"|\[/?INST\]"
 )
-_ROLE = r"(?:assistant|model|bot|ai|final)(?=[ \t]*(?:\n|<|\[\||\Z))"
 _LEAD = re.compile(
-    rf"\s*(?:\[INST\](?:(?!\[/?INST\]).){{0,20000}}\[/INST\]|(?:{_TOKEN_TEXT})\s*(?:{_ROLE})?:?"
-    r"|assistant[ \t]*\n|assistant:[ \t])",
+    rf"\s*(?:\[INST\](?:(?!\[/?INST\]).){{0,20000}}\[/INST\]"
+    rf"|(?:{_TOKEN_TEXT})\s*(?:(?:assistant|model|final)(?=[ \t]*(?:\n|<|\Z)))?:?|assistant[ \t]*\n)",
     re.DOTALL | re.IGNORECASE,
 )
 _TOKEN = re.compile(
     rf"{_QUOTED}|(?P<struck><s>[^<\n]{{1,500}}</s>)|(?i:{_TOKEN_TEXT})"
-    r"|(?<=[\w.!?)}\]*$])assistant\n\n(?=\S)"  # Llama's header without its marks
     r"|<[|｜][A-Za-z▁_]{2,40}[|｜]?\s*\Z"  # a token that is itself cut off
 )
-
 # ChatML's turns without their marks: lines with a role and nothing else.
 _BARE_USER = re.compile(r"(?<=\S)[ \t]*\n\s*?user[ \t]*\n")
 _BARE_REPLY = re.compile(r"\n(?:assistant|model)[ \t]*(?:\n|\Z)")
@@ -97,8 +77,7 @@ def answer_of(text: str | None) -> str:
     """
     if not isinstance(text, str):
         return ""
-    text = _bare_channel(_final_channel(_IN_WORDS.sub("", text)))
-    return own_turn(behind_thoughts(_without_blocks(text))[1])
+    return own_turn(behind_thoughts(_without_blocks(_final_channel(text)))[1])
 
 
 def own_turn(text: str) -> str:
@@ -112,76 +91,37 @@ def own_turn(text: str) -> str:
     return text[begin:end] if begin or end < len(text) else text
 
 
-def cleaned(text: str) -> str:
-    """A part of a reply, such as a string in its JSON, without tokens and without thoughts at its beginning.
-
-    Marks within it are what it speaks of.
-    """
-    return own_turn(_without_blocks(text, in_part=True))
-
-
 def _found(pattern: re.Pattern, text: str, begin: int = 0) -> Iterator[re.Match]:
     """The matches that are not quoted; the pattern begins with `_QUOTED`."""
     return (match for match in pattern.finditer(text, begin) if not match["quoted"])
 
 
-def _kind(mark: re.Match) -> tuple[str, str]:
-    """What a closing mark shares with its opening one: the bracket and the beginning of the word."""
-    if mark["opens"] or mark["shuts"]:
-        return "odd", re.sub(r"[\W\d]|prefix|suffix", "", (mark["opens"] or mark["shuts"]).lower())
-    return mark["bracket"][:1] + ("|" if mark["bracket"][1:] else ""), mark["root"].lower()
-
-
-def _closes(mark: re.Match) -> bool:
-    return bool(mark["shuts"] or mark["ends"] or (mark["place"] or "").lower() in ("end", "stop"))
-
-
-def _without_blocks(text: str, in_part: bool = False) -> str:
+def _without_blocks(text: str) -> str:
     """The text without blocks of thoughts. Within a block quotes mean nothing: its first closing mark ends it.
 
     A block that is not closed is one if its word is "think", as in <think>, or if the reply begins with it.
-
-    in_part   take out closed blocks at the beginning only
     """
-    kept, at, never = "", 0, set()  # never: kinds that nothing closes from here on
-    pieces: list[str] = []
-    while mark := next((m for m in _found(_MARK, text, at) if not _closes(m)), None):
+    pieces, at = [], 0
+    unclosed: set[tuple[str, str]] = set()  # kinds of marks that nothing closes from here on
+    while mark := next((found for found in _found(_MARK, text, at) if not found["shut"]), None):
         pieces.append(text[at : mark.start()])
-        kept = kept or pieces[-1].strip()
-        if in_part and kept:
-            return "".join((*pieces, text[mark.start() :]))
         kind = _kind(mark)
-        end = None if kind in never else _closing(text, mark.end(), kind)
-        if end is not None:
-            at = end
+        closing = (each for each in _ANY_MARK.finditer(text, mark.end()) if each["shut"] and _kind(each) == kind)
+        if kind not in unclosed and (end := next(closing, None)):
+            at = end.end()
             continue
-        never.add(kind)
-        if not in_part and _is_open(mark, first=not kept):
+        unclosed.add(kind)
+        is_word = mark["bracket"] == "[" and not mark.group().isupper()
+        if not is_word and (kind[1] == "think" or not "".join(pieces).strip()):
             return "".join(pieces)
         pieces.append(mark.group())
-        kept, at = kept or mark.group(), mark.end()
+        at = mark.end()
     return "".join((*pieces, text[at:]))
 
 
-def _is_open(mark: re.Match, first: bool) -> bool:
-    """Whether a mark that nothing closes begins thoughts, and is not a word in brackets."""
-    if mark["opens"]:
-        return True
-    plain = mark["bracket"] == "["
-    return (mark["root"].lower() == "think" and not plain) or (first and (not plain or mark.group().isupper()))
-
-
-def _closing(text: str, begin: int, kind: tuple[str, str]) -> int | None:
-    """Where the first closing mark of a kind ends."""
-    for mark in _ANY_MARK.finditer(text, begin):
-        if _closes(mark) and _kind(mark) == kind:
-            return mark.end()
-    end = _SECTION_END.search(text, begin) if kind[0] == "<|" else None  # <|think|>...<|end|><|begin|>assistant...
-    return end.end() if end else None
-
-
-_SECTION_END = re.compile(r"<\|(?:end|content|response|answer)\|>")
-_ANY_MARK = re.compile(_MARK.pattern.removeprefix(f"{_QUOTED}|"), re.IGNORECASE)
+def _kind(mark: re.Match) -> tuple[str, str]:
+    """What a closing mark shares with its opening one: the bracket and the word."""
+    return mark["bracket"], mark["root"].lower()
 
 
 def behind_thoughts(text: str) -> tuple[str, str]:
@@ -189,7 +129,7 @@ def behind_thoughts(text: str) -> tuple[str, str]:
 
     Without such a mark there are no thoughts.
     """
-    ends = [mark.end() for mark in _found(_MARK, text) if _closes(mark)]
+    ends = [mark.end() for mark in _found(_MARK, text) if mark["shut"]]
     if not ends:
         return "", text
     turn_ends = (
@@ -218,16 +158,6 @@ def _final_channel(text: str) -> str:
     behind = text[last.end() :] if last and last.group() == "<|end|>" else ""
     told = [body for channel, body, _ in bodies if channel == "commentary"]
     return behind if own_turn(behind).strip() else (told or [""])[-1]
-
-
-def _bare_channel(text: str) -> str:
-    """The same where the channels' marks are gone, and their names are glued to the text."""
-    if "assistant" not in text and not text.lstrip().startswith(("analysis", "commentary")):
-        return text
-    if final := next(_found(_BARE_FINAL, text), None):
-        following = next(_found(_BARE_NEXT, text, final.end()), None)
-        return text[final.end() : following.start() if following else len(text)]
-    return "" if _BARE_THOUGHTS.match(text) else text
 
 
 # Tags around an answer or an action.
@@ -282,22 +212,15 @@ def untagged(text: str) -> str:
 
 # Running on: having answered, the model writes the next turn of the prompt itself.
 
-_ASKED = (
-    r"question|problem|puzzle|task|exercise|query|instruction|prompt|q(?=[ \t]?\d{0,4}[ \t]?[:：])"
-    r"|问题|题目|問題|質問|pregunta|problema|pergunta|frage|aufgabe|вопрос|задача|질문|문제|سؤال|प्रश्न"
-)
-_SAYS = r"user|human|student|用户|usuario|benutzer|пользователь|사용자|المستخدم"
-_NEXT = r"(?:(?:next|new|another|second|follow-?up)[ \t]++)?"
-# Each run of blanks is entered once (`*+`).
-_NUMBER = r"(?:[ \t]++(?:#[ \t]?)?\d{1,4}|\d{1,4})"
+_ASKED = r"question|problem|puzzle|task|exercise|instruction|q(?=[ \t]?\d{0,4}[ \t]?:)|user|human|student"
+_NEXT = r"(?:(?:next|new|another)[ \t]++)?"
+_NUMBER = r"(?:[ \t]++(?:#[ \t]?)?\d{1,4}|\d{1,4})"  # each run of blanks is entered once (`*+`)
 _HEAD = re.compile(
-    rf"(?mi)^[ \t>*_]*+(?:#{{1,6}}[ \t*_]*+)?(?:"
-    rf"{_NEXT}(?:{_ASKED})(?:{_NUMBER}|[ \t]++[A-Z](?=[ \t]*+[:：]))?[ \t*_]*+[:：](?!=)"
-    rf"|(?:{_SAYS})[ \t]*+\d{{0,3}}[ \t*_]*+[:：](?!=)"
-    r"|question[^\n=]{0,10}[:\n])"
-    rf"|^[ \t>]*+(?:#{{1,6}}[ \t*_]*+|[*_]{{2}}){_NEXT}(?:{_ASKED}|{_SAYS}){_NUMBER}?[ \t*_.]*+$"
+    rf"(?mi)^[ \t>*_]*+(?:#{{1,6}}[ \t*_]*+)?{_NEXT}(?:{_ASKED}){_NUMBER}?[ \t*_]*+:(?!=)"
+    rf"|^[ \t>]*+(?:#{{1,6}}[ \t*_]*+|[*_]{{2}}){_NEXT}(?:{_ASKED}){_NUMBER}?[ \t*_.]*+$"
+    r"|^question[ \t]++\d{1,4}[ \t]*+$"
 )
-_OBSERVED = re.compile(r"(?mi)^[ \t>*_#-]*+(?:observation|environment|tool output|output)[ \t]*+\d{0,4}[ \t*_]*+[:：]")
+_OBSERVED = re.compile(r"(?mi)^[ \t>*_#-]*+(?:observation|environment|tool output|output)[ \t]*+\d{0,4}[ \t*_]*+:")
 _HEADING = re.compile(r"(?m)^[ \t]*+(#{1,6}[ \t]++\S.{0,80}|\*\*[^*\n]{2,80}\*\*:?)[ \t]*+$")
 _OWN_HEADING = re.compile(
     r"answer|solution|solve|step|check|verif|conclu|result|summary|final|approach|method|case|explanation|reason|note",

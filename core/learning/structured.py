@@ -1,6 +1,6 @@
 """Structured replies: JSON schemas for replies, and their parsers.
 
-A reply is JSON or one of the paper's plain formats; parsing never changes the content of a string.
+A reply is JSON or one of the paper's plain formats. Damaged JSON is mended by json-repair, LaTeX's backslashes whole.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from core.learning.damaged_json import Cut, repaired
+from core.jsonl import in_strings
 from core.models.reply_text import escape_latex, storable
-from core.reply_marks import answer_of, cleaned, next_turns
+from core.reply_marks import answer_of, next_turns, own_turn
 from core.types import Lesson
 
 CONTENT_CHARS = 600  # maximum of a lesson's content, unless the caller passes more
@@ -58,6 +58,10 @@ _CALLS = (
     "function_call",
     "tool_calls",
 )  # keys that hold a tool call's arguments
+_MAX_REPAIRED = 20_000  # characters passed to json-repair: bounds its time on garbage
+# What a string holds only if the quote that ends it was left out: the next key, or a comment behind that quote.
+_SWALLOWED = re.compile(r"[\"'](?:title|description|content)[\"']\s*:|[\"'],?\s+(?:\#|//|/\*)")
+_BEHIND = frozenset(("", *",;:}]\"'“/#"))  # what may follow a string
 _START = re.compile(r"\{\s*+(?:[\"'“‘/#]|[A-Za-z_][\w -]{0,60}:)")
 _ITEM = re.compile(r"^[ \t]*#+[ \t]*memory item\b.*$", re.IGNORECASE | re.MULTILINE)
 _FIELD = re.compile(r"^[ \t]*#+[ \t]*(title|description|content)\b[ \t]*:?[ \t]*", re.IGNORECASE | re.MULTILINE)
@@ -65,7 +69,7 @@ _FENCE = re.compile(r"^[ \t]*+```[ \t]*+(?P<language>[\w+-]*+)[ \t]*$|```[ \t]*$
 _GLUED = re.compile(r"```(?:markdown)?[ \t]*+(?=#)")  # an item that begins on the line of its fence
 # `success or failure` repeats the question and is not an answer.
 _STATUS = re.compile(
-    r"^[ \t*_#>]*status[ \t*_]*:[\s*_\"'`]*(success|failure)\b"
+    r"^[ \t*_#>{]*status[ \t*_]*:[\s*_\"'`]*(success|failure)\b"
     r"(?![\"'`*]*[ \t]*(?:or\b|[/|,])[ \t\"'`*]*(?:success|failure)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -83,8 +87,7 @@ _BLANK = re.compile(r"<[^<>]*>")  # a placeholder copied from the prompt
 def parse_json(text: str | None, key: str) -> dict | None:
     """The last JSON object with the key in a text (bare, fenced, within prose or in a tool's arguments), or None.
 
-    Thoughts and objects nested in other objects are ignored. Only the structure is repaired, so LaTeX in strings
-    survives; a truncated string is a `core.learning.damaged_json.Cut`.
+    Thoughts and objects nested in other objects are ignored. A string whose end is uncertain is None.
     """
     objects = _objects(_readable(answer_of(text)), key)
     return storable(objects[-1][0]) if objects else None
@@ -95,7 +98,7 @@ def parse_status(text: str | None) -> str | None:
     text = _readable(_first_turn(answer_of(text), _LABELLED))
     objects = _objects(text, "status")
     answer, end = objects[-1] if objects else ({}, 0)
-    in_answer = [answer["status"].strip()] if _is_whole(answer.get("status")) else []
+    in_answer = [answer["status"].strip()] if isinstance(answer.get("status"), str) else []
     for stated in (_STATUS.findall(text, end), in_answer, _STATUS.findall(text)):
         if stated and stated[-1].lower() in ("success", "failure"):
             return stated[-1].lower()
@@ -190,18 +193,14 @@ def _lesson(item: Any) -> Lesson | None:
     if not isinstance(item, dict):
         return None
     fields: list[Any] = [item.get(name) for name in ("title", "description", "content")]
-    if not all(_is_whole(value) and value.strip() for value in fields):
+    if not all(isinstance(value, str) and value.strip() for value in fields):
         return None
-    title, description, content = (storable(cleaned(value).strip()) for value in fields)
+    title, description, content = (storable(own_turn(value).strip()) for value in fields)
     if not (title and description and content):
         return None
     if all(_BLANK.fullmatch(value) for value in (title, description, content)):
         return None
     return Lesson(title=title, description=description, content=content)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, Cut)
 
 
 def _first_turn(text: str, given: re.Pattern, *, blank_line: bool = False) -> str:
@@ -223,11 +222,51 @@ def _objects(text: str, key: str) -> list[tuple[dict, int]]:
     """(object with the key, its end): all valid objects, then the damaged ones after the last valid one, repaired."""
     objects = _read(text, key, _valid_reader(), 0, tries=2000)
     begin = objects[-1][1] if objects else 0
-    repairs = _read(text, key, repaired, begin, tries=20)
+    repairs = _read(text, key, _repaired, begin, tries=20)
     bare = re.compile(rf"\"{re.escape(key)}\"\s*:").search(text, begin)
     if bare and not repairs:  # the opening brace is missing
-        repairs = _read(text[: bare.start()] + "{" + text[bare.start() :], key, repaired, bare.start(), tries=1)
+        repairs = _read(text[: bare.start()] + "{" + text[bare.start() :], key, _repaired, bare.start(), tries=1)
     return _of_first_turn(text, objects + repairs)
+
+
+def _repaired(text: str, begin: int) -> tuple[Any, int]:
+    """(the damaged value that opens at `begin`, the end of the text); value None if it cannot be repaired.
+
+    json-repair may end a string too early or too late, or a reply may stop within it: such a string is None.
+    """
+    from json_repair import repair_json
+
+    end = min(begin + _MAX_REPAIRED, next((place for place in next_turns(text) if place > begin), len(text)))
+    damaged = re.sub(r"(?<!\\)\\/", "/", text[begin:end])  # an escape that json-repair does not know
+    try:
+        value = repair_json(damaged, return_objects=True, skip_json_loads=True)
+    except (ValueError, RecursionError):
+        return None, len(text)
+    written = _unescaped(damaged)
+    return in_strings(value, lambda said: said if _is_closed(said, written) else None), len(text)
+
+
+def _is_closed(said: str, damaged: str) -> bool:
+    r"""Whether a string stands in a damaged text, its escapes read, in quotes behind which JSON goes on.
+
+    Not one that may end too early, as within \text{5"}, or that holds what follows a quote that was left out.
+    """
+    if said.count("{") > said.count("}") or _SWALLOWED.search(said):
+        return False
+    places = (damaged.find(begin + said + end) for begin, end in ('""', "''", "“”"))
+    return any(damaged[place + len(said) + 2 :].lstrip()[:1] in _BEHIND for place in places if place >= 0)
+
+
+def _unescaped(text: str) -> str:
+    """A damaged text with JSON's escapes read, wherever they stand."""
+    known = {"n": "\n", "r": "\r", "t": "\t"}
+    read = re.sub(
+        r"\\(?:u([0-9a-fA-F]{4})|(.))",
+        lambda found: chr(int(found[1], 16)) if found[1] else known.get(found[2], found[2]),
+        text,
+        flags=re.DOTALL,
+    )
+    return read.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")  # an escape may be half a letter
 
 
 def _of_first_turn(text: str, objects: list[tuple[dict, int]]) -> list[tuple[dict, int]]:

@@ -17,7 +17,6 @@ from core.types import Message
 LEAST_WINDOW = 32  # tokens; what reports fewer for every prompt counts nothing
 FEWEST = 0.75  # of the lower bound: tokenizers that join words and signs stay above
 MOST_OF_A_REST = 4  # tokens, per counted part of a text
-ALIKE, MUCH_LONGER = 3, 1.25  # prompts of one count, and how much longer one is, from which on the count is a window
 _KEPT = 16  # prompts whose beginnings a server may have cached
 # One part is at least one token to any tokenizer that splits at blanks and signs: a word of Latin letters, a number, a
 # run of anything else (in a script without blanks a whole clause). A lone sign before a word may belong to it.
@@ -36,8 +35,6 @@ class PromptWatch:
 
     _windows: set[int] = field(default_factory=set, init=False)  # counts at which prompts were surely cut
     _sent: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT), init=False)
-    _most: int = field(default=0, init=False)  # the largest count
-    _at_most: set[int] = field(default_factory=set, init=False)  # the lengths of the prompts with that count
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def cut(self, messages: Sequence[Message], read: int) -> int:
@@ -56,18 +53,10 @@ class PromptWatch:
         return max(least, read) if known else 0
 
     def _is_cut(self, text: str, least: int, read: int) -> bool:
-        if read > self._most:
-            self._most, self._at_most = read, set()
-        if read == self._most:
-            self._at_most.add(len(text))
-        if read < FEWEST * least and (read in self._windows or not self._may_be_the_rest(text, read)):
-            self._windows.add(read)
-            return True
-        # Several prompts of quite unlike length, and the same count, which none exceeds: that is the window.
-        if read == self._most and len(self._at_most) >= ALIKE and len(text) >= MUCH_LONGER * min(self._at_most):
-            self._windows.add(read)
-            return True
-        return False
+        if read >= FEWEST * least or (read not in self._windows and self._may_be_the_rest(text, read)):
+            return False
+        self._windows.add(read)
+        return True
 
     def _may_be_the_rest(self, text: str, read: int) -> bool:
         """Whether the count may be that of the prompt's end alone, from a server that leaves out what it had cached."""

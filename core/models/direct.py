@@ -55,7 +55,7 @@ def taken(model: str) -> frozenset[str]:
 
 def ask(http: Any, address: str, key: str | None, function: str, model: str, timeout_s: float, request: Any) -> Any:
     """A chat completion or an embedding, in the form of litellm's. Raises httpx's errors, StatusError for a status
-    that is no success, AnsweredError for an error within the answer, JSONDecodeError if it is not JSON.
+    that is no success, AnsweredError for an error within the answer, UnreadableError if it is not JSON.
 
     http       httpx.Client
     function   completion | embedding
@@ -71,7 +71,11 @@ def ask(http: Any, address: str, key: str | None, function: str, model: str, tim
     if not answer.is_success:
         status = f"{answer.status_code} {answer.reason_phrase}".strip()
         raise StatusError(answer.status_code, f"{status}: {answer.text}")
-    body = json.loads(answer.text)
+    try:
+        body = json.loads(answer.text)
+    except ValueError as error:
+        kind = answer.headers.get("content-type", "of no type")
+        raise UnreadableError(f"the answer is no JSON (content type {kind}): {answer.text[:200]}") from error
     return response_of(body) if function == "completion" else embeddings_of(body)
 
 
@@ -109,6 +113,10 @@ class StatusError(Exception):
     def __init__(self, status_code: int, said: str) -> None:
         super().__init__(said)
         self.status_code = status_code
+
+
+class UnreadableError(Exception):
+    """An answer of status 200 that is not JSON: cut off, a page, a stream of events."""
 
 
 class AnsweredError(Exception):

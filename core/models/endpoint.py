@@ -11,14 +11,14 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError
-from core.models import addresses, direct, network
+from core.models import direct
 from core.models.faults import is_page
 from core.models.limits import Limiter
 from core.models.litellm_library import load_litellm, without_litellm
-from core.models.network import http_client
+from core.models.network import Trail, http_client
 from core.models.prices import check_price, usage_of_rejected, usage_of_response
-from core.models.retry import Heard, Retry, explain, reason, retry_after
-from core.models.servers import Replicas, addresses_of, window_at
+from core.models.retry import Heard, Retry, explain, reason
+from core.models.servers import check_address, window_at
 from core.models.token_counts import Counts, counts_of_response
 from core.models.waits import duration
 from core.types import Usage
@@ -41,8 +41,7 @@ class Endpoint:
     client            openai | litellm: OpenAI's API over HTTP itself (core/models/direct.py), or litellm; None: openai
                       if that provider has this API, else litellm. Afterwards the one in use
     api_key_env       the environment variable that holds the key (the key itself is never in a config); None: no key
-    api_base          the address of a vllm, ollama or other OpenAI-compatible server; a list: several servers with the
-                      same model, one of which is chosen for each call
+    api_base          the address of a vllm, ollama or other OpenAI-compatible server; None: the provider's own
     timeout_s         time limit of one try in seconds, up to the end of the response
     attempts          maximum tries for one reply if errors are transient; 1: no retries
     retry_s           no try begins later than this many seconds after the first
@@ -56,7 +55,7 @@ class Endpoint:
     model: str
     client: str | None = None
     api_key_env: str | None = None
-    api_base: str | list[str] | None = None
+    api_base: str | None = None
     timeout_s: float = 120.0
     attempts: int = 4
     retry_s: float = 180.0
@@ -65,24 +64,23 @@ class Endpoint:
     tokens_per_min: int | None = None
     price_per_mtok: dict[str, float] | None = None
     limiter: Limiter = field(init=False, repr=False)
-    addresses: Replicas = field(init=False, repr=False)
-    _clients: dict[str | None, Any] = field(default_factory=dict, init=False, repr=False)  # by address
+    _client: Any = field(default=None, init=False, repr=False)  # litellm's, around `_http`
     _http: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _reached: bool = field(default=False, init=False, repr=False)  # whether the server ever answered
     _worked: bool = field(default=False, init=False, repr=False)  # whether it ever answered with a reply
     _blocked: int = field(default=0, init=False, repr=False)  # firewall's pages that came before
     _listed: int | None = field(default=None, init=False, repr=False)  # its context window; 0: unknown; None: not asked
-    _trail: network.Trail = field(default_factory=network.Trail, init=False, repr=False)
-    _checked_addresses: set[str] = field(default_factory=set, init=False, repr=False)
+    _trail: Trail = field(default_factory=Trail, init=False, repr=False)
     _noticed: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise UserError(f"{self.model}: attempts={self.attempts}: give at least 1.")
         check_price(self.price_per_mtok)
-        self.addresses = Replicas(urls=addresses_of(self.api_base))
-        self.client = client_of(self.where, self.model, self.client, self.addresses.urls)
+        if self.api_base is not None:
+            check_address(self.where, self.api_base)
+        self.client = client_of(self.where, self.model, self.client, self.api_base)
         self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
         self.limiter = Limiter(
             max_in_flight=self.max_in_flight,
@@ -93,7 +91,7 @@ class Endpoint:
     @property
     def provider(self) -> str:
         """litellm's name of the provider, plus api_base if given. Models with the same value share their limits."""
-        return " ".join((self.model.split("/")[0], *self.addresses.urls))
+        return " ".join((self.model.split("/")[0], *([self.api_base] if self.api_base else ())))
 
     def problem(self) -> str | None:
         """One sentence if litellm is needed and missing, or the key is; else None."""
@@ -117,56 +115,46 @@ class Endpoint:
         Raises StopRun, InfraError, or after the last try TransientError. Their `usage` is that of the rejected
         responses, which are paid for as well.
         """
-        tries = _Tries()
+        rejected = Usage()
 
         def once() -> Any:
+            nonlocal rejected
             with self.limiter.slot(tokens) as slot:
-                response = self._once(function, request, tries)
+                response = self._once(function, request)
                 counts = counts_of_response(response)
                 slot.used = counts.prompt + counts.completion or tokens
             try:
                 return check(response)
             except InfraError:
-                tries.rejected += usage_of_rejected(response, self.price_per_mtok, self.model)
+                rejected += usage_of_rejected(response, self.price_per_mtok, self.model)
                 raise
 
         try:
             response, retries = self._retry(once, self.limiter.closing)
         except InfraError as error:
-            if isinstance(error, TransientError):
-                if (
-                    error.kind == "unreachable" and not self.addresses.ready()
-                ):  # no server is reachable: further tasks would fail too
-                    raise _no_server(error) from error
-                error.retries += tries.passed_over
-            error.usage = tries.rejected if tries.rejected.tokens else None
+            error.usage = rejected if rejected.tokens else None
+            if isinstance(error, TransientError) and error.kind == "unreachable":  # further tasks would fail too
+                raise _no_server(error) from error
             raise
-        return response, retries + tries.passed_over, tries.rejected
+        return response, retries, rejected
 
-    def _once(self, function: str, request: dict[str, Any], tries: _Tries) -> Any:
-        """One try, at the first reachable server. Unreachable ones are passed over, each counted in `tries`."""
-        while True:
-            with self.addresses.one() as address:
-                self._trail.hops, self._trail.answer = [], None
-                try:
-                    response = self._send(function, address, request)
-                except Exception as error:
-                    explained = self._explained(error, address, request.get("max_tokens"))
-                    gone = isinstance(explained, TransientError) and explained.kind == "unreachable"
-                    if not (gone and tries.passed_over < len(self.addresses.urls) and self.addresses.ready()):
-                        raise explained from error
-                    log.warning("another server is asked: %s", explained)
-                    tries.passed_over += 1
-                    continue
-            self._reached = self._worked = True
-            return response
+    def _once(self, function: str, request: dict[str, Any]) -> Any:
+        """One try."""
+        self._trail.answer = None
+        try:
+            response = self._send(function, request)
+        except StopRun:  # there is no client
+            raise
+        except Exception as error:
+            raise self._explained(error, request.get("max_tokens")) from error
+        self._reached = self._worked = True
+        return response
 
     def _window(self) -> int | None:
         """The model's context window in tokens, as its server lists it; None if it does not. Asked once."""
         with self._lock:
             if self._listed is None:
-                base = next(iter(self.addresses.urls), None)
-                self._listed = window_at(self.model, base, self._key()) or 0
+                self._listed = window_at(self.model, self.api_base, self._key()) or 0
             return self._listed or None
 
     def _body(self) -> Any:
@@ -177,92 +165,50 @@ class Endpoint:
         except ValueError:
             return None
 
-    def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
+    def _send(self, function: str, request: dict[str, Any]) -> Any:
         """One try. Retries of litellm and of the provider's SDK are off: they would multiply ours."""
         if self.client == "openai":
-            at = address or direct.address_of(self.model) or ""
+            at = self.api_base or direct.address_of(self.model) or ""
             return direct.ask(self._http_client(), at, self._key(), function, self.model, self.timeout_s, request)
         return getattr(load_litellm(), function)(
             model=self.model,
             api_key=self._key(),
-            api_base=address,
+            api_base=self.api_base,
             timeout=self.timeout_s,
             num_retries=0,
             max_retries=0,
-            **({"client": client} if (client := self._own_client(address)) else {}),
+            **({"client": client} if (client := self._own_client()) else {}),
             **request,
         )
 
-    def _explained(self, error: Exception, address: str | None, room: int | None = None) -> Exception:
-        """The exception to raise for an error of a try; also pauses the server, or the provider's limiter."""
+    def _explained(self, error: Exception, room: int | None = None) -> Exception:
+        """The exception to raise for an error of a try; also pauses the provider's limiter."""
         answer = self._trail.answer
-        known = {"text": answer.text, "status": answer.status_code} if answer is not None else {}
+        known = {} if answer is None else {"text": answer.text, "status": answer.status_code, "headers": answer.headers}
         heard = Heard(**known, worked=self._worked, room=room)
-        explained = self._on_the_way(error, address)
-        explained = explained or explain(error, self.model, address, self.api_key_env, heard)
+        explained = explain(error, self.model, self.api_base, self.api_key_env, heard)
         if isinstance(explained, AttemptOver) and not self._worked and is_page(heard.text):
             self._blocked += 1
             if self._blocked >= _MOST_BLOCKED:  # a block of this machine looks the same, and every task would fail
                 return StopRun(f"{explained}. Nothing but such pages has come from it: is this machine blocked?")
         if isinstance(explained, TransientError):
-            self._add_headers(explained)
-            others = self.addresses.rest(address, explained.retry_after)
             if explained.kind != "unreachable":
                 self._reached = True
-            elif not self._reached and not others:  # never reachable: retries would only make the user wait
+            elif not self._reached:  # never reachable: retries would only make the user wait
                 return _no_server(explained)
-            if others:  # the next try goes to another server, so skip this one's Retry-After
-                explained.retry_after = None
-            elif explained.retry_after:
-                return self._waited_for(explained, address)
+            if explained.retry_after:
+                return self._waited_for(explained)
         return explained
 
-    def _on_the_way(self, error: Exception, address: str | None) -> Exception | None:
-        """The exception for a call that a proxy, a certificate, a redirect or a wrong address kept from its server."""
-        hops, ollama = self._trail.hops, self.model.startswith("ollama")
-        if address is not None and not addresses.has_address(address):
-            return StopRun(addresses.no_address(self.where, address, self._key(), ollama=ollama))
-        if fault := network.fault(error, hops, address, reached=self._reached):
-            return _OnTheWay(f"{self.model}: {fault.text}.", "server" if fault.passing else "unreachable")
-        if address is None or self._reached or not self._doubtful(error, address):
-            return None
-        mixed_up = network.speaks_otherwise(error, hops)
-        better = addresses.better_address(address, self._key(), ollama=ollama, other_scheme=mixed_up, called=True)
-        if better is None:
-            return None
-        status = hops[-1].status if hops else None
-        what = f"does not speak {address.partition(':')[0]}" if mixed_up else f"answers {status}"
-        return StopRun(addresses.wrong_address(self.where, address, what, better))
-
-    def _doubtful(self, error: Exception, address: str) -> bool:
-        """Whether an error may come from a wrong address. Each address is doubted once."""
-        last = self._trail.hops[-1] if self._trail.hops else None
-        status = last.status if last else getattr(error, "status_code", None)
-        page = last is not None and last.status in range(200, 500) and not last.is_json
-        wrong = status in (404, 405) or page or network.speaks_otherwise(error, self._trail.hops)
-        with self._lock:
-            doubtful = wrong and address not in self._checked_addresses
-            self._checked_addresses |= {address} if doubtful else set()
-        return doubtful
-
-    def _add_headers(self, error: TransientError) -> None:
-        """Give an error the status of the server's answer, and its Retry-After if litellm has dropped it."""
-        last = self._trail.hops[-1] if self._trail.hops else None
-        if last is not None and last.status is not None and last.status >= 400:
-            error.status = last.status
-            error.retry_after = retry_after(last.headers) if error.retry_after is None else error.retry_after
-
-    def _waited_for(self, error: TransientError, address: str | None) -> Exception:
-        """Let all calls wait as long as the server asks, or until another is ready; StopRun if that is too long."""
+    def _waited_for(self, error: TransientError) -> Exception:
+        """Let all calls wait as long as the server asks; StopRun if that is too long."""
         asked = error.retry_after or 0.0
-        wait = min(asked, self.addresses.wait(besides=address))
-        if wait >= self.retry_s:
+        if asked >= self.retry_s:
             return StopRun(
                 f"{self.model} asks to wait {duration(asked)}, longer than {self.where}.retry_s="
                 f"{self.retry_s:g} s; the same command resumes the run then ({reason(error, None)})"
             )
-        self.limiter.pause(wait, reason(error))
-        error.retry_after = wait
+        self.limiter.pause(asked, reason(error))
         return error
 
     def usage_of(self, response: Any, counts: Counts | None = None) -> Usage:
@@ -300,41 +246,34 @@ class Endpoint:
         if not known:
             notices.warning(text)
 
-    def _own_client(self, address: str | None) -> Any:
+    def _own_client(self) -> Any:
         """A client for litellm, with a time limit on the whole response and closed by `close`; None: litellm's own."""
         provider = self.model.split("/")[0]
-        if provider == "dashscope" and address is None:
+        if provider == "dashscope" and self.api_base is None:
             return None  # the client would ask OpenAI
         if provider not in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
             return None
-        if provider in _OPENAI_CLIENT:
-            return self._openai_client(address)
         http = self._http_client()
         with self._lock:
-            if address not in self._clients:
-                from litellm.llms.custom_httpx.http_handler import HTTPHandler
-
-                self._clients[address] = HTTPHandler(client=http)
-            return self._clients[address]
-
-    def _openai_client(self, address: str | None) -> Any:
-        http = self._http_client()
-        with self._lock:
-            if address not in self._clients:
+            if self._client is None and provider in _OPENAI_CLIENT:
                 import openai
 
-                how = {"api_key": self._key() or "none", "base_url": address, "max_retries": 0}
-                self._clients[address] = openai.OpenAI(**how, http_client=http)
-            return self._clients[address]
+                how = {"api_key": self._key() or "none", "base_url": self.api_base, "max_retries": 0}
+                self._client = openai.OpenAI(**how, http_client=http)
+            elif self._client is None:
+                from litellm.llms.custom_httpx.http_handler import HTTPHandler
+
+                self._client = HTTPHandler(client=http)
+            return self._client
 
     def _http_client(self) -> Any:
         with self._lock:
-            self._http = self._http or http_client(self._trail)
+            self._http = self._http or http_client(self.api_base, self._trail)
             return self._http
 
     def _key_variable(self) -> str | None:
         """The environment variable with the key; None: no key is sent, or litellm looks for it."""
-        own = self.client == "openai" and not self.addresses.urls
+        own = self.client == "openai" and not self.api_base
         return self.api_key_env or (direct.key_variable(self.model) if own else None)
 
     def _key(self) -> str | None:
@@ -346,34 +285,21 @@ class Endpoint:
         with self._lock:
             if self._http is not None:
                 self._http.close()
-                self._http = None
-                self._clients.clear()
-
-
-@dataclass(kw_only=True)
-class _Tries:
-    """Counts over the tries of one call."""
-
-    passed_over: int = 0  # unreachable servers after which another one was tried
-    rejected: Usage = field(default_factory=Usage)  # usage of rejected responses
-
-
-class _OnTheWay(TransientError):
-    """A proxy, a certificate or a redirect is at fault, and the message says which."""
+                self._http = self._client = None
 
 
 def _no_server(error: TransientError) -> StopRun:
-    return StopRun(str(error) if isinstance(error, _OnTheWay) else f"{error} Is the server running?")
+    return StopRun(f"{error} Is the server running?")
 
 
-def client_of(where: str, model: str, client: str | None, urls: list[str]) -> str:
+def client_of(where: str, model: str, client: str | None, api_base: str | None) -> str:
     """The client of a model: the given one, else openai for a provider that has OpenAI's API, and litellm for others.
 
     where   its place in the configuration, for messages
     """
     if client not in (None, "openai", "litellm"):
         raise UserError(f"{where}.client={client}: choose openai, litellm, or null for whichever fits the model.")
-    speaks = model.partition("/")[0] in direct.PROVIDERS and bool(urls or direct.address_of(model))
+    speaks = model.partition("/")[0] in direct.PROVIDERS and bool(api_base or direct.address_of(model))
     if client == "openai" and not speaks:
         known = ", ".join(direct.PROVIDERS)
         raise UserError(

@@ -1,4 +1,4 @@
-"""The message in a provider's answer in one form, whatever field and shape a server gives it.
+"""The message in a provider's answer in one form, whatever shape a server gives it.
 
 `canonical` rewrites the JSON body of a chat completion before a client library reads it: litellm and the openai SDK
 then read the same, and neither refuses a shape that it does not know. `misplaced_text` reads a reply whose text stands
@@ -13,33 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import TransientError
-from core.reply_marks import answer_of, behind_thoughts, next_turns, tagged_answers
+from core.reply_marks import answer_of, behind_thoughts
 
-# Fields with the model's reasoning, by how often they are seen; the first with a text counts.
-_REASONING = (
-    *("reasoning_content", "reasoning", "reasoning_details", "thinking", "thoughts", "thinking_blocks"),
-    *("thinking_content", "reasoning_text", "thought", "thought_process", "analysis"),
-)
-_THOUGHT_PARTS = re.compile(r"think|reason|thought", re.IGNORECASE)
-_TEXT_KEYS = ("text", "content", "value", "thinking", "reasoning", "summary", "output_text")
-# Where one part of a text ends and the next begins a new line: "Thought: I look." "Action: look"
-_NEW_LINE = re.compile(r"[\w.!?:;)}\]*`]\Z"), re.compile(r"[A-Z#*{\\][a-zA-Z#*\"\s{]")
+_REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")  # the first with a text counts
+_TEXT_KEYS = ("text", "content", "thinking", "reasoning", "summary", "value")
 SETTING = (
     "the reply's text came in the field for reasoning and the content was empty: start the server without its "
     "reasoning parser, or with the one of this model (vLLM and SGLang: --reasoning-parser; llama-server: "
     '--reasoning-format; LM Studio: "separate reasoning_content"), or switch thinking on for the model'
 )
-# A reply that an agent's, judge's or distiller's reader finds something in, at the end of the text.
-_STATED = re.compile(
-    r"\\(?:boxed|fbox)\s*\{\s*[^{}\s]|####\s*\S"
-    r"|\banswer(?:\s+is\b|\s*[:=])[\s*:$(\[`\"']{0,6}(?:-?\d|\\|(?-i:[A-J])\b|(?m:\S+(?:[ ]\S+){0,2}[.\s]*$))"
-    r"|(?m:^[ \t*_#>•-]*action[ \t]*\d*[ \t*_]*:[ \t]*\S)"
-    r"|(?m:^[ \t*_#]*status[ \t*_]*:[ \t*_\"'`]*(?:success|failure)\b)|(?m:^[ \t]*```[ \t]*\Z)|答案(?:是|为|：|:)\s*\S",
-    re.IGNORECASE,
-)
-_LESSON = re.compile(r"#[ \t]*memory item\b.*##[ \t]*content\b", re.IGNORECASE | re.DOTALL)
-_LONE = re.compile(r"\W{0,3}(?:[A-Za-z]|[-+]?[$€£]?[\d.,/]*\d\s?%?)\W{0,3}")
-_END_CHARS = 300  # of a text, where it states its answer
 
 
 def canonical(body: Any) -> Any:
@@ -77,13 +59,12 @@ def _choice(choice: dict[str, Any]) -> dict[str, Any]:
         message = given if isinstance(given, dict) else {"content": text} if isinstance(text, str) else None
         if message is None:
             return choice
-    return choice | {"message": _message(message, choice)}
+    return choice | {"message": _message(message)}
 
 
-def _message(message: dict[str, Any], choice: dict[str, Any]) -> dict[str, Any]:
+def _message(message: dict[str, Any]) -> dict[str, Any]:
     content, thoughts, refusal = _content(message.get("content"))
-    found = (_flat(place.get(name)) for place in (message, choice) for name in _REASONING)
-    reasoning = next((text for text in found if text.strip()), thoughts)
+    reasoning = next((text for name in _REASONING if (text := _flat(message.get(name))).strip()), thoughts)
     changed = dict(message)
     if not isinstance(message.get("role"), str):
         changed["role"] = "assistant"
@@ -106,25 +87,20 @@ def _content(content: Any) -> tuple[Any, str, str]:
     """(text, reasoning, refusal) of a message's content; the same object where it is a text already."""
     if content is None or isinstance(content, str):
         return content, "", ""
-    if isinstance(content, dict):
-        if not (
-            isinstance(content.get("type"), str)
-            and any(isinstance(content.get(key), (str, list)) for key in _TEXT_KEYS)
-        ):
-            parts = content.get("parts")
-            return _content(parts) if isinstance(parts, list) else (json.dumps(content, ensure_ascii=False), "", "")
-        content = [content]
-    if not isinstance(content, list):
-        return (json.dumps(content) if isinstance(content, (int, float)) else None), "", ""
+    if isinstance(content, dict) and not isinstance(content.get("type"), str):
+        parts = content.get("parts")  # Gemini's
+        return _content(parts) if isinstance(parts, list) else (json.dumps(content, ensure_ascii=False), "", "")
+    if not isinstance(content, (list, dict)):
+        return json.dumps(content), "", ""
     texts, thoughts, refusals = [], [], []
-    for part in content:
-        kind = str(part.get("type") or "") if isinstance(part, dict) else ""
+    for part in content if isinstance(content, list) else [content]:
+        kind = str(part.get("type")) if isinstance(part, dict) else ""
         if kind == "refusal":
             refusals.append(_flat(part.get("refusal")))
-        elif _THOUGHT_PARTS.search(kind) or (isinstance(part, dict) and part.get("thought") is True):
+        elif "think" in kind or "reason" in kind or (isinstance(part, dict) and part.get("thought")):
             thoughts.append(_flat(part))
-        elif isinstance(part, str) or isinstance(part.get("text") if isinstance(part, dict) else None, (str, dict)):
-            texts.append(part if isinstance(part, str) else _flat(part["text"]))
+        elif isinstance(part, str) or (isinstance(part, dict) and (kind.endswith("text") or "type" not in part)):
+            texts.append(_flat(part))
     return _joined(texts) if texts or not refusals else None, "\n".join(thoughts), "\n".join(refusals)
 
 
@@ -141,10 +117,10 @@ def _flat(value: Any, depth: int = 4) -> str:
 
 
 def _joined(texts: list[str]) -> str:
-    """Parts of a text as one: joined as they are, except that what begins a new line does so."""
+    """Parts of a text as one. What begins as a line does becomes one: "Thought: I look." "Action: look"."""
     text = ""
     for part in texts:
-        new = len(text) > 1 and _NEW_LINE[0].search(text) and _NEW_LINE[1].match(part)
+        new = text[-1:].strip() and re.match(r"[A-Z][a-z]+:|#|```", part)
         text += ("\n" if new else "") + part
     return text
 
@@ -152,14 +128,11 @@ def _joined(texts: list[str]) -> str:
 def _calls(message: dict[str, Any]) -> list[Any]:
     """Tool calls in the form of today's API; [] if there are none, or some that cannot be read."""
     given = message.get("tool_calls")
-    given = [given] if isinstance(given, dict) else given
     if not given and isinstance(message.get("function_call"), dict):
         given = [{"function": message["function_call"]}]
-    if not isinstance(given, list):
-        return []
     calls = []
-    for number, call in enumerate(given):
-        function = call.get("function", call) if isinstance(call, dict) else None
+    for number, call in enumerate(given if isinstance(given, list) else []):
+        function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             return []
         said = function.get("arguments")
@@ -167,6 +140,16 @@ def _calls(message: dict[str, Any]) -> list[Any]:
         about = {"id": call.get("id") or f"call_{number}", "type": call.get("type") or "function"}
         calls.append(call | about | {"function": {"name": function["name"], "arguments": said}})
     return calls
+
+
+def apart(text: str, marks: Mapping[str, str] | None) -> tuple[str, str]:
+    """(reply, reasoning) of a text whose model sets its thoughts apart by declared marks; None: by none."""
+    if not marks:
+        return text, ""
+    thoughts, closed, reply = text.partition(marks["close"])
+    if closed:  # the opening mark may have been the prompt's
+        return reply, thoughts.partition(marks["open"])[2] or thoughts
+    return ("", text) if text.lstrip().startswith(marks["open"]) else (text, "")  # they were cut off
 
 
 def misplaced_text(reasoning: str, schema: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -179,27 +162,12 @@ def misplaced_text(reasoning: str, schema: Mapping[str, Any] | None) -> tuple[st
     thoughts, reply = behind_thoughts(reasoning)
     if thoughts and reply.strip():
         return reply, thoughts
-    if not thoughts and (_has_a_key(reasoning, schema.get("required", [])) if schema else states_reply(reasoning)):
+    try:
+        found = json.loads(reasoning) if schema else None
+    except ValueError:
+        found = None
+    if schema and isinstance(found, dict) and set(schema.get("required", ())) <= set(found):
         return reasoning, ""
-    raise TransientError(f"the answer has no content, and its reasoning holds no reply: {SETTING}", "bad_reply")
-
-
-def _has_a_key(text: str, keys: list[str]) -> bool:
-    """Whether a text ends with a JSON object that has one of the keys: servers that hold no schema leave some out."""
-    end = re.sub(r"[`\s]+\Z", "", text)
-    return end.endswith("}") and any(re.search(rf"[\"']?\b{re.escape(key)}[\"']?\s*:", text) for key in keys)
-
-
-def states_reply(text: str) -> bool:
-    """Whether a text ends as a reply does, with an answer, an action or an object, and not as thoughts do."""
-    text = text.strip()
-    own = next((text[:place] for place in next_turns(text, observed=True) if _ends_stating(text[:place])), text)
-    return bool(_ends_stating(own) or _LONE.fullmatch(own) or _LESSON.search(own))
-
-
-def _ends_stating(text: str) -> bool:
-    lines = [line for line in text.splitlines() if line.strip()]
-    end = "\n".join(lines[-2:])[-_END_CHARS:]
-    return bool(
-        _STATED.search(end) or tagged_answers(end) or (re.search(r"\}\s*+(?:```\s*+)?\Z", text) and '":' in text)
+    raise TransientError(
+        f"the answer has no content, and its reasoning holds no reply: {SETTING}", "bad_reply", tries=2
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 MARKS = 2  # tokens that a model puts around a text
 LONGEST = 256  # tokens of a text that MiniLM reads, as in its release
-GRAPH = Path(__file__).with_name("minilm.onnx")  # written by minilm_graph.py, without weights
+GRAPH = Path(__file__).with_name("minilm.onnx")  # written by benchmarks/minilm_graph.py, without weights
 
 
 class MiniLM:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,12 +15,12 @@ from core.models import direct
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.cut_prompts import PromptWatch
 from core.models.endpoint import Endpoint
-from core.models.faults import end_of, reason_given, refused_for, words_of
+from core.models.faults import end_of, reason_given, refused_within
 from core.models.litellm_library import load_litellm
-from core.models.message import SETTING, misplaced_text
+from core.models.message import SETTING, apart, misplaced_text
 from core.models.prices import expected_cost
 from core.models.retry import error_within
-from core.models.system_role import refuses_system, without_system
+from core.models.system_role import may_refuse_system, without_system
 from core.models.token_counts import Counts, counts_of_response
 from core.reply_marks import answer_of
 from core.types import Message, Usage
@@ -38,6 +39,8 @@ class LiteLLMModel(Endpoint, ChatModel):
     max_tokens    limit of a reply if the role sets none; None: the provider's
     num_ctx       Ollama's context window in tokens, sent with each call; None: the server's own
     json_schema   constrain the replies of judge and distiller by a JSON schema; only if the server supports it
+    reasoning     {open, close}: the marks that set the model's thoughts apart, where neither the server does so nor the
+                  marks are <think> and the like
     cache         off | read_write | replay, see core/models/cache.py
     cache_path    the cache's file
     fallbacks     the models to call after this one has failed for good, see core/models/fallback.py; None: none
@@ -46,6 +49,7 @@ class LiteLLMModel(Endpoint, ChatModel):
     max_tokens: int | None = None
     num_ctx: int | None = None
     json_schema: bool = False
+    reasoning: dict[str, str] | None = None
     cache: str = "off"
     cache_path: str = CACHE_PATH
     fallbacks: list[Any] | None = None
@@ -55,13 +59,19 @@ class LiteLLMModel(Endpoint, ChatModel):
     _longest: int = field(default=0, init=False, repr=False)  # tokens of the longest prompt that was taken
     _not_for_length: set[str] = field(default_factory=set, init=False, repr=False)  # refusals that a cut did not mend
     _watch: PromptWatch = field(default_factory=PromptWatch, init=False, repr=False)
-    # Whether the system message goes to the user's; None: it was never refused. False: that did not help either.
+    # Whether the system message goes to the user's; None: not known before the first reply, or the first refusal
     _without_system: bool | None = field(default=None, init=False, repr=False)
+    _n_asking: int = field(default=0, init=False, repr=False)  # calls in flight until that is known
+    _asking: threading.Condition = field(default_factory=threading.Condition, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_ctx is not None:
             self._check_num_ctx()
+        if self.reasoning is not None and (
+            set(self.reasoning) != {"open", "close"} or not all(self.reasoning.values())
+        ):
+            raise UserError(f"llm.reasoning={self.reasoning}: give both marks, {{open: '<TAG>', close: '</TAG>'}}.")
         self.name, self.supports_schema = self.model, self.json_schema
 
     def chat(self, request: Request) -> Reply:
@@ -85,19 +95,20 @@ class LiteLLMModel(Endpoint, ChatModel):
         self._longest = max(self._longest, _tokens(request.messages))
         choice, counts = response.choices[0], counts_of_response(response)
         declined = not choice.message.content and _refusal(choice.message)
+        text, thoughts = apart(_text(choice.message), self.reasoning)
         if "response_format" in sent:
             sent["response_format"] = "json_schema"
         if self._without_system and without_system(request.messages) != request.messages:
             sent["inject"] = "user"
         return Reply(
-            text=_text(choice.message),
+            text=text,
             usage=self.usage_of(response, counts) + rejected,
             finish_reason="refusal" if declined else choice.finish_reason or "",
             model=_as_named(response.model, self.model),
             sent=sent,
             provider=str(getattr(response, "provider", None) or ""),
             system_fingerprint=getattr(response, "system_fingerprint", None) or "",
-            reasoning=getattr(choice.message, "reasoning_content", None) or "",
+            reasoning=getattr(choice.message, "reasoning_content", None) or thoughts,
             retries=retries,
             prompt_cut=self._cut(request.messages, counts.read),
             usage_corrected=bool(counts.corrected),
@@ -138,9 +149,8 @@ class LiteLLMModel(Endpoint, ChatModel):
         return _over(error, f"it took the call with shorter messages, so the {size} tokens were too many", paid)
 
     def identity(self) -> dict[str, Any]:
-        first = next(iter(self.addresses.urls), None)  # all servers have the same model, so the first identifies it
         window = {"num_ctx": self.num_ctx} if self.num_ctx else {}  # left out if unset, as in older caches
-        return {"model": self.model, "api_base": first, "max_tokens": self.max_tokens, **window}
+        return {"model": self.model, "api_base": self.api_base, "max_tokens": self.max_tokens, **window}
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         cost = expected_cost(
@@ -164,8 +174,7 @@ class LiteLLMModel(Endpoint, ChatModel):
         """
         body = self._body()
         if not getattr(response, "choices", None):
-            said, page = words_of(json.dumps(body))
-            if (kind := refused_for(400, said, page)) in ("context", "content_filter"):
+            if (kind := refused_within(said := json.dumps(body))) in ("context", "content_filter"):
                 raise AttemptOver(f"{self.model}: no reply, but {said[:200]}", kind)
             raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
         choice = response.choices[0]
@@ -187,22 +196,44 @@ class LiteLLMModel(Endpoint, ChatModel):
             self.notice("reasoning field", f"{self.model}: {SETTING}.")
             message.content, message.reasoning_content = misplaced_text(reasoning, schema)
 
-    def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
-        """One try. If the server refuses the system message, at once another without it, and so in all later calls."""
+    def _send(self, function: str, request: dict[str, Any]) -> Any:
+        """One try. If it is refused before any was taken, at once another without the system message.
+
+        If that is taken, all later calls are made so; if it is refused as well, it is not tried again. Calls that are
+        in flight beside it are waited for: one that is taken shows that the system message was not what was refused.
+        """
         user_only = request | {"messages": without_system(request["messages"])}
-        if self._without_system or user_only == request:
-            return super()._send(function, address, user_only)
+        if self._without_system is not None or user_only == request:
+            return super()._send(function, user_only if self._without_system else request)
+        with self._asking:
+            self._n_asking += 1
         try:
-            return super()._send(function, address, request)
+            response = super()._send(function, request)
+            self._without_system = False
+            return response
         except Exception as error:
-            if self._without_system is False or not refuses_system(error):
+            if not may_refuse_system(error):
                 raise
+            refused = error
+        finally:
+            with self._asking:
+                self._n_asking -= 1
+                self._asking.notify_all()
+        with self._asking:
+            self._asking.wait_for(lambda: self._without_system is not None or not self._n_asking)
+        if self._without_system is False:
+            raise refused
+        return self._send_without_system(function, user_only, refused)
+
+    def _send_without_system(self, function: str, request: dict[str, Any], refused: Exception) -> Any:
+        answer = self._trail.answer
         try:
-            response = super()._send(function, address, user_only)
-        except Exception as error:
-            if refuses_system(error):
+            response = super()._send(function, request)
+        except Exception as error:  # noqa: BLE001 - the first refusal is the one to explain
+            if self._without_system is None and may_refuse_system(error):
                 self._without_system = False
-            raise
+            self._trail.answer = answer
+            raise refused from None
         self._without_system = True
         self.notice(
             "system",

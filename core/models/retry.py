@@ -2,26 +2,25 @@
 
 A provider's errors become those of core/errors.py (`explain`, `error_within`). Transient ones are retried with jitter,
 limited by count and by total time (`Retry`). Two other modules react to errors as well: if a response has Retry-After
-(as most 429s have) and no other server is ready, endpoint.py also pauses the provider's limiter, so that all its calls
-wait; after the last try, the next model of `llm.fallbacks` answers (fallback.py).
+(as most 429s have), endpoint.py also pauses the provider's limiter, so that all its calls wait; after the last try, the
+next model of `llm.fallbacks` answers (fallback.py).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import os
-import re
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError
 from core.models import faults
+from core.models.network import about_connection, causes, environment
 from core.models.waits import waiting
 from core.redact import Redactor, current
 
@@ -55,8 +54,9 @@ class Retry:
 
         def stop(state: Any) -> bool:
             nonlocal n_counted
-            n_counted += not state.outcome.exception().loading
-            return n_counted >= self.attempts or out_of_time(state)
+            error = state.outcome.exception()
+            n_counted += not error.loading
+            return n_counted >= min(self.attempts, error.tries or self.attempts) or out_of_time(state)
 
         def sleep(seconds: float) -> None:
             with waiting(seconds, reason(failed[-1])):
@@ -106,51 +106,27 @@ def _wait(state: Any) -> float:
 def retry_after(headers: Any) -> float | None:
     """Seconds that a server asks to wait; None if it asks for none that can be read; inf: for ever.
 
-    By Retry-After, a number or an HTTP date (RFC 9110, 10.2.3); by OpenAI's and Azure's headers in milliseconds, which
-    are more exact; where there is none and nothing is left of a limit, by the time at which that begins anew.
+    By OpenAI's and Azure's headers in milliseconds, which are more exact, else by Retry-After, a number of seconds or
+    an HTTP date (RFC 9110, 10.2.3).
     """
     named = {str(name).lower(): str(value).strip() for name, value in dict(headers or {}).items()}
-    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
-        if (ms := _seconds(named.get(name, ""))) is not None:
-            return ms / 1000
-    if "retry-after" in named:
-        return _seconds(named["retry-after"])
-    if named.get("x-ratelimit-remaining") in ("0", "0.0"):
-        return _seconds(named.get("x-ratelimit-reset", ""))
+    for name, unit in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            if (asked := float(named.get(name, "nan"))) >= 0:
+                return asked * unit
+        except ValueError:
+            if (until := _until_date(named[name])) is not None:
+                return until
     return None
-
-
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)[a-z]*")  # one part of "2m59.56s"
-_EPOCH_S, _EPOCH_MS = 1e9, 1e12  # from here on a number is a point in time
-
-
-def _seconds(text: str) -> float | None:
-    """Seconds from now, of a number of them, a length of time ("1m30s") or a point in time."""
-    try:
-        number = float(text)
-    except ValueError:
-        if text and not _LENGTH.sub("", text.lower()).strip(" ,"):
-            return sum(float(n) * _UNITS[unit] for n, unit in _LENGTH.findall(text.lower()))
-        return _until_date(text)
-    if math.isnan(number):
-        return None
-    if _EPOCH_S < number < math.inf:
-        number = (number / 1000 if number >= _EPOCH_MS else number) - time.time()
-    return max(0.0, number)
 
 
 def _until_date(text: str) -> float | None:
-    """Seconds until an HTTP date, or one of ISO 8601; None if it is none."""
-    from datetime import UTC, datetime
-
-    for read in (parsedate_to_datetime, datetime.fromisoformat):
-        try:
-            when = read(text)
-            return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
-        except (ValueError, TypeError, OverflowError):
-            continue
-    return None
+    """Seconds until an HTTP date; None if it is none."""
+    try:
+        when = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
 
 # Classification of a client's errors, by status code, class and cause.
@@ -163,9 +139,9 @@ _NO_CREDIT = {
     400: ("credit balance is too low", "billing_hard_limit_reached"),
     429: ("insufficient_quota", "billing_not_active"),
 }
-_REFUSED = ("ConnectError", "ConnectionRefusedError")
+_REFUSED = ("ConnectError", "ProxyError", "ConnectionRefusedError")
 _BROKEN_OFF = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionError", "ConnectionResetError")
-_UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
+_UNREADABLE = ("UnreadableError", "JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,12 +150,14 @@ class Heard:
 
     text     the body of the server's answer; "": unknown
     status   its status; 0: unknown
+    headers  its headers
     worked   whether the server has answered a call with this key before
     room     max_tokens of the request; None: not sent
     """
 
     text: str = ""
     status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
     worked: bool = False
     room: int | None = None
 
@@ -199,7 +177,7 @@ def explain(
     status = getattr(error, "status_code", None) or 0
     if not isinstance(status, int):  # from an error within a response, where it may be any value
         status = int(status) if str(status).isdecimal() else 500
-    explained = _explained(error, model, api_base or "its server", status, key_env, heard)
+    explained = _explained(error, model, api_base, status, key_env, heard)
     if isinstance(explained, InfraError):
         explained.status = heard.status if heard.status >= 400 else status
     if isinstance(explained, TransientError):
@@ -207,9 +185,12 @@ def explain(
     return explained
 
 
-def _explained(error: Exception, model: str, where: str, status: int, key_env: str | None, heard: Heard) -> Exception:
+def _explained(
+    error: Exception, model: str, api_base: str | None, status: int, key_env: str | None, heard: Heard
+) -> Exception:
     short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
-    kind = _refused_for(error, status, short, heard)
+    where = api_base or "its server"
+    kind = _refused_for(error, status, heard)
     if kind in ("context", "content_filter"):
         return AttemptOver(f"{model}: {short}", kind)
     if kind == "room":
@@ -219,10 +200,22 @@ def _explained(error: Exception, model: str, where: str, status: int, key_env: s
         )
     if kind == "region" and not heard.worked:
         return StopRun(f"{model} does not serve the country or region of this machine: {short}")
+    if target := heard.headers.get("location") if 300 <= heard.status < 400 else None:
+        return StopRun(f"{model}: {where} redirects ({heard.status}) to {target}: give the address there as api_base.")
+    if not heard.worked and api_base and (status in (404, 405) or _is_page(heard)):
+        usual = (
+            "Ollama's own has no path"
+            if model.startswith("ollama")
+            else "an OpenAI-compatible address usually ends in /v1"
+        )
+        return StopRun(
+            f"{model} is not known at api_base={api_base}, which answers {heard.status or status}: {usual} "
+            f"({short}){_on_the_way(heard)}"
+        )
     if status == 403 and heard.worked:
         return InfraError(f"{model} refused this call, though the key has worked before: {short}", "refused")
-    if status in (401, 403) or "issing credentials" in short or ("issing" in short and "API key" in short):
-        return StopRun(f"{model} refused the key: {short}")
+    if status in (401, 403, 407) or "issing credentials" in short or ("issing" in short and "API key" in short):
+        return StopRun(f"{model} refused the key: {short}{_on_the_way(heard)}")
     if "LLM Provider NOT provided" in short:
         return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
     if _no_credit(status, f"{error} {getattr(error, 'body', None)}"):
@@ -230,15 +223,26 @@ def _explained(error: Exception, model: str, where: str, status: int, key_env: s
     if _is_one(error, ("UnsupportedParamsError",)) or faults.names_a_parameter(heard.text):
         return StopRun(f"{model} does not take these decoding parameters: {short}")
     if _caused_by(error, _REFUSED):
-        return TransientError(f"{model} cannot be reached at {where}: {_os_words(error)}.", "unreachable")
+        return TransientError(f"{model} cannot be reached at {where}: {about_connection(error)}.", "unreachable")
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
+    short += _on_the_way(heard)
     if kind := _transient_kind(error, status) or ("rate_limit" if kind == "rate_limit" else None):
-        asked = retry_after(getattr(error, "litellm_response_headers", None))
+        asked = retry_after(heard.headers or getattr(error, "litellm_response_headers", None))
         if kind == "timeout" and not heard.status:  # a 408 or 504 is an answer
             short = f"no answer within its timeout_s ({short}): raise it (llm.timeout_s), or make fewer calls at once"
         return TransientError(f"{model}: {short}", kind, asked)
     return InfraError(f"{model}: {short}", "bad_request")
+
+
+def _is_page(heard: Heard) -> bool:
+    """Whether a web page came in the place of an answer, as from what is no model's server."""
+    return heard.status in (*range(200, 401), *range(404, 407)) and faults.is_page(heard.text)
+
+
+def _on_the_way(heard: Heard) -> str:
+    """What a proxy may have to do with it: the variables that are set, where no server has answered in JSON."""
+    return environment() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
@@ -260,7 +264,8 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
     short = f"{code} {_brief(message, key_env)}".strip()
     if _no_credit(status, f"{code} {message}"):
         return _stop_without_credit(model, short)
-    if (kind := _refused_for(None, status or 400, f"{code} {message}", Heard())) in ("context", "content_filter"):
+    kind = faults.refused_for(status or 400, f"{code} {message}") if error else None
+    if kind in ("context", "content_filter"):
         return AttemptOver(f"{model}: {short}", kind)
     return TransientError(f"{model}: the provider failed within its answer: {short}", RETRIED.get(status, "server"))
 
@@ -280,18 +285,14 @@ def _stop_without_credit(model: str, said: str) -> StopRun:
     return StopRun(f"{model}: the account has no credit left; top it up, and the same command resumes ({said}).")
 
 
-def _refused_for(error: Exception | None, status: int, short: str, heard: Heard) -> str | None:
+def _refused_for(error: Exception, status: int, heard: Heard) -> str | None:
     """As faults.refused_for; "room" if the request left no room for any prompt.
 
     A 429 for too many tokens per minute mentions a large request as well, but is a limit of the account: retried.
     """
-    body = getattr(error, "body", None)
-    body = body if isinstance(body, str) else json.dumps(body, default=str) if body else ""
-    if heard.status == 200 and (in_200 := faults.words_of_200(heard.text))[0]:
-        said, page = in_200
-    else:
-        said, page = faults.words_of(heard.text if heard.status >= 400 else short, body)
-    kind = faults.refused_for(heard.status if heard.status >= 400 else status or 400, said, page)
+    said = heard.text if heard.status else f"{error} {json.dumps(getattr(error, 'body', None) or '', default=str)}"
+    in_200 = heard.status == 200
+    kind = faults.refused_within(said) if in_200 else faults.refused_for(heard.status or status or 400, said)
     if kind is None and heard.status not in (*RETRIED, 401, 402, 404):
         kind = "context" if _is_one(error, ("ContextWindowExceededError",)) else None
         kind = "content_filter" if _is_one(error, ("ContentPolicyViolationError",)) else kind
@@ -322,13 +323,6 @@ def _transient_kind(error: Exception, status: int) -> str | None:
     return "server" if status >= 500 else None
 
 
-def _os_words(error: BaseException) -> str:
-    """The operating system's error text, e.g. "Connection refused"."""
-    while not isinstance(error, OSError) and (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    return getattr(error, "strerror", None) or str(error).splitlines()[0]
-
-
 def _is_one(error: BaseException | None, names: tuple[str, ...]) -> bool:
     """Whether the error's class has one of these names. By name, so that the libraries need not be imported."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
@@ -336,10 +330,4 @@ def _is_one(error: BaseException | None, names: tuple[str, ...]) -> bool:
 
 def _caused_by(error: BaseException | None, names: tuple[str, ...]) -> bool:
     """Whether the class of the error, or of one of its causes, has one of these names."""
-    for _ in range(10):  # a chain of causes may loop
-        if error is None:
-            return False
-        if _is_one(error, names):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(_is_one(each, names) for each in causes(error))

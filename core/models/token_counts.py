@@ -1,13 +1,12 @@
-"""The token counts that a server reports, read whatever their names, types and contradictions.
+"""The token counts that a server reports, whatever their types and contradictions.
 
 Servers disagree on whether `completion_tokens` holds the thinking and `prompt_tokens` what was cached, and some send
 counts that are negative, larger than their sum, text or null. `counts_of` makes of them four numbers that are at least
-0 and agree with the reported total. `with_readable_usage` takes from a response what would break a client.
+0 and agree with the reported total.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -15,27 +14,13 @@ from typing import Any
 
 _MOST = 10**9  # a larger count is a negative one that overflowed
 _NO_COUNT = -1
-# Where each number stands: OpenAI's names, those of its Responses and of Anthropic, Ollama's, Gemini's.
-_NAMES = {
-    "prompt": ("prompt_tokens", "input_tokens", "prompt_eval_count", "promptTokenCount"),
-    "completion": ("completion_tokens", "output_tokens", "eval_count", "candidatesTokenCount"),
-    "total": ("total_tokens", "totalTokenCount"),
-    "cached": (
-        "prompt_tokens_details.cached_tokens",
-        "input_tokens_details.cached_tokens",
-        "prompt_cache_hit_tokens",
-        "cache_read_input_tokens",
-        "cached_tokens",
-        "cachedContentTokenCount",
-    ),
-    "reasoning": (
-        "completion_tokens_details.reasoning_tokens",
-        "output_tokens_details.reasoning_tokens",
-        "reasoning_tokens",
-        "thoughtsTokenCount",
-    ),
+_NAMES = {  # OpenAI's names, and those of its Responses and of Anthropic
+    "prompt": ("prompt_tokens", "input_tokens"),
+    "completion": ("completion_tokens", "output_tokens"),
+    "total": ("total_tokens",),
+    "cached": ("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "prompt_cache_hit_tokens"),
+    "reasoning": ("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
 }
-_APART = ("cache_read_input_tokens", "cache_creation_input_tokens")  # of Anthropic: beside input_tokens, not within it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +46,10 @@ def counts_of(usage: Any, *, of_text: bool = True) -> Counts:
     """
     said = {part: _reported(usage, names) for part, names in _NAMES.items()}
     prompt, completion, total, cached, reasoning = (max(0, value) for value in said.values())
-    if prompt and _reported(usage, _NAMES["prompt"][:1]) <= 0:
-        prompt += sum(max(0, _reported(usage, (name,))) for name in _APART)
     as_reported = prompt, completion, cached, reasoning
     prompt, completion = _completed(prompt, completion, cached, reasoning, total, of_text)
     whole = prompt, completion, min(cached, prompt), min(reasoning, completion)
-    odd = whole != as_reported or _NO_COUNT in said.values() or bool(_value(usage, "unreadable"))
+    odd = whole != as_reported or _NO_COUNT in said.values()
     return Counts(
         **dict(zip(("prompt", "completion", "cached", "reasoning"), whole, strict=True)),
         read=prompt + cached,
@@ -92,8 +75,7 @@ def _completed(prompt: int, completion: int, cached: int, reasoning: int, total:
     if not of_text:
         return prompt + beside, completion
     if not prompt and completion:  # the prompt's own count is missing
-        thought = reasoning if completion < reasoning <= beside else 0
-        return beside - thought, completion + thought
+        return beside, completion
     if cached and beside != reasoning and beside in (cached, cached + reasoning):
         return prompt + cached, completion + beside - cached
     return prompt, completion + beside
@@ -127,41 +109,3 @@ def as_count(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or abs(value) >= _MOST:
         return None
     return round(value)
-
-
-def with_readable_usage(content: bytes) -> bytes:
-    """A response's body, in which the `usage` holds no count that is not a number; most are returned as they are.
-
-    litellm rejects the whole reply for such a count. What is taken out is marked as `unreadable`.
-    """
-    if b"usage" not in content and b"eval_count" not in content:
-        return content
-    try:
-        body = json.loads(content)
-    except ValueError:
-        return content
-    if not isinstance(body, dict):
-        return content
-    kept, _ = _readable({name: value for name, value in body.items() if name.endswith("eval_count")})  # Ollama's
-    kept = {name: value for name, value in body.items() if not name.endswith("eval_count")} | kept
-    if (usage := body.get("usage")) is not None:
-        counts, lost = _readable(usage) if isinstance(usage, dict) else (None, False)
-        kept["usage"] = counts | {"unreadable": True} if counts is not None and lost else counts
-    return content if kept == body else json.dumps(kept).encode()
-
-
-def _readable(usage: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """(the usage without what should be a count and is none, whether there was such)."""
-    kept, lost = {}, False
-    for name, value in usage.items():
-        of_tokens = "token" in name or name.endswith("_count")
-        if isinstance(value, dict):
-            kept[name], within = _readable(value)
-            lost = lost or within
-        elif value is None or not of_tokens:
-            kept[name] = value
-        elif (count := as_count(value)) is not None:
-            kept[name] = count
-        else:
-            lost = True
-    return kept, lost

@@ -321,16 +321,11 @@ def test_a_run_with_opinions_counts_their_cost_and_goes_on_after_a_crash(here, t
     assert {r.id: r.provenance["opinion"] for r in read_records(run_dir / "bank.sqlite", "default")} == said
 
 
-ORDERS = [
-    ("Order #112-9938474-1123456 arrived", "order"),
-    ("the order id is 4471-88213-X", "order"),
-    ("invoice INV-2024-003817 is open", "order"),
-    ("order number 88213377", "order"),
-    ("user 550e8400-e29b-41d4-a716-446655440000 logged in", "uuid"),
-    ("https://host.example/x?api_key=abc123def456&y=1", "url"),
-    ("git clone https://a1b2c3d4e5f6g7h8@git.example/x/y", "url"),
-]
-NO_ORDERS = [
+ADDRESSES = (
+    "https://host.example/x?api_key=abc123def456&y=1",
+    "git clone https://a1b2c3d4e5f6g7h8@git.example/x/y",
+)
+NO_SECRETS = [
     "commit 3f2a91c4d5e6f708 fixed it, the one before was 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
     "a group of order 1000000, in order 1234567 times",
     "version 1.2.3456789 of 2024-11-05; invoice 2024-11; release order v20.240.101",
@@ -341,17 +336,17 @@ NO_ORDERS = [
 
 
 @pytest.mark.sqlite_file
-def test_order_ids_uuids_and_credentials_in_addresses_are_taken_out(subtests):
-    for text, kind in ORDERS:
+def test_credentials_in_addresses_are_taken_out(subtests):
+    for text in ADDRESSES:
         with subtests.test(text=text):
             cleaned, kinds = scrub(text)
-            assert kind in kinds and "[removed" in cleaned
+            assert "secret" in kinds and "[removed secret]" in cleaned
             assert scrub(cleaned) == (cleaned, ())
 
 
 @pytest.mark.sqlite_file
 def test_what_only_looks_like_an_id_stays(subtests):
-    for text in NO_ORDERS:
+    for text in NO_SECRETS:
         with subtests.test(text=text):
             assert scrub(text) == (text, ())
 

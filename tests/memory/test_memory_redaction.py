@@ -68,7 +68,7 @@ def test_a_run_that_is_killed_makes_the_same_bank_again(here, tmp_path):
     again = read_records(run_dir / "bank.sqlite", "default")
     assert episodes.read_bytes() == whole
     assert [(r.id, r.items, r.provenance) for r in again] == [(r.id, r.items, r.provenance) for r in kept]
-    assert kept[0].provenance["hygiene"] == ["assigned", "card", "email", "phone"]
+    assert kept[0].provenance["hygiene"] == ["card", "email", "phone", "secret"]
 
 
 @pytest.mark.parametrize("preset", ["production", "paper_faithful", "reasoningbank_mcp"])

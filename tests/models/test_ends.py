@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from itertools import product
 
@@ -14,7 +15,7 @@ from wordings import CONTEXT, ENDS, FILTERED, MORE_CONTEXT, MORE_FILTERED, MORE_
 from core.errors import AttemptOver, InfraError, StopRun
 from core.models import retry
 from core.models.base import Request
-from core.models.faults import end_of, refused_for, words_of
+from core.models.faults import end_of, refused_for
 from core.models.remote import LiteLLMModel
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -61,7 +62,7 @@ BY_LITELLM = {
     "MiniMax, in a 200; in a 200",
     "filtered": "Azure; Azure, code alone; Zhipu, escaped; OpenRouter; Mistral; Gemini; Gemini, no choices at all; "
     "Gemini, a choice without a message; MiniMax; by law; unprocessable; Cloudflare; ModSecurity; F5, as a 200; "
-    "inside a reply; server error",
+    "inside a reply",
     "others": "tokens per minute; Groq's 413 for a minute; day's tokens; reply limit, OpenAI; "
     "reply limit alone fills it; temperature; turns; Go's context; queue; filter is down; outage page; wrong key; "
     "no permission; bare page; location; no credit; policy about data",
@@ -101,21 +102,21 @@ def test_other_refusals_are_neither(outcome, client, subtests):
     [
         (("context",), MORE_CONTEXT),
         (("content_filter",), MORE_FILTERED),
-        ((None, "setting", "rate_limit"), MORE_OTHERS),
+        ((None, "rate_limit"), MORE_OTHERS),
     ],
 )
 def test_further_sentences(kinds, sentences):
     for sentence in sentences:
         for body in (json.dumps(said(sentence, type="invalid_request_error")), sentence):
-            assert refused_for(400, *words_of(body)) in kinds, sentence
+            assert refused_for(400, body) in kinds, sentence
 
 
 def test_providers_of_litellms_own_are_read_alike(outcome, monkeypatch):
     monkeypatch.setenv("SOME_KEY", "sk-test-123")
-    for provider in ("openai", "anthropic", "deepseek", "openrouter"):
+    for provider in ("openai", "anthropic"):
         keys = {"model": f"{provider}/m", "api_key_env": "SOME_KEY"}
         for table, kind in ((CONTEXT, "context"), (FILTERED, "content_filter")):
-            for name in ("Anthropic", "Moonshot", "OpenAI", "DashScope"):
+            for name in ("Anthropic", "DashScope"):
                 got = outcome(table[name], "litellm", **keys)
                 assert got == (f"AttemptOver {kind}", 1), (provider, name)
 
@@ -178,7 +179,7 @@ def test_reasons_of_anthropic_and_ollama_that_litellm_does_not_know(outcome, mon
 # Words that say nothing
 
 
-LONG = [{"role": "system", "content": "Solve it."}, {"role": "user", "content": "word " * 2000}]  # about 2500 tokens
+LONG = [{"role": "user", "content": f"Solve it. {'word ' * 2000}"}]  # about 2500 tokens
 
 
 def listing(server, **facts):
@@ -348,7 +349,10 @@ def test_a_reply_that_the_server_breaks_off_is_never_graded(sums):
 def test_a_403_in_a_later_start_of_the_run_stops_it_neither(sums, tmp_path):
     def answer(request, n):
         number, role = asked(request)
-        return (403, said("Forbidden")) if role == "agent" and number in hidden else right(request)
+        if role == "agent" and number in hidden:
+            time.sleep(0.3)  # eight are asked at once: another has answered by then
+            return 403, said("Forbidden")
+        return right(request)
 
     hidden = {5}
     for _ in range(2):  # the second start begins with the task that is refused

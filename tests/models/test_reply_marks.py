@@ -21,8 +21,6 @@ THOUGHTS = [
     "<reasoning>{}</reasoning>",
     "<reflection>{}</reflection>",
     "<analysis>{}</analysis>",
-    "<scratchpad>{}</scratchpad>",
-    "<inner_monologue>{}</inner_monologue>",
     "<chain_of_thought>{}</chain_of_thought>",
     "<seed:think>{}</seed:think>",
     "<seed:cot_budget_reflect>{}</seed:cot_budget_reflect>",
@@ -34,32 +32,19 @@ THOUGHTS = [
     "◁think▷{}◁/think▷",
     "<|begin_of_thought|>{}<|end_of_thought|>\n\n<|begin_of_solution|>",
     "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>",
-    "<|think_start|>{}<|think_end|>",
-    "<|think|>{}<|end|><|begin|>assistant<|content|>",
-    "<antThinking>{}</antThinking>",
-    "<scratch_pad>{}</scratch_pad>",
     "<redacted_thinking>{}</redacted_thinking>",
-    "Thinking...\n{}\n...done thinking.\n\n",
-    '<details type="reasoning" done="true">\n{}\n</details>\n',
-    "Here is my thought process:\n{}\nHere is my response:\n",
-    "<unused94>thought\n{}<unused95>",
-    "<|channel>thought\n{}<channel|>",
-    "<|inner_prefix|>{}<|inner_suffix|>",
     "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>",
     "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>commentary<|message|>Wait.<|end|>"
     "<|start|>assistant<|channel|>final<|message|>",
     "<|channel|>analysis<|message|>{}<|end|>",
     "analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>",
     "{}<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>",
-    "analysis{}assistantfinal",
-    "analysis{}assistantcommentary to nobodyassistantfinal",
     # families that leave the opening mark to the prompt
     "{}</think>",
     "{}</thought>",
     "{}[/THINK]",
     "{}◁/think▷",
     "{}<|end_of_thought|>",
-    "{}<unused95>",
     "{}</seed:think>",
 ]
 
@@ -89,10 +74,8 @@ BEGUN = [
     "[THINK]",
     "◁think▷",
     "<|begin_of_thought|>",
-    "<unused94>thought\n",
     "<|channel|>analysis<|message|>",
     "<reasoning>",
-    "analysis",
     "<|START_THINKING|>",
     "  <thought>",
 ]
@@ -122,7 +105,6 @@ TOKENS = [
     "<｜User｜>",
     "<|eom_id|>",
     "<|endofprompt|>",
-    "[e~[",
     "<|observation|>",
     "<|end_of_text|>",
     " <|im_end|>\n",
@@ -228,7 +210,6 @@ def test_ordinary_text_is_left_alone(subtests):
 
 def test_turns_whose_marks_the_server_dropped_end_the_reply():
     assert answer_of("42\nuser\nWhat is 3+3?\nassistant\n6") == "42"
-    assert answer_of("42assistant\n\n6") == "42"
     assert answer_of("root\nuser\nadmin") == "root\nuser\nadmin"  # a list
 
 

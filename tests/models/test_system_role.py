@@ -1,8 +1,11 @@
-"""Models without a system role: the refusal is known in any words, and the instructions go to the user's message."""
+"""Models without a system role: the first refusal is tried again with the instructions in the user's message."""
 
 from __future__ import annotations
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -13,7 +16,7 @@ from core.errors import InfraError, StopRun
 from core.models import retry
 from core.models.base import Request
 from core.models.remote import LiteLLMModel
-from core.models.system_role import refuses_system, without_system
+from core.models.system_role import without_system
 
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello."}]
 TURNS = "Conversation roles must alternate user/assistant/user/assistant/..."
@@ -43,89 +46,13 @@ REFUSALS = {
     "first": (400, "The first message must be from the user"),
     "Llama 2": (400, "Conversation must start with a user message"),
 }
-OTHERS = {
-    "too long": (400, "The system message is too long: this model's maximum context length is 4096 tokens"),
-    "a policy": (400, "The system message is not allowed by our content policy"),
+OTHERS = {  # what is not looked into: (status, its words)
     "busy": (503, "System is overloaded, the request was not accepted"),
     "a bad key": (401, "Invalid key; system role not supported"),
     "a limit": (429, "Too many requests: system limit of unsupported tiers"),
-    "a parameter": (400, "Unsupported parameter: 'temperature' is not supported with this model."),
-    "a schema": (400, "Invalid schema for response_format 'judge': not a valid object"),
-    "another role": (400, "Invalid value: 'tool'. This role is not allowed here"),
-    "an internal error": (500, "Internal system error"),
-    "memory": (500, "The operating system could not allocate memory"),
+    "memory": (500, "CUDA out of memory"),
     "a model": (404, "The model `m` does not exist in this system"),
 }
-
-
-IN_OTHER_WORDS = (
-    "System messages are not supported by this model",
-    "system role is unsupported",
-    "Role 'system' is not supported for model gemma-2b",
-    "The model does not support a system prompt.",
-    "Error: system prompts not supported",
-    "messages.0.role: unexpected value; permitted: 'user', 'assistant'",
-    "Only 'user' and 'assistant' roles are allowed",
-    "Roles must be one of: user, assistant",
-    "Chat template error: System role is not supported by this template",
-    "developer messages are not supported with this model",
-    "Unsupported role: developer",
-    "This model does not allow system instructions",
-    "`system` role is not permitted for deepseek-r1-zero",
-    "Invalid 'messages[0].role': must be 'user' or 'assistant'",
-    "messages must alternate between user and assistant",
-    "Expected role 'user' but got 'system'",
-    "The first message should have role user",
-    "System instruction is not enabled for this model",
-    "roles must alternate between 'user' and 'assistant'",
-    "After the optional system message, conversation roles must alternate user/assistant/user/assistant/...",
-    "System role not supported by chat template: raise_exception",
-    "role `system` is not recognized",
-    "Invalid role 'system' in message 0",
-    "TemplateError: Conversations must start with a user prompt",
-    "invalid message role: system",
-    "input validation error: `system` is not a valid role",
-    "no system role in the chat template",
-    "Message role must be user or assistant",
-    "Gemma does not have a system role",
-    "Model cannot take system messages",
-    "System prompts aren't available for this model",
-)
-ELSE = (
-    "System error: invalid request",
-    "The system is unavailable",
-    "Unsupported system architecture",
-    "invalid api key for system user",
-    "System prompt exceeds 2048 characters",
-    "The system fingerprint is unknown",
-    "prompt is too long: 5000 tokens",
-    "invalid model: not available on this system",
-    "stop is not supported",
-    "response_format json_schema is not supported with this model",
-    "You must provide at least one user message",
-    "tool role not supported",
-    "unexpected end of JSON input",
-    "the user is not allowed to use this model",
-    "Unknown parameter: 'seed'",
-    "max_tokens must be at least 1",
-    "Invalid 'user': string too long",
-    "Your organization must be verified to use this model",
-    "logprobs not supported for role assistant",
-    "Content flagged: system prompt injection is not allowed (safety)",
-    "n must be 1: multiple choices are not supported by the system",
-    "template not found: chat",
-    "Only one user may use this model at a time",
-    "user and assistant names must differ",
-    "Invalid value: 'tool'. Supported values are: 'system', 'user', 'assistant'",
-    "role must be one of 'user', 'assistant', 'system'",
-    "valid roles are user and assistant and system",
-)
-
-
-def test_a_refusal_is_known_by_its_sense(subtests):
-    for words in (*IN_OTHER_WORDS, *ELSE):
-        with subtests.test(words):
-            assert refuses_system(Exception(words)) == (words in IN_OTHER_WORDS)
 
 
 @pytest.fixture(autouse=True)
@@ -190,6 +117,66 @@ def test_where_it_does_not_help_it_is_tried_once_in_all(serve):
         with pytest.raises(InfraError, match="must alternate"):
             made.chat(Request(messages=ASK, role="agent"))
     assert len(server.requests) == 4
+
+
+def test_a_server_that_took_it_once_is_never_asked_without_it(serve):
+    server = serve(lambda request, n: (200, completion("hi")) if n == 1 else (400, {"error": {"message": "no"}}))
+    made = model(server)
+    assert made.chat(Request(messages=ASK, role="agent")).text == "hi"
+    with pytest.raises(InfraError):
+        made.chat(Request(messages=ASK, role="agent"))
+    assert [request["messages"] for request in server.requests] == [ASK, ASK]
+
+
+def test_a_second_try_that_fails_for_another_reason_settles_nothing(serve):
+    """Its error is not the one that is told, and the next call may find out."""
+
+    def answer(request, n):
+        refused = request["messages"][0]["role"] == "system"
+        return (400, {"error": {"message": TURNS}}) if refused else (503, {}) if n == 2 else (200, completion("hi"))
+
+    made = model(serve(answer), attempts=1)
+    with pytest.raises(InfraError, match="must alternate"):
+        made.chat(Request(messages=ASK, role="agent"))
+    assert made.chat(Request(messages=ASK, role="agent")).sent["inject"] == "user"
+
+
+def test_calls_that_are_refused_side_by_side_all_find_out(serve):
+    meeting = threading.Barrier(4, timeout=20)
+
+    def answer(request, n):
+        if request["messages"][0]["role"] == "system":
+            meeting.wait()
+            return 400, {"error": {"message": TURNS}}
+        return 200, completion("hi")
+
+    made = model(serve(answer), client="openai", attempts=1)
+    with ThreadPoolExecutor(4) as pool:
+        replies = list(pool.map(lambda n: made.chat(Request(messages=ASK, role="agent", sample=n)).text, range(4)))
+    assert replies == ["hi"] * 4
+
+
+def test_a_refusal_beside_a_call_that_is_taken_is_none_of_the_system_message(serve):
+    """The answer to the other comes later."""
+
+    def answer(request, n):
+        if "refuse" in str(request["messages"]):
+            return 400, {"error": {"message": "Bad request"}}
+        time.sleep(0.3)
+        return 200, completion("hi")
+
+    def ask(said):
+        messages = [ASK[0], {"role": "user", "content": said}]
+        try:
+            return made.chat(Request(messages=messages, role="agent")).text
+        except InfraError as error:
+            return error.kind
+
+    server = serve(answer)
+    made = model(server, client="openai", attempts=1)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, ("hello", "refuse"))) == ["hi", "bad_request"]
+    assert len(server.requests) == 2
 
 
 def test_a_server_that_takes_it_gets_it(serve):

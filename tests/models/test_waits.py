@@ -35,16 +35,12 @@ BUSY = {"error": {"message": "Rate limit exceeded: free-models-per-day", "code":
 
 
 def later(headers):
-    """Headers with a point in time: DATE, ISO, EPOCH or EPOCH_MS, so many seconds from now."""
+    """Headers with a point in time: DATE, so many seconds from now."""
 
     def written(match):
-        seconds = float(match[2])
-        when = datetime.now(UTC) + timedelta(seconds=seconds)
-        forms = {"DATE": format_datetime(when, usegmt=True), "ISO": when.isoformat()}
-        forms |= {"EPOCH": str(int(time.time() + seconds)), "EPOCH_MS": str(int((time.time() + seconds) * 1000))}
-        return forms[match[1]]
+        return format_datetime(datetime.now(UTC) + timedelta(seconds=float(match[1])), usegmt=True)
 
-    return {name: re.sub(r"([A-Z_]+)\+(-?\d+)", written, value) for name, value in headers.items()}
+    return {name: re.sub(r"DATE\+(-?\d+)", written, value) for name, value in headers.items()}
 
 
 HEADERS = [  # (headers, seconds)
@@ -54,25 +50,15 @@ HEADERS = [  # (headers, seconds)
     ({"Retry-After": "Infinity"}, math.inf),
     ({"Retry-After": "1e400"}, math.inf),
     ({"Retry-After": "nan"}, None),
-    ({"Retry-After": "-3"}, 0),
+    ({"Retry-After": "-3"}, None),
     ({"Retry-After": "soon"}, None),
     ({"Retry-After": ""}, None),
-    ({"Retry-After": "30s"}, 30),
-    ({"Retry-After": "2m59.5s"}, 179.5),
-    ({"Retry-After": "1h"}, 3600),
     ({"Retry-After": "DATE+31536000"}, 365 * 86400),
     ({"Retry-After": "DATE+-60"}, 0),
-    ({"Retry-After": "ISO+21600"}, 6 * 3600),
-    ({"Retry-After": "EPOCH+7200"}, 7200),
     ({"retry-after-ms": "1500", "Retry-After": "2"}, 1.5),
     ({"Retry-After-Ms": "90000000"}, 90000),
     ({"x-ms-retry-after-ms": "250"}, 0.25),
     ({"retry-after-ms": "nan", "Retry-After": "7"}, 7),
-    ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "EPOCH_MS+3600"}, 3600),
-    ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "EPOCH+3600"}, 3600),
-    ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "12"}, 12),
-    ({"X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "EPOCH+3600"}, None),
-    ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "EPOCH+3600", "Retry-After": "4"}, 4),
     ({}, None),
 ]
 
@@ -85,10 +71,9 @@ def test_the_time_that_a_server_asks_for_is_read_in_every_form(subtests):
             assert found == (pytest.approx(seconds, abs=300) if of_a_point else seconds)
 
 
-def model(*servers, **more):
-    urls = [server.url for server in servers]
+def model(server, **more):
     given = {"model": "hosted_vllm/m", "client": "openai", "timeout_s": 5.0}
-    return LiteLLMModel(api_base=urls if len(urls) > 1 else urls[0], **given | more)
+    return LiteLLMModel(api_base=server.url, **given | more)
 
 
 TOO_LONG = [
@@ -101,8 +86,6 @@ TOO_LONG = [
     ({"Retry-After": "180"}, 429, "3 min"),
     ({"retry-after-ms": "600000"}, 429, "10 min"),
     ({"Retry-After": "30000"}, 500, "8.3 h"),
-    ({"Retry-After": "5d"}, 502, "5 days"),
-    ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "EPOCH_MS+7210"}, 429, "2 h"),
 ]
 
 
@@ -123,23 +106,12 @@ def test_a_wait_within_retry_s_is_waited_for(serve, monkeypatch, after):
     assert model(server, retry_s=2.0).chat(ASK).retries == 1
 
 
-def test_another_server_or_a_fallback_answers_meanwhile(serve):
+def test_a_fallback_answers_meanwhile(serve):
     away = serve(lambda request, n: (429, BUSY, {"Retry-After": "inf"}))
     well = serve(lambda request, n: (200, completion("hi")))
-    both = model(away, well)
-    assert [both.chat(ASK).text for _ in range(3)] == ["hi"] * 3 and len(away.requests) == 1
     assert FallbackModel(models=[model(away), model(well)]).chat(ASK).text == "hi"
     with pytest.raises(StopRun, match="asks to wait for ever.*Then its fallback.*asks to wait for ever"):
         FallbackModel(models=[model(away), model(away)]).chat(ASK)
-
-
-def test_a_server_that_is_ready_soon_is_waited_for_beside_one_that_asks_for_a_day(serve, monkeypatch):
-    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.02)
-    away = serve(lambda request, n: (429, BUSY, {"Retry-After": "86400"}))
-    busy = serve(lambda request, n: (503, BUSY, {"Retry-After": "0.2"}) if n == 1 else (200, completion("hi")))
-    asked = model(busy, away)
-    assert asked.chat(ASK).text == "hi"
-    assert (len(away.requests), len(busy.requests)) == (1, 2)
 
 
 LOADING = [

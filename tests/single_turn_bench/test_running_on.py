@@ -25,8 +25,6 @@ NEXT = [
     "Next question: What is 3+3?\nThe answer is 6.",
     "Puzzle 3: x\nAnswer: 6",
     "### Instruction:\nWhat is 3+3?\n### Response:\n6",
-    "问题：3+3等于多少？\n答案：\\boxed{6}",
-    "Pregunta: 3+3\nAnswer: 6",
     "Student: And 3+3?\nThe answer is 6.",
     "Another problem: 3+3\n#### 6",
     "Question 2\nWhat is 3+3?\nAnswer: 6",

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from core.errors import UserError, check_numbers, check_positive
+from core.errors import StopRun, UserError, check_numbers, check_positive
 from core.models.network import http_client
-from core.models.routes import Blocked
 from core.types import MemoryRecord
 
 
@@ -64,11 +63,11 @@ class ServedClassifier(Classifier):
 
         key = os.environ.get(self.api_key_env or "")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = self._client or http_client(timeout_s=self.timeout_s)
         try:
+            self._client = self._client or http_client(self.url, timeout_s=self.timeout_s)
             answer = self._client.post(self.url, json={"inputs": text}, headers=headers)
             found = list(_labelled(answer.json())) if answer.status_code == 200 else []
-        except (httpx.HTTPError, httpx.InvalidURL, Blocked) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, StopRun) as error:
             raise _Broken(f"connection: {type(error).__name__}") from error
         except (ValueError, RecursionError) as error:
             raise _Broken("unreadable answer") from error

@@ -1,4 +1,4 @@
-"""Detection of personal data: e-mail, phone, payment card, IBAN, IP and MAC address, SSN, order id, UUID.
+"""Detection of personal data: e-mail, phone, payment card, IBAN, IP address, SSN.
 
 Lessons contain many numbers, so a number counts as personal data only by its written form, a check digit (Luhn, ISO
 7064 for IBAN) or the word next to it, never by its length. Formulas are left alone.
@@ -16,10 +16,6 @@ _CLOSING = {"$$": "$$", "\\(": "\\)", "\\[": "\\]"}
 _CARD_WORD = re.compile(r"(?i)\b(?:card|visa|master\s?card|amex|credit|debit|payment|cc|pan)\b")
 _PHONE_WORD = re.compile(r"(?i)\b(?:phone|call|tel|telephone|mobile|cell|fax|whatsapp|sms|text me|dial|hotline)\b")
 _HOST_WORD = re.compile(r"(?i)\b(?:ip|host|server|address|dns|ping|gateway)\b")
-_ORDER_WORD = re.compile(
-    r"(?i)\b(?:order|booking|reservation|invoice|shipment|tracking|ticket|customer|confirmation|transaction|receipt|parcel)"
-    r"(?P<id>(?:[ _-]?(?:id|no\.?|number|nr\.?|code|reference|ref))|\W{0,2}[#:])?\W{0,3}(?:is |was )?\W{0,2}$"
-)
 _VERSION_WORD = re.compile(r"(?i)\b(?:version|release|v|section|chapter|clause|build)\W{0,2}$")
 
 
@@ -109,18 +105,6 @@ def _always(match: re.Match[str], text: str) -> bool:
     return True
 
 
-def _is_order(match: re.Match[str], text: str) -> bool:
-    """Whether six digits or more follow a word such as "order"; a plain number only after "order number" and the like.
-
-    No ids are: the order of a group (1000000) in mathematics, dates, amounts, versions, git hashes (in lower case).
-    """
-    code = match.group()
-    word = _ORDER_WORD.search(text, max(0, match.start() - 40), match.start())
-    if not word or sum(map(str.isdigit, code)) < 6 or re.fullmatch(r"\d{4}-\d\d(?:-\d\d)?", code):
-        return False
-    return bool(word["id"]) or not code.isdigit()
-
-
 _KINDS: list[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]]] = [
     (
         "email",
@@ -140,15 +124,6 @@ _KINDS: list[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]]] 
         re.compile(r"(?i)(?<=ssn |ssn:)\s?\d{3}-\d{2}-\d{4}\b|(?<=social security number )(?:is )?\d{3}-\d{2}-\d{4}\b"),
         _always,
     ),
-    ("uuid", re.compile(r"(?i)(?<![0-9a-z-])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9a-z-])"), _always),
-    (
-        "order",
-        re.compile(r"(?<![\w.,-])(?:[A-Z]{1,5}[-_]?)?\d[A-Z0-9]*(?:[-_][A-Z0-9]{1,12}){0,4}(?![\w-]|[.,]\d)"),
-        _is_order,
-    ),
-    # The format of Amazon's order ids is unambiguous.
-    ("order", re.compile(r"(?<![\w-])\d{3}-\d{7}-\d{7}(?![\w-])"), _always),
-    ("mac", re.compile(r"(?i)(?<![0-9a-f:-])[0-9a-f]{2}(?:(:)[0-9a-f]{2}){5}(?![0-9a-f:-])"), _always),
     ("ip", re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\d]|\.\d)"), _is_ip),
     ("ip", re.compile(r"(?i)(?<![0-9a-z:])(?:[0-9a-f]{1,4}:{1,2}){2,7}[0-9a-f]{1,4}(?![0-9a-z:])"), _is_ip),
     (

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
 from dataclasses import replace
 
 from core.memory.hygiene import pii
-from core.redact import forms_in
+from core.redact import secret_spans
 from core.types import Lesson, MemoryRecord
 
 
@@ -17,8 +14,8 @@ def scrub(text: str, *, personal: bool = True) -> tuple[str, tuple[str, ...]]:
 
     personal   False: credentials only
     """
-    found = [(start, end, "secret", kind) for start, end, kind in credential_spans(text)]
-    found += [(start, end, kind, kind) for start, end, kind in (pii.spans(text) if personal else ())]
+    found = [(start, end, "secret") for start, end in secret_spans(text)]
+    found += pii.spans(text) if personal else ()
     parts, at = [], 0
     for start, end, label in _merged(found):
         parts += [text[at:start], f"[removed {label}]"]
@@ -59,64 +56,12 @@ def scrub_records(records: list[MemoryRecord], *, personal: bool) -> tuple[list[
     return kept, changed
 
 
-def _merged(found: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str]]:
+def _merged(found: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     """Merge overlapping spans; a merged one has the label of the first (a credential before personal data)."""
     merged: list[tuple[int, int, str]] = []
-    for start, end, label, _ in sorted(found, key=lambda f: (f[0], f[2] != "secret", -f[1])):
+    for start, end, label in sorted(found, key=lambda f: (f[0], f[2] != "secret", -f[1])):
         if merged and start < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]), merged[-1][2])
         else:
             merged.append((start, end, label))
     return merged
-
-
-# Detection of credentials: by a provider's format, by the name before them, by how random they look.
-
-# A name such as "secret", then a value with both letters and digits; `token = 5` or `key: x+1` are no secrets.
-_NAME = (
-    r"api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|passwd|pwd|passphrase|"
-    r"auth[_-]?token|token|credential"
-)
-_NAMED = re.compile(_NAME)
-_ASSIGNED = re.compile(
-    rf"(?i)\b(?:[a-z0-9]{{1,20}}[_-]){{0,3}}(?:{_NAME})s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?"
-    r"([^\s\"'`,;)\]}\\]{8,200})"
-)
-# In a URL: the value of a parameter such as "key", or a user name before the host.
-_IN_URL = re.compile(
-    r"(?i)(?<=[?&;#])(?:[a-z0-9]{1,20}[_.-]){0,3}(?:key|token|secret|sig(?:nature)?|password|passwd|pwd|pass|auth|code|session(?:id)?|"
-    r"jwt|credential|sas)=([^\s&#\"'<>)\]]{6,2000})|(?<=://)([^\s/:@?#]{12,200})(?=@)"
-)
-_LONG = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z0-9]{32,400}(?![A-Za-z0-9])")
-
-
-def credential_spans(text: str) -> list[tuple[int, int, str]]:
-    """Spans of credentials in a text: (start, end, kind), unsorted, possibly overlapping."""
-    found = [(m.start(), m.end(), kind) for kind, pattern in forms_in(text) for m in pattern.finditer(text)]
-    if not text.isascii() or _NAMED.search(text.lower()):  # most texts hold no such name, and _ASSIGNED is slow
-        found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
-    if "=" in text or "://" in text:
-        found += [(*m.span(m.lastindex or 0), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
-    return found + [(m.start(), m.end(), "token") for m in _LONG.finditer(text) if _is_random(m.group())]
-
-
-def _is_real(match: re.Match[str]) -> bool:
-    # Excludes placeholders, such as <key> or your_key.
-    value = match.group(match.lastindex or 0)
-    return bool(re.search(r"\d", value)) and not re.match(r"[<{$%\[(]|\.\.\.|x{4}|your", value, re.IGNORECASE)
-
-
-def _is_opaque(value: str) -> bool:
-    # Excludes links, placeholders and formulas.
-    return bool(re.search(r"[A-Za-z]", value) and re.search(r"\d", value)) and not re.search(r"[\\^(<$]|://", value)
-
-
-def _is_random(text: str) -> bool:
-    """Whether a string mixes upper case, lower case and digits with at least 4 bits of entropy per character."""
-    if re.fullmatch(r"(?i)(?:0x)?[0-9a-f]+", text):
-        return False  # a hexadecimal number
-    kinds = (sum(map(test, text)) for test in (str.isupper, str.islower, str.isdigit))
-    if min(kinds) < 3:
-        return False
-    counts = Counter(text).values()
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts) >= 4.0

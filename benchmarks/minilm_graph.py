@@ -1,4 +1,4 @@
-"""Writes minilm.onnx, the graph of all-MiniLM-L6-v2 without its weights: python -m core.models.minilm_graph
+"""Writes minilm.onnx, the graph of all-MiniLM-L6-v2 without its weights: python -m benchmarks.minilm_graph
 
 The graph names the tensors of the released file, which minilm.py hands to onnxruntime as they are. Writing it needs
 onnx (the extra dev); running it does not.
