@@ -245,14 +245,8 @@ class MemoryBank(Contents, Memory):
         hits = self.nearest(vector, k + 1, unit="record", key="query")
         return [hit for hit in hits if hit.record.id != id][:k]
 
-    def lexical(
-        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
-    ) -> list[Scored]:
-        """The k records whose query and items best match any words of a text: BM25 as in SQLite's FTS5.
-
-        everyone   search all namespaces, as `Filter.everyone`
-        """
-        where = replace(where or Filter(), everyone=True) if everyone else where
+    def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
+        """The k records whose query and items best match any words of a text: BM25 as in SQLite's FTS5."""
         words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
         if not words or k <= 0:
             return []
@@ -336,10 +330,7 @@ class MemoryBank(Contents, Memory):
             vectors = self.embedder.embed([record.original_query for record in records])
         elif changed:
             vectors = [None if v is None else self._vector(r, v, changed) for r, v in zip(records, vectors)]
-        accomplices = [id for record in records for id in self._accomplices(record)]
         with self.change(reason) as change:
-            for id in accomplices:
-                change.update(id, status="quarantined", trust=0.0)
             rows = (
                 (r, None, ()) if v is None else (r, v.tobytes(), self._stored_items(r))
                 for r, v in zip(records, vectors)
@@ -380,12 +371,6 @@ class MemoryBank(Contents, Memory):
     def _vector(self, record: MemoryRecord, vector: Any, changed: set[str]) -> Any:
         """The vector of a record's query: the given one, unless the query was changed."""
         return self.embedder.embed([record.original_query])[0] if record.original_query in changed else vector
-
-    def _accomplices(self, record: MemoryRecord) -> list[str]:
-        """Ids of the stored records to quarantine together with a screened one."""
-        if self.hygiene is None or record.status != "quarantined":
-            return []
-        return self.hygiene.accomplices(record, self.of(record.namespace))
 
     def _first_tick(self) -> int:
         """The tick of the run's first task. It is stored in the bank, so that a resumed run gets the same."""

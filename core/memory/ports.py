@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from core.memory.filter import Filter
 from core.memory.moment import Moment
@@ -18,7 +18,17 @@ from core.types import MemoryRecord, Scored, Usage
 
 CORRECTS = "differs in "  # how the note of a link begins whose source corrects its target, and is retrieved first
 SAME = "same"  # retrieval.domain: the domain of the task that searches
-Steps = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a record was made from
+
+
+class Did(NamedTuple):
+    """A step of an attempt that a record was made from. ended   whether the environment ended the attempt with it."""
+
+    action: str
+    observation: str
+    ended: bool = False
+
+
+Steps = Sequence[Did]
 
 
 class OpenChange(Protocol):
@@ -71,10 +81,8 @@ class Bank(Protocol):
         """The k records with the highest cosine to a query (a text or its unit vector), none from exclude_task."""
         ...
 
-    def lexical(
-        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
-    ) -> list[Scored]:
-        """The k records that match the words of a text best, by BM25. everyone: search all namespaces."""
+    def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
+        """The k records that match the words of a text best, by BM25."""
         ...
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
@@ -193,10 +201,6 @@ class Hygiene(Protocol):
         did     steps of the attempts that the record was made from; None: not known
         """
         ...
-
-    def accomplices(self, record: MemoryRecord, bank: Bank) -> list[str]:
-        """Ids of the stored records to quarantine together with a record that `screen` has returned."""
-        return []
 
     def usage(self, bank: Bank) -> Usage | None:
         """Cost of the model calls that the filter made in this run; None: it calls no model."""

@@ -154,7 +154,6 @@ KEYS = {
     "Guard:source": Key(before="task"),
     "Guard:window": Key(before=30),
     "Guard:max_per_source": Key(before=None),
-    "Guard:burst": Key(before=None),
     "Guard:opinion": Key(before=None),
     "Guard:foreign": Key(before=None),
     "Guard:foreign_share": Key(before=0.6),
