@@ -110,7 +110,7 @@ def test_variables_override_the_file_and_what_is_typed_overrides_them(file, monk
     cfg = load_config([])
     assert cfg.retrieval._target_.endswith("Cosine") and cfg.retrieval.top_k == 6
     monkeypatch.setenv("REASONINGBANK_PRESET", "paper_faithful")
-    monkeypatch.delenv("REASONINGBANK_MEMORY__HYGIENE__IGNORE")
+    monkeypatch.delenv("REASONINGBANK_MEMORY__HYGIENE__FOREIGN")
     assert load_config([]).preset == "paper_faithful"
 
 
