@@ -16,7 +16,8 @@ from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
-CORRECTS = "differs in "  # how the note of a link begins whose source corrects its target, and is retrieved first
+REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; is retrieved first
+CORRECTS = "differs in "  # how the note of such a link begins
 SAME = "same"  # retrieval.domain: the domain of the task that searches
 
 

@@ -27,7 +27,7 @@ from core.types import MemoryRecord
 PUT_VECTOR = "INSERT OR REPLACE INTO vectors (rowid, vector, sum) VALUES ($1, $2, $3)"
 PUT_ITEM = "INSERT INTO item_vectors (record, place, vector, sum) VALUES ($1, $2, $3, $4)"
 _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
-RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
+RELATIONS = ("entails", "contradicts", "refines", "revises", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
 CHANGEABLE = frozenset(FIELDS) - {*FIXED}
 COUNTED = frozenset(("n_used", "n_used_success", "last_used", "confidence"))
