@@ -82,8 +82,10 @@ class Bank(Protocol):
         """The k records with the highest cosine to a query (a text or its unit vector), none from exclude_task."""
         ...
 
-    def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
-        """The k records that match the words of a text best, by BM25."""
+    def lexical(
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, parts: bool = False
+    ) -> list[Scored]:
+        """The k records that match the words of a text best, by BM25. parts: also by parts of words."""
         ...
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
@@ -142,7 +144,7 @@ class Policy(Protocol):
     min_score    records with a lower score are left out; None: no limit
     rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
     by_meaning   records are ranked by embeddings, which say nothing in a language that the embedder does not read
-    by_words     records are ranked by words, which a full-text index does not find in scripts without blanks
+    by_words     records are ranked by words, which stand without blanks in some scripts
     per_source   at most so many of the retrieved records are of one source; None: no limit
     source       what identifies a source: task | namespace | a key of the records' provenance
     """

@@ -166,7 +166,7 @@ def test_a_bank_of_another_version_is_refused_in_one_sentence(open_bank, tmp_pat
     assert bank.add_many([record("b", id="r2")], feedback=about) == 1 == len(bank) - 1  # it is not lost for that
     assert "stored, but" in caplog.text and "was begun by a later version" in caplog.text
     for schema, why in (
-        ("99", "has schema 99, of a later version: this one reads up to 5"),
+        ("99", "has schema 99, of a later version: this one reads up to 6"),
         ("2", "has schema 2, of before the first release: this version reads from 3"),
         ("x", "none of that name"),
     ):
@@ -188,7 +188,7 @@ def test_a_step_that_fails_leaves_the_bank_as_it_was(old, open_bank, tmp_path, m
     before = files(tmp_path)
     monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, fails))
     for read_only in (True, False):
-        with pytest.raises(UserError, match="cannot be brought from schema 3 to 5, and stays as it was: .*no"):
+        with pytest.raises(UserError, match="cannot be brought from schema 3 to 6, and stays as it was: .*no"):
             open_bank(read_only=read_only)
     monkeypatch.undo()
     assert files(tmp_path) == before

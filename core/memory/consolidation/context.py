@@ -173,7 +173,8 @@ class ConsolidationContext:
             for record, scores in zip(block, np.maximum.reduceat(best, own, axis=0), strict=True):
                 found = np.flatnonzero(scores >= least - ROUNDED)
                 order = np.argsort(-np.round(scores[found], 6), kind="stable")[: self.settings.candidates + 1]
-                self._nearest[record.id] = [known[place] for place in found[order].tolist()]
+                others = [known[place] for place in found[order].tolist() if known[place].id != record.id]
+                self._nearest[record.id] = others[: self.settings.candidates]
 
     def _is_read(self, record: MemoryRecord) -> bool:
         return bool(record.items) and self.bank.embedder.reads(record.text)
