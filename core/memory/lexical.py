@@ -15,7 +15,7 @@ import unicodedata
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.memory.filter import Filter
 from core.memory.store.contract import BankStore, Search
@@ -72,7 +72,8 @@ class Lexicon:
     """The texts of one namespace by their words. parts: and by the parts of their words, as `terms`."""
 
     def __init__(self, *, parts: bool = False) -> None:
-        self.parts, self.state = parts, None
+        self.parts = parts
+        self.state: Any = None  # of the bank, as `BankStore.texts` gives it
         self._places: dict[int, int] = {}  # of each text that is there, by its row id
         self._rowids, self._lengths = array("q"), array("d")  # by place; a removed text has no length
         self._postings: dict[str, tuple[array, array]] = {}  # by word: places of the texts that have it, and how often
