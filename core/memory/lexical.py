@@ -146,8 +146,8 @@ class WordSearch:
         return found[:k]
 
     def _synced(self, space: str | None, parts: bool) -> Lexicon:
-        lexicon = self._known.pop((space, parts), None) or Lexicon(parts=parts)
-        if self._store.is_changing or lexicon.share_gone() > MOST_GONE:
+        lexicon, is_changing = self._known.get((space, parts)), self._store.is_changing
+        if lexicon is None or is_changing or lexicon.share_gone() > MOST_GONE:
             lexicon = Lexicon(parts=parts)
         state, gone, texts = self._store.texts(space, lexicon.state)
         if gone is None:  # nothing of what was deleted for good may stay
@@ -158,8 +158,9 @@ class WordSearch:
             said = " ".join(f"{each['title']} {each['description']} {each['content']}" for each in json.loads(items))
             lexicon.put(rowid, f"{query} {said}")
         lexicon.state = state
-        if not self._store.is_changing:  # what an open change has done may not stay
+        if not is_changing:  # what an open change has done may not stay
             self._known[space, parts] = lexicon
+            self._known.move_to_end((space, parts))
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return lexicon
