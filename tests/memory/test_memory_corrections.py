@@ -305,6 +305,16 @@ def test_a_bank_without_consolidation_and_its_copy_know_the_order(open_bank, tmp
     assert ids(other.retrieve(TITLE.lower(), 1)) == ["new"]
 
 
+def test_lessons_on_two_things_under_one_title_are_not_linked(open_bank):
+    near = Deduplicate(min_score=0.99, title_min_score=0.1)
+    one, two = "Check the limit before every upload of a file.", "Read the last line of the traceback before a fix."
+    bank = open_bank(record("a", one, "Check first"), record("b", two, "Check first", tick=1), deduplicate=near)
+    assert go_over(bank) == {"a": "active", "b": "active"} and bank.links() == []
+    bank.add_many([record("c", one.replace("before", "after"), "Check first", tick=2)])
+    go_over(bank)
+    assert [link[:3] for link in bank.links()] == [("c", REVISES, "a")]
+
+
 def test_a_repetition_is_still_superseded(open_bank):
     other = "In staging, billing services are listening on the port 8443"
     bank = open_bank(record("a", OLD, TITLE), record("b", other, TITLE, tick=1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from core.errors import check_choice, check_numbers
 from core.memory.consolidation.context import ROUNDED, ConsolidationContext, ConsolidationPolicy, ProposedChange
-from core.memory.consolidation.differences import difference
+from core.memory.consolidation.differences import difference, may_correct
 from core.memory.filter import normalised
 from core.memory.ports import CORRECTS, REVISES
 from core.types import Lesson, MemoryRecord
@@ -113,7 +113,9 @@ class Deduplicate(ConsolidationPolicy):
         if (one.outcome, one.domain) != (other.outcome, other.domain):
             return None
         older, newer = sorted((one, other), key=lambda record: (record.tick, record.created_at, record.id))
-        near = ((a, b) for a in older.items for b in newer.items if self.near(ctx, a, b))
+        pairs = ((a, b) for a in older.items for b in newer.items if self.near(ctx, a, b))
+        # Near by their titles alone, two lessons may be about two things.
+        near = ((a, b) for a, b in pairs if self.near_by_meaning(ctx, a, b) or may_correct(a, b))
         what = next(filter(None, (difference(*pair) for pair in near)), None)
         if what is None:
             return None
@@ -150,11 +152,13 @@ class Deduplicate(ConsolidationPolicy):
 
     def near(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
         """Whether the titles or the embeddings of two lessons are near enough for them to be the same."""
-        score = ctx.cosine(one.text, other.text)
-        if self.min_score is not None and score >= self.min_score:
+        if self.near_by_meaning(ctx, one, other):
             return True
-        by_title = self.title_distance > 0 and score >= self.title_min_score
+        by_title = self.title_distance > 0 and ctx.cosine(one.text, other.text) >= self.title_min_score
         return by_title and titles_near(one.title, other.title, self.title_distance)
+
+    def near_by_meaning(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
+        return self.min_score is not None and ctx.cosine(one.text, other.text) >= self.min_score
 
     def propose(self, ctx: ConsolidationContext, duplicate: MemoryRecord, keeper: MemoryRecord) -> ProposedChange:
         return ProposedChange(
