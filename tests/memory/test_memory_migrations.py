@@ -200,10 +200,10 @@ def test_a_further_step_is_taken_after_the_others(old, open_bank, monkeypatch): 
     steps = [lambda db, step=step: taken.append(step) or step(db) for step in migrations.STEPS]
     monkeypatch.setattr(migrations, "STEPS", (*steps, lambda db: taken.append("further")))
     bank = open_bank()
-    assert taken == [migrations._to_4, migrations._to_5, "further"] and holds(bank) == held(old)
+    assert taken == [migrations._to_4, migrations._to_5, migrations._to_6, "further"] and holds(bank) == held(old)
     bank.close()
     open_bank().close()
-    assert len(taken) == 3
+    assert len(taken) == 4
 
 
 def test_a_crash_before_the_end_of_a_migration_leaves_the_bank_as_it_was(old, open_bank, tmp_path, monkeypatch):  # noqa: F811
@@ -227,6 +227,6 @@ def test_eight_processes_open_an_old_bank_at_once(old, tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "bank.sqlite")]
     opened = [forkserver.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) for _ in range(8)]
-    assert {process.communicate()[0] for process in opened} == {f"{len(held(old)[0])} 5\n"}
+    assert {process.communicate()[0] for process in opened} == {f"{len(held(old)[0])} 6\n"}
     lines = [json.loads(line) for line in (tmp_path / "bank.sqlite.journal").read_text().splitlines()]
     assert [line["seq"] for line in lines if line["undo"] is not None] == [line["seq"] for line in old]

@@ -80,4 +80,6 @@ def _same(one: str, other: str) -> bool:
 def _bases(word: str) -> set[str]:
     """The forms without an ending of English of which a word may be one."""
     cut = {word.removesuffix(end) for end, least in _ENDINGS if word.endswith(end) and len(word) - len(end) >= least}
-    return {word} | cut | ({f"{word[:-3]}e"} if word.endswith("ing") and len(word) > 6 else set())
+    if word.endswith(("ing", "ies")) and len(word) > 4:  # using, queries
+        cut.add(word[:-3] + ("e" if word.endswith("ing") else "y"))
+    return {word} | cut
