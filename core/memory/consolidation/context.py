@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -165,26 +165,30 @@ class ConsolidationContext:
         asked, known = ([r for r in some if self._is_read(r)] for some in (records, self._active[-MOST_COMPARED:]))
         if not (asked and known):
             return
-        vectors, begins = self._lesson_vectors(known)
+        theirs = self._lesson_vectors(known)
+        most = self.settings.candidates + 1
         for start in range(0, len(asked), BLOCK):
             block = asked[start : start + BLOCK]
-            lessons, own = self._lesson_vectors(block)
-            best = np.maximum.reduceat(lessons @ vectors.T, begins, axis=1)  # of each lesson and each record
-            for record, scores in zip(block, np.maximum.reduceat(best, own, axis=0), strict=True):
+            products = (mine @ vectors.T for mine in self._lesson_vectors(block) for vectors in theirs)
+            best = reduce(np.maximum, products)  # over all pairs of their lessons
+            for record, scores in zip(block, best, strict=True):
                 found = np.flatnonzero(scores >= least - ROUNDED)
-                order = np.argsort(-np.round(scores[found], 6), kind="stable")[: self.settings.candidates + 1]
+                if len(found) > most:  # at most `candidates`, and the record itself
+                    found = found[scores[found] >= np.partition(scores[found], -most)[-most] - ROUNDED]
+                order = np.argsort(-np.round(scores[found], 6), kind="stable")
                 others = [known[place] for place in found[order].tolist() if known[place].id != record.id]
                 self._nearest[record.id] = others[: self.settings.candidates]
 
     def _is_read(self, record: MemoryRecord) -> bool:
         return bool(record.items) and self.bank.embedder.reads(record.text)
 
-    def _lesson_vectors(self, records: list[MemoryRecord]) -> tuple[np.ndarray, np.ndarray]:
-        """(vectors of all lessons, the place of each record's first one)."""
-        import numpy as np
-
-        begins = np.cumsum([0, *(len(record.items) for record in records)])[:-1]
-        return self.vectors([lesson.text for record in records for lesson in record.items]), begins
+    def _lesson_vectors(self, records: list[MemoryRecord]) -> list[np.ndarray]:
+        """The vectors of all records' first lessons, second ones, ...; of a record with fewer its first again."""
+        most = max(len(record.items) for record in records)
+        places = [
+            [record.items[place if place < len(record.items) else 0] for record in records] for place in range(most)
+        ]
+        return [self.vectors([lesson.text for lesson in lessons]) for lessons in places]
 
     def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[MemoryRecord]:
         """The near records with a similarity from `least` to `most`, most similar first."""
