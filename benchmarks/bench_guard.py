@@ -3,14 +3,17 @@
     python -m benchmarks.bench_guard [--half held] [--part NAME] [--model FILE.gguf] [--classifier URL] [--json FILE]
 
 Every case goes into a bank that holds other sources' lessons already. It is stopped if no lesson of it can be
-retrieved afterwards; a harmless one is a false alarm if any cannot. The texts and their halves: benchmarks/drill.
+retrieved afterwards; a harmless one is a false alarm if any cannot. The texts and their halves: benchmarks/drill. Last,
+how many lessons of the stored studies' runs the checks of origin would hold back.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -18,20 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.drill import Case, read
-from benchmarks.drill.first_texts import BENIGN_HELD_OUT, HELD_OUT
 from core.memory.bank import MemoryBank
 from core.memory.hygiene.classifier import ServedClassifier
 from core.memory.hygiene.guard import Guard
-from core.memory.hygiene.injection import rules
 from core.memory.policies.cosine import Cosine
 from core.models.base import Role
-from core.models.cache import CachedEmbedder
-from core.models.embedding import MiniLMEmbedder
+from core.models.embedding import HashingEmbedder, MiniLMEmbedder
 from core.models.local import LocalModel
+from core.run.records import did_in
 from core.types import Lesson, MemoryRecord, content_id
 from scripts.command_line import parser
-
-LIKENESS = 0.4
 
 
 def records(case: Case) -> list[MemoryRecord]:
@@ -62,63 +61,25 @@ def stopped(bank: MemoryBank, case: Case) -> list[bool]:
     return found
 
 
-def first_drill() -> tuple[list[Case], list[Case]]:
-    """(attacks, harmless lessons) of the first drill, each text a case."""
-    attacks = [Case(kind=kind, task="", lessons=(text,)) for kind, text in HELD_OUT]
-    return attacks, [Case(kind="first drill", task="", lessons=(text,)) for text in BENIGN_HELD_OUT]
-
-
-PRODUCTION = {"likeness": None, "ignore": ["shell"]}  # the server's preset
-GUARDED = {"provenance": True, "burst": 3}  # memory=guarded, with likeness
-EVERYTHING = {"likeness": None, "ignore": [*rules(), "typosquat"]}  # what is ignored where something else is alone
-COLUMNS = {
-    "production": PRODUCTION,
-    "production +": PRODUCTION | {"foreign": ["*"], "provenance": "strict"},
-    "patterns": {"likeness": None},
-    "rules": {},
-    "+ provenance": {"provenance": True},
-    "+ limits": GUARDED,
-    "+ foreign": GUARDED | {"foreign": ["*"]},
-    "+ strict": GUARDED | {"foreign": ["*"], "provenance": "strict"},
-    "without wording": EVERYTHING | {"foreign": ["*"], "provenance": "strict"},
-    "classifier": EVERYTHING,
-    "+ classifier": GUARDED,
-    "+ model": GUARDED | {"opinion": "llm"},
-    "review": EVERYTHING | {"review": True},
-}
-# What the guard stopped of the held-back half, and of the first drill, before its rules were written on the other half.
-BEFORE = {
-    "attacks": {
-        "slow redirection": 1,
-        "wrong advice": 0,
-        "bad practice": 1,
-        "never ran": 4,
-        "typosquat": 3,
-        "disabled checks": 4,
-        "credentials": 1,
-        "encoded orders": 5,
-        "authority": 3,
-        "code block": 3,
-        "together": 25,
-    },
-    "lessons": {
-        "coding": 9,
-        "coding with commands": 13,
-        "household": 0,
-        "maths": 0,
-        "several of one source": 2,
-        "together": 24,
-    },
-    "attacks of the first drill": {"together": 37},
-    "lessons of the first drill": {"together": 2},
+ORIGIN = {"foreign": ["*"], "provenance": "strict"}
+COLUMNS = {  # production: the server's preset, which checks no origin; guarded: memory=guarded
+    "production": {},
+    "guarded": {"provenance": True},
+    "foreign": {"foreign": ["*"]},
+    "strict": {"provenance": "strict"},
+    "foreign and strict": ORIGIN,
+    "classifier": {},
+    "origin and classifier": ORIGIN,
+    "origin and model": ORIGIN | {"opinion": "llm"},
+    "review": {"review": True},
 }
 
 
-def measure(guard: Guard, cases: list[Case], background: list[Case], embedder: Any) -> list[list[bool]]:
+def measure(guard: Guard, cases: list[Case], background: list[Case]) -> list[list[bool]]:
     """`stopped` of each case, in a bank that holds the lessons of the background already."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "bank.sqlite")
-        with closing(MemoryBank(path=path, embedder=embedder, policy=Cosine())) as bank:
+        with closing(MemoryBank(path=path, embedder=HashingEmbedder(), policy=Cosine())) as bank:
             for case in background:
                 bank.add_many(records(case))
             bank.hygiene = guard
@@ -152,21 +113,35 @@ def flood(embedder: Any, n: int = 20, top_k: int = 5) -> dict[str, float]:
     return shares
 
 
+def of_studies(guard: Guard) -> tuple[Counter[str], int]:
+    """({check: lessons that it holds back}, all) of the distinct lessons of the studies' runs (docs/study)."""
+    held: Counter[str] = Counter()
+    known: set[str] = set()
+    for path in sorted(Path("docs/study").glob("*.tar.xz")):
+        with tarfile.open(path) as archive:
+            files = [archive.extractfile(member) for member in archive if member.name.endswith("/episodes.jsonl")]
+            rows = (json.loads(line) for file in files if file for line in file)
+            for row in (row for row in rows if isinstance(row, dict)):
+                items = [Lesson(**lesson) for lesson in row.get("lessons") or ()]
+                for item in (item for item in items if item.text not in known):
+                    known.add(item.text)
+                    held.update(guard.broken_rules(row["query"], (item,), did_in(row)))
+    return held, len(known)
+
+
 def extractor(model: str) -> Role:
     """The model of a GGUF file at temperature 0, as the extractor's role would ask it."""
     return Role(name="extractor", llm=LocalModel(model_path=model, n_ctx=4096), temperature=0.0, max_tokens=160)
 
 
-def table(
-    found: dict[str, list[list[bool]]], cases: list[Case], whole: Callable[[list[bool]], bool], before: dict[str, int]
-) -> list[str]:
+def table(found: dict[str, list[list[bool]]], cases: list[Case], whole: Callable[[list[bool]], bool]) -> list[str]:
     """A line for each kind: how many of its cases each column stops."""
     kinds = list(dict.fromkeys(case.kind for case in cases))
     lines = []
     for kind in (*kinds, "together"):
         own = [place for place, case in enumerate(cases) if kind in (case.kind, "together")]
         counts = [sum(whole(column[place]) for place in own) for column in found.values()]
-        lines.append(f"| {kind} | {len(own)} | {before.get(kind, '')} | " + " | ".join(map(str, counts)) + " |")
+        lines.append(f"| {kind} | {len(own)} | " + " | ".join(map(str, counts)) + " |")
     return lines
 
 
@@ -177,26 +152,22 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--classifier", metavar="URL", help="a server's text-classification; without it none is asked")
     options.add_argument("--threshold", type=float, default=0.5, help="of the classifier's score")
     options.add_argument("--part", action="append", help="only this part of the drill; may be repeated")
-    options.add_argument("--likeness", type=float, default=LIKENESS, help="as in memory.hygiene")
-    options.add_argument("--embeddings", metavar="FILE", help="a cache, which makes another run fast")
-    options.add_argument("--show", action="store_true", help="what was judged wrong, of the written half alone")
+    options.add_argument(
+        "--show", action="store_true", help="what the last column judged wrong, of the written half alone"
+    )
     options.add_argument("--json", type=Path, metavar="FILE", help="also write what became of each case to this file")
     given = options.parse_args(arguments)
     half = ("written", "held").index(given.half)
-    first = first_drill()
     parts = {
         "attacks": read("attacks")[half],
         "lessons": read("lessons")[half],
         "attacks of ten kinds": read("fresh_attacks")[half],
         "lessons on their topics": read("fresh_lessons")[half],
         "attacks by a reader of the rules": [case for part in read("reader_attacks") for case in part],
-        "attacks of the first drill": first[0],
-        "lessons of the first drill": first[1],
     }
-    if unknown := set(given.part or ()) - {*parts, "flood"}:
-        options.error(f"--part {unknown.pop()}: choose from {', '.join(parts)}, flood.")
+    if unknown := set(given.part or ()) - {*parts, "flood", "studies"}:
+        options.error(f"--part {unknown.pop()}: choose from {', '.join(parts)}, flood, studies.")
     parts = {name: cases for name, cases in parts.items() if name in (given.part or parts)}
-    embedder = CachedEmbedder(inner=MiniLMEmbedder(), path=given.embeddings)
     left_out = [name for name, asked in (("model", given.model), ("classifier", given.classifier)) if not asked]
     names = [name for name in COLUMNS if not any(word in name for word in left_out)]
     role = extractor(given.model) if given.model else None
@@ -205,19 +176,24 @@ def main(arguments: list[str] | None = None) -> int:
         attacks, found = part.startswith("attacks"), {}
         for name in names:
             served = ServedClassifier(url=given.classifier, threshold=given.threshold) if "classifier" in name else None
-            guard = Guard(**{"likeness": given.likeness, "role": role, "classifier": served} | COLUMNS[name])
-            found[name] = measure(guard, cases, read("lessons")[0], embedder)
-        print(f"\n| {part} | all | before | " + " | ".join(names) + " |\n|---" + "|---" * (len(names) + 2) + "|")
-        before = BEFORE.get(part, {}) if half or "first" in part else {}
-        print("\n".join(table(found, cases, all if attacks else any, before)), flush=True)
+            guard = Guard(**{"role": role, "classifier": served} | COLUMNS[name])
+            found[name] = measure(guard, cases, read("lessons")[0])
+        print(f"\n| {part} | all | " + " | ".join(names) + " |\n|---" + "|---" * (len(names) + 1) + "|")
+        print("\n".join(table(found, cases, all if attacks else any)), flush=True)
         saved[part] = {name: [[c.kind, c.task, f] for c, f in zip(cases, column)] for name, column in found.items()}
-        if given.show and half == 0 and "first" not in part:
+        if given.show and half == 0:
             for case, one in zip(cases, found[names[-1]]):
                 if (all if attacks else any)(one) != attacks:
                     print(f"  {case.kind}: {one} {' // '.join(case.lessons)}")
     if "flood" in (given.part or ["flood"]):
         print("\nof the top 5, taken by one source that stores 20 lessons for each task:")
-        print("\n".join(f"  {name}: {share:.0%}" for name, share in flood(embedder).items()))
+        print("\n".join(f"  {name}: {share:.0%}" for name, share in flood(MiniLMEmbedder()).items()))
+    if "studies" in (given.part or ["studies"]):
+        held, n = of_studies(Guard(**ORIGIN))
+        print(
+            f"\nof {n} lessons of the studies: "
+            + ", ".join(f"{rule} {held[rule]}" for rule in ("foreign", "provenance"))
+        )
     if given.json:
         given.json.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(_written_out, text)
 
 
+def without_hidden(text: str) -> str:
+    """The text without what `printable` writes out, e.g. for a prompt: a model reads characters that nobody sees."""
+    return _UNPRINTABLE.sub("", text)
+
+
 def _written_out(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x10000:

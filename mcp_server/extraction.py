@@ -17,6 +17,7 @@ from core.errors import InfraError, OverBudget, StopRun, TransientError, UserErr
 from core.learning.attempts import Attempts
 from core.memory.bank import MemoryBank
 from core.memory.citations import cited
+from core.memory.ports import Did
 from core.memory.store.contract import Busy
 from core.memory.store.jobs import TRIES, Job
 from core.types import Extraction, Scored, Step, Task, Trajectory, Verdict, content_id
@@ -87,7 +88,7 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, pay
         raise UserError("the model's reply held no lesson that could be read.")
     made = trajectories[chosen].id
     record = new_record(bank, id, task.query, lessons, verdicts[chosen], trajectory_id=made, about=about)
-    steps = [(step.action, step.observation) for trajectory in trajectories for step in trajectory.steps]
+    steps = [Did(step.action, step.observation) for trajectory in trajectories for step in trajectory.steps]
     service.add(bank, record, used_in(bank, payload, shown), steps, verdicts[chosen].confidence)
     if audit.is_sampled(job_id, service.settings.audit_share):
         audit.keep(bank.path, job_id, attempts.read()[chosen], verdicts[chosen], record)

@@ -22,6 +22,7 @@ from core.errors import InfraError, StopRun, UserError, check_choice, check_numb
 from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
 from core.memory.open import embedder_of, file_of
+from core.memory.ports import Steps
 from core.memory.records import EpisodeFeedback
 from core.memory.sqlite.repair import set_aside_unreadable
 from core.models.embedding import MINILM, NamedEmbedder
@@ -212,13 +213,13 @@ class Service:
         bank: MemoryBank,
         record: MemoryRecord,
         used: tuple[str, ...] = (),
-        steps: list[tuple[str, str]] | None = None,
+        steps: Steps | None = None,
         confidence: float | None = None,
     ) -> bool:
         """Store a record and let the bank learn from it; False if it was stored before.
 
         used         ids of the records that the attempt used
-        steps        (action, observation) of each step of the attempt that it was distilled from; None: no attempt
+        steps        of the attempt that it was distilled from; None: no attempt
         confidence   the judge's confidence in its label, if any
         """
         about = feedback_on(bank, record, used, confidence)

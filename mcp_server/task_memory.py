@@ -16,6 +16,7 @@ from core.learning.judges import heuristic_verdict
 from core.learning.transcript import without_lessons
 from core.memory.citations import cited
 from core.memory.long_texts import both_ends
+from core.memory.ports import Did
 from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server.best_effort import BestEffort
@@ -135,7 +136,7 @@ class TaskMemory:
             about = {"source": "reasoningbank run", "by": source}
             record = new_record(bank, id, self.query, lessons, verdict, trajectory_id=attempt.id, about=about)
             used = tuple(hit.record.id for hit in hits)
-            steps = [(step.action, step.observation) for step in attempt.steps]
+            steps = [Did(step.action, step.observation) for step in attempt.steps]
             service.add(bank, replace(record, domain=self.given.domain), used, steps, verdict.confidence)
             stored = describe_stored(bank, id)
             if stored["state"] == "active":

@@ -263,15 +263,15 @@ def here(compose, tmp_path):
 
 @pytest.fixture(autouse=True)
 def angles_are_no_facts(monkeypatch):
-    """Lessons of the embedder Compass (memory_kit) name the angle that they point to: a number, but no fact.
+    """Lessons of the embedder Compass (memory_kit) name the angle that they point to, which is no number of theirs.
 
     Their tests are of thresholds on the cosine; what corrects what: test_memory_corrections.py.
     """
     if "memory_kit" not in sys.modules:
         return
-    from memory_kit import without_angles
+    from memory_kit import different, may_correct
 
     from core.memory.consolidation import deduplicate, merge
 
-    monkeypatch.setattr(deduplicate, "difference", without_angles)
-    monkeypatch.setattr(merge, "difference", without_angles)
+    monkeypatch.setattr(deduplicate, "difference", different)
+    monkeypatch.setattr(merge, "may_correct", may_correct)

@@ -1,10 +1,9 @@
 """The texts of the guard's drill: attacks and harmless lessons, of each kind half for writing rules on, half held back.
 
 attacks.yaml and lessons.yaml hold them by kind, fresh_attacks.yaml and fresh_lessons.yaml those of a later drill (ten
-kinds, written before their author had read the rules), reader_attacks.yaml those of an attacker who has read the rules
-(all of them held back), first_texts.py those of the first drill. Within each kind the texts are ordered by sha256 and
-dealt in turn: the first, third, ... are for writing rules and choosing thresholds on, the others are held back, and
-only their counts were looked at meanwhile. Each stood here before what was written on its half.
+kinds, written before their author had read the checks), reader_attacks.yaml those of an attacker who has read them (all
+held back). Within each kind the texts are ordered by sha256 and dealt in turn: the first, third, ... are for choosing
+checks and thresholds on, the others are held back, and only their counts were looked at meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+
+from core.memory.ports import Did
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +31,12 @@ class Case:
     ran: str | None = None
 
     @property
-    def did(self) -> list[tuple[str, str]] | None:
-        """(action, observation) of each step of the attempt; None where it is not known."""
+    def did(self) -> list[Did] | None:
+        """The steps of the attempt, none of which ended it; None where they are not known."""
         if self.ran is None:
             return None
         steps = ("\n" + self.ran).split("\n$ ")[1:]  # a reply without actions ran nothing
-        return [(action, seen) for action, _, seen in (step.partition("\n") for step in steps)]
+        return [Did(action, seen) for action, _, seen in (step.partition("\n") for step in steps)]
 
 
 def read(name: str) -> tuple[list[Case], list[Case]]:

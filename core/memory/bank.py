@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -19,6 +18,7 @@ from core.memory.filter import Filter, normal_tag
 from core.memory.further_keys import FurtherKeys
 from core.memory.history import History
 from core.memory.hygiene.scrub import scrub_records
+from core.memory.lexical import WordSearch
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
 from core.memory.ports import SAME, Consolidates, Hygiene, OpenChange, Policy, Steps
@@ -44,7 +44,6 @@ _CHOICES = {
 }
 MOST_MISSING = 500  # max. records without item vectors that a search embeds on the fly: some seconds, at each start
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
-MAX_WORDS = 64  # max. words of a query in a full-text search
 LOOKED_AT = 20  # records of an addition whose language is looked at
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
@@ -106,6 +105,7 @@ class MemoryBank(Contents, Memory):
     counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
+    _words: WordSearch = field(init=False, repr=False)
     _further_keys: FurtherKeys = field(init=False, repr=False)
     _item_vector_key: str = field(init=False, repr=False)  # item | both: key of the item vectors
     _closed: bool = field(default=False, init=False, repr=False)
@@ -133,6 +133,7 @@ class MemoryBank(Contents, Memory):
         )
         self._embed_missing()
         self._search = self._store.search(settings)
+        self._words = WordSearch(self._store, self._search)
         self._further_keys = FurtherKeys(self._store, self._search, self._key_vectors)
 
     def of(self, namespace: str) -> Self:
@@ -246,25 +247,18 @@ class MemoryBank(Contents, Memory):
         return [hit for hit in hits if hit.record.id != id][:k]
 
     def lexical(
-        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, parts: bool = False
     ) -> list[Scored]:
-        """The k records whose query and items best match any words of a text: BM25 as in SQLite's FTS5.
+        """The k records whose query and items best match any words of a text: BM25 (core/memory/lexical.py).
 
-        everyone   search all namespaces, as `Filter.everyone`
+        parts   also compare parts of words, which inflected forms share
         """
-        where = replace(where or Filter(), everyone=True) if everyone else where
-        words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
-        if not words or k <= 0:
+        if k <= 0:
             return []
         where, exclude = self._within(where), None if self.allow_self else exclude_task
-        hits = self._search.lexical(words, k, where, exclude)
-        return scored(self._further_keys.lexical(hits, words, k, where, exclude), "record", by_words=True)
-
-    def found_by_others(self, exclude_task: str | None, where: Filter | None) -> list[tuple[MemoryRecord, Scored]]:
-        """(a merged or superseded record, a hit of the record that holds its lessons now), of all of them."""
-        exclude = None if self.allow_self else exclude_task
-        pairs = self._further_keys.texts(self._within(where), exclude)
-        return [(gone, hit) for gone, held in pairs for hit in scored([held], self.unit)]
+        search = partial(self._words.best, query, exclude_task=exclude, parts=parts)
+        hits = self._further_keys.lexical(search, k, where, exclude)
+        return scored(hits, "record", by_words=True)
 
     def add(
         self,
@@ -336,10 +330,7 @@ class MemoryBank(Contents, Memory):
             vectors = self.embedder.embed([record.original_query for record in records])
         elif changed:
             vectors = [None if v is None else self._vector(r, v, changed) for r, v in zip(records, vectors)]
-        accomplices = [id for record in records for id in self._accomplices(record)]
         with self.change(reason) as change:
-            for id in accomplices:
-                change.update(id, status="quarantined", trust=0.0)
             rows = (
                 (r, None, ()) if v is None else (r, v.tobytes(), self._stored_items(r))
                 for r, v in zip(records, vectors)
@@ -380,12 +371,6 @@ class MemoryBank(Contents, Memory):
     def _vector(self, record: MemoryRecord, vector: Any, changed: set[str]) -> Any:
         """The vector of a record's query: the given one, unless the query was changed."""
         return self.embedder.embed([record.original_query])[0] if record.original_query in changed else vector
-
-    def _accomplices(self, record: MemoryRecord) -> list[str]:
-        """Ids of the stored records to quarantine together with a screened one."""
-        if self.hygiene is None or record.status != "quarantined":
-            return []
-        return self.hygiene.accomplices(record, self.of(record.namespace))
 
     def _first_tick(self) -> int:
         """The tick of the run's first task. It is stored in the bank, so that a resumed run gets the same."""
@@ -505,7 +490,7 @@ class MemoryBank(Contents, Memory):
         return self._store.remains
 
     def verify_indexes(self) -> Iterator[str]:
-        """Compare the bank's copies, and rebuild derived data (vectors, full-text index, journal file); yields lines.
+        """Compare the bank's copies, and rebuild derived data (vectors, journal file); yields lines.
 
         The FAISS file is checked whenever it is read. UserError on damage.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol, TypeVar
 
 STATUSES = ("active", "quarantined", "archived", "superseded")
@@ -18,6 +18,7 @@ PRIOR = {"success": 0.7, "failure": 0.6}  # by outcome: confidence of a record t
 Term = TypeVar("Term", covariant=True)
 
 
+@lru_cache(maxsize=16_384)  # titles and contents that a round of consolidation compares
 def normalised(text: str) -> str:
     """A text with case, width of letters and runs of whitespace normalised."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

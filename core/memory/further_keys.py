@@ -36,6 +36,9 @@ _PAIRS = (
 PAIRS = (_PAIRS.format("source", "target", "duplicate_of"), _PAIRS.format("target", "source", "supersedes"))
 
 
+SearchByWords = Callable[[int, Filter], list[Hit]]  # (k, where) -> the best hits for a query
+
+
 @dataclass
 class _Keys:
     """The further keys of one namespace, or of all, as of `state`.
@@ -93,30 +96,18 @@ class FurtherKeys:
             found += self._first(ranked, keys, k, where, exclude_task)
         return in_order([*hits, *found]) if found else None
 
-    def lexical(self, hits: list[Hit], words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
+    def lexical(self, search: SearchByWords, k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         """The hits of a search by words, with those by the words of records whose lessons others hold now."""
-        keys, n = self._keys(where), k
+        hits, keys, n = search(k, where), self._keys(where), k
         if not keys.heirs:
             return hits
         anywhere = Filter(namespace=where.namespace, everyone=where.everyone, statuses=STATUSES)
         while True:
-            gone = self._search.lexical(words, n, anywhere, exclude_task)
+            gone = search(n, anywhere)
             found = self._first((hit[:3] for hit in gone if hit.rowid in keys.heirs), keys, k, where, exclude_task)
             if len(gone) < n or len(best_of_each(found)) >= k:
                 return best_of_each(in_order([*hits, *found]))[:k]
             n *= 4
-
-    def texts(self, where: Filter, exclude_task: str | None) -> list[tuple[MemoryRecord, Hit]]:
-        """(a record, the hit of the one that holds its lessons now) of all further keys; scores are 0."""
-        keys = self._keys(where)
-        if not keys.heirs:
-            return []
-        store = self._store_of(where)
-        gone = {row[0]: to_record(row, store.path) for row in _in_parts(store, store.dialect.records, keys.heirs)}
-        allowed = sorted(self._allowed(keys.heirs, where, exclude_task) & gone.keys())
-        to = dict.fromkeys(heir for rowid in allowed for heir in keys.heirs[rowid])
-        held = {hit.rowid: hit for hit in self._search.those([(heir, -1, 0.0) for heir in to], where, exclude_task)}
-        return [(gone[rowid], held[heir]) for rowid in allowed for heir in keys.heirs[rowid] if heir in held]
 
     def look_again(self) -> None:
         """Look at the links at the next search: this process has changed some."""

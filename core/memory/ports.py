@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from core.memory.filter import Filter
 from core.memory.moment import Moment
@@ -16,9 +16,20 @@ from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
-CORRECTS = "differs in "  # how the note of a link begins whose source corrects its target, and is retrieved first
+REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; is retrieved first
+CORRECTS = "differs in "  # how the note of such a link begins
 SAME = "same"  # retrieval.domain: the domain of the task that searches
-Steps = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a record was made from
+
+
+class Did(NamedTuple):
+    """A step of an attempt that a record was made from. ended   whether the environment ended the attempt with it."""
+
+    action: str
+    observation: str
+    ended: bool = False
+
+
+Steps = Sequence[Did]
 
 
 class OpenChange(Protocol):
@@ -72,9 +83,9 @@ class Bank(Protocol):
         ...
 
     def lexical(
-        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, parts: bool = False
     ) -> list[Scored]:
-        """The k records that match the words of a text best, by BM25. everyone: search all namespaces."""
+        """The k records that match the words of a text best, by BM25. parts: also by parts of words."""
         ...
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
@@ -133,7 +144,7 @@ class Policy(Protocol):
     min_score    records with a lower score are left out; None: no limit
     rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
     by_meaning   records are ranked by embeddings, which say nothing in a language that the embedder does not read
-    by_words     records are ranked by words, which a full-text index does not find in scripts without blanks
+    by_words     records are ranked by words, which stand without blanks in some scripts
     per_source   at most so many of the retrieved records are of one source; None: no limit
     source       what identifies a source: task | namespace | a key of the records' provenance
     """
@@ -193,10 +204,6 @@ class Hygiene(Protocol):
         did     steps of the attempts that the record was made from; None: not known
         """
         ...
-
-    def accomplices(self, record: MemoryRecord, bank: Bank) -> list[str]:
-        """Ids of the stored records to quarantine together with a record that `screen` has returned."""
-        return []
 
     def usage(self, bank: Bank) -> Usage | None:
         """Cost of the model calls that the filter made in this run; None: it calls no model."""

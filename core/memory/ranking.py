@@ -13,15 +13,14 @@ from itertools import takewhile
 from typing import Protocol
 
 from core.memory.filter import Filter
+from core.memory.lexical import has_no_blanks, terms, words_of
 from core.memory.long_texts import LONG, own_part
 from core.memory.ports import Bank, Policy
 from core.memory.protocol import hits_of
 from core.memory.records import source_of
 from core.memory.store.hits import newest_first
-from core.memory.words import has_no_blanks, ranked_by_words, word_shares
-from core.types import Lesson, MemoryRecord, Scored
+from core.types import Lesson, Scored
 
-MOST_BY_WORDS = 5_000  # max. records that are compared with a query by their words
 SAME_TEXT = 0.999999  # cosine of a text with itself
 MORE = 50  # further records that a long query is compared with
 
@@ -33,10 +32,6 @@ class RankedBank(Bank, Protocol):
 
     def corrections(self, ids: list[str]) -> set[tuple[str, str]]:
         """(newer, older) of the links to these records from active ones that correct them."""
-        ...
-
-    def found_by_others(self, exclude_task: str | None, where: Filter | None) -> list[tuple[MemoryRecord, Scored]]:
-        """(a merged or superseded record, the record that holds its lessons now)."""
         ...
 
     def say_unread(self) -> None:
@@ -110,28 +105,13 @@ def _ranking(
     else:
         by_words = policy.by_words and has_no_blanks(query)
     if by_words:
-        within = policy.within(where)
-        near = _all_near(bank, query, exclude_task, within)
-        found = ranked_by_words(query, near, bank.found_by_others(exclude_task, within))
+        found = bank.lexical(query, top_k, exclude_task, policy.within(where), parts=True)
         if found or not policy.by_meaning or policy.min_score is not None:
-            return found[:top_k]
+            return found
     hits = hits_of(policy, "rank", policy.rank(bank, query, top_k, exclude_task, where))
     if not policy.by_meaning or len(query) < LONG or not hits or hits[0].record.original_query == query:
         return hits
     return _of_long_text(bank, policy, query, top_k, exclude_task, where)
-
-
-def _all_near(bank: RankedBank, query: str, exclude_task: str | None, where: Filter | None) -> list[Scored]:
-    """The records that a query is compared with by words: all of them, in a large bank the nearest."""
-    size = _size(bank, where)
-    most = min(max(size, 1), MOST_BY_WORDS)
-    if size > most:
-        return bank.nearest(query, most, exclude_task, where)
-    import numpy as np
-
-    if (dim := bank.dim()) is None:
-        return []
-    return bank.nearest(np.zeros(dim, dtype=np.float32), most, exclude_task, where)  # a zero vector: near to none
 
 
 def _size(bank: RankedBank, where: Filter | None) -> int:
@@ -156,9 +136,9 @@ def _of_long_text(
         ranked = [known.pop(_place(hit), hit) for hit in ranked if _place(hit) in known or policy.good_enough([hit])]
         hits = ranked + list(known.values())
     tied = _tied(hits)
-    shares = word_shares(own or query, [hit.record.original_query for hit in tied])
-    ordered = sorted(zip(shares, tied, strict=True), key=lambda pair: -pair[0])
-    return ([hit for _, hit in ordered] + hits[len(tied) :])[:top_k]
+    asked = set(terms(words_of(own or query)))
+    tied.sort(key=lambda hit: -len(asked.intersection(terms(words_of(hit.record.original_query)))))
+    return (tied + hits[len(tied) :])[:top_k]
 
 
 def _place(hit: Scored) -> tuple[str, str, tuple[Lesson, ...]]:

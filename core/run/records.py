@@ -20,6 +20,7 @@ from core.file_lock import FileLock
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, refused
 from core.memory.hygiene.scrub import scrub
+from core.memory.ports import Did
 from core.memory.records import record_from
 from core.redact import Redactor
 from core.run.files import (
@@ -343,11 +344,16 @@ def shown_in(row: dict) -> list[str]:
     return [found["id"] for found in row["retrieved"] if found["n_shown"]]
 
 
-def did_in(row: dict) -> list[tuple[str, str]]:
-    """(action, observation) of every step of an episode's attempts, without single-turn attempts, which run nothing."""
-    attempts = [trajectory["steps"] for trajectory in row["trajectories"]]
-    played = [steps for steps in attempts if len(steps) > 1 or any(step["observation"] for step in steps)]
-    return [(step["action"], step["observation"]) for steps in played for step in steps]
+def did_in(row: dict) -> list[Did]:
+    """Every step of an episode's attempts, without single-turn attempts, which run nothing."""
+    did = []
+    for attempt in row["trajectories"]:
+        steps = [Did(step["action"], step["observation"]) for step in attempt["steps"]]
+        if len(steps) > 1 or any(step.observation for step in steps):
+            if attempt["ended_by"] in ("goal", "end"):  # the environment's last word
+                steps[-1] = steps[-1]._replace(ended=True)
+            did += steps
+    return did
 
 
 def not_shown(row: dict) -> int:

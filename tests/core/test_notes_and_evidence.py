@@ -99,5 +99,5 @@ def test_the_guard_takes_personal_data_out_of_notes():
         task_id="t",
         provenance={"notes": "ask ann@example.org"},
     )
-    cleaned, found = Guard(likeness=None)._scrubbed(record)
+    cleaned, found = Guard()._scrubbed(record)
     assert cleaned.provenance["notes"] == "ask [removed email]" and "email" in found

@@ -160,7 +160,7 @@ def test_another_memory_keeps_the_guard_and_what_it_has_of_the_presets_keys(type
     life, guard = cfg.memory.get("consolidate") or {}, cfg.memory.get("hygiene")
     assert (guard and "guard", life.get("candidates"), life.get("background")) == wanted
     if guard and "paper" not in typed:
-        assert (guard.likeness, guard.ignore, guard.max_content) == (None, ["shell"], 10000)
+        assert (guard.provenance, guard.max_content) == (False, 10000)
 
 
 @pytest.mark.parametrize("option", ["cosine", "hybrid", "four_factor", "random", "lexical", "rrf", "trust"])

@@ -100,17 +100,17 @@ def test_a_model_is_known_by_its_makers_names_or_given_with_its_provider(file, m
 def test_variables_override_the_file_and_what_is_typed_overrides_them(file, monkeypatch):
     monkeypatch.setenv(SETTINGS_ENV, str(file("retrieval: hybrid\nretrieval.top_k: 4\nserver.audit_share: 0.1\n")))
     monkeypatch.setenv("REASONINGBANK_RETRIEVAL__TOP_K", "6")
-    monkeypatch.setenv("REASONINGBANK_MEMORY__HYGIENE__IGNORE", "[shell, exfiltration]")
+    monkeypatch.setenv("REASONINGBANK_MEMORY__HYGIENE__FOREIGN", "[https, mail]")
     monkeypatch.setenv("REASONINGBANK_MEMORY__NAMESPACE", "it's: me")
     cfg = load_config([])
     assert (cfg.retrieval.top_k, cfg.server.audit_share, cfg.memory.namespace) == (6, 0.1, "it's: me")
-    assert list(cfg.memory.hygiene.ignore) == ["shell", "exfiltration"]
+    assert list(cfg.memory.hygiene.foreign) == ["https", "mail"]
     assert load_config(["retrieval.top_k=2"]).retrieval.top_k == 2
     monkeypatch.setenv("REASONINGBANK_RETRIEVAL", "cosine")  # another option: the file's keys of the group go
     cfg = load_config([])
     assert cfg.retrieval._target_.endswith("Cosine") and cfg.retrieval.top_k == 6
     monkeypatch.setenv("REASONINGBANK_PRESET", "paper_faithful")
-    monkeypatch.delenv("REASONINGBANK_MEMORY__HYGIENE__IGNORE")
+    monkeypatch.delenv("REASONINGBANK_MEMORY__HYGIENE__FOREIGN")
     assert load_config([]).preset == "paper_faithful"
 
 

@@ -33,7 +33,7 @@ server:
   audit_share: 0.05
   prompt_style: reasoningbank_mcp
 memory:
-  hygiene: {ignore: [shell, "a b, [c]"]}
+  hygiene: {foreign: [https, "a b, [c]"]}
 memory.consolidate.merge: null
 memory.namespace: "O'Brien: x"
 """
@@ -44,7 +44,7 @@ def test_keys_may_be_dotted_or_nested_and_options_are_chosen_by_name(settings):
     cfg = load_config([])
     assert cfg.retrieval._target_.endswith("Hybrid") and cfg.retrieval.top_k == 4
     assert (cfg.server.audit_share, cfg.server.prompt_style) == (0.05, "reasoningbank_mcp")
-    assert list(cfg.memory.hygiene.ignore) == ["shell", "a b, [c]"] and cfg.memory.namespace == "O'Brien: x"
+    assert list(cfg.memory.hygiene.foreign) == ["https", "a b, [c]"] and cfg.memory.namespace == "O'Brien: x"
     assert cfg.memory.consolidate.merge is None and cfg.memory.consolidate.background  # the preset's, but for that
     assert cfg.retrieval.min_score is None  # the preset's number belongs to its own policy
     assert cfg.settings == str(path.resolve())

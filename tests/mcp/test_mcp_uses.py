@@ -94,7 +94,7 @@ def test_a_save_that_is_a_duplicate_says_so(tmp_path):
 def test_a_save_that_was_merged_at_once_says_so(tmp_path):
     async def go(server, service):
         async with Client(server) as client:
-            for number, words in enumerate(("Always handle", "Please handle", "First handle")):
+            for number, words in enumerate(("Handle", "Please handle", "Handled")):
                 content = f"{words} an empty file, then read the header and the rows of the file."
                 saved = await ask(client, "save_lesson", query=f"task {number}", title="Empty files", content=content)
             return saved, service.bank.records()

@@ -8,8 +8,8 @@ import re
 import numpy as np
 
 from core.memory.bank import MemoryBank
+from core.memory.consolidation import differences
 from core.memory.consolidation.consolidator import Consolidator
-from core.memory.consolidation.differences import difference
 from core.memory.policies.cosine import Cosine
 from core.models.base import Role
 from core.models.embedding import Embedder
@@ -39,9 +39,14 @@ def item(angle, words="look twice", title=None):
     return Lesson(title=title, description=f"@{angle} about it", content=f"@{angle} Always {words}.")
 
 
-def without_angles(one, other):
-    """`difference` of two lessons, for which their angles are no facts."""
-    return None if _ANGLE.search(one.text + other.text) else difference(one, other)
+def different(one, other):
+    """`differences.difference`, but lessons that name an angle have none: their tests are of cosines alone."""
+    return None if _ANGLE.search(one.text + other.text) else differences.difference(one, other)
+
+
+def may_correct(one, other):
+    """The same for `differences.may_correct`."""
+    return not _ANGLE.search(one.text + other.text) and differences.may_correct(one, other)
 
 
 def record(id, *items, query=None, **changes):

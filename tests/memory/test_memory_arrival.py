@@ -12,6 +12,7 @@ from memory_kit import Teller, item, merged_reply, open_life_bank, record, statu
 from core.errors import UserError
 from core.memory import by_hand
 from core.memory.consolidation.confidence import Confidence
+from core.memory.consolidation.context import ConsolidationContext
 from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.merge import LLMAuthor, Merge, Voting
 from core.memory.records import EpisodeFeedback
@@ -110,14 +111,14 @@ def test_only_records_of_its_own_namespace_are_compared(open_bank):
 
 
 def test_no_more_than_the_candidates_are_looked_at(open_bank):
-    bank = open_bank(deduplicate=Deduplicate(on_add=True), candidates=1)
-    looked = []
-    bank.neighbours, bank.lexical = (
-        lambda id, k, ask=bank.neighbours: looked.append(k) or ask(id, k),
-        lambda text, k, ask=bank.lexical: looked.append(k) or ask(text, k),
-    )
-    live(bank, record("a", item(0)))
-    assert looked == [1, 1]
+    bank = open_bank()
+    for number, angle in enumerate((0, 20, 50)):
+        bank.add(record(str(number), item(angle)))
+    for candidates in (1, 2):
+        bank.consolidate.candidates = candidates
+        ctx = ConsolidationContext(bank=bank, settings=bank.consolidate, fresh=("1",))
+        assert [other.id for other in ctx.near(bank.get("1"), -1.0)] == ["0", "2"][:candidates]
+        assert [other.id for other in ctx.near(bank.get("0"), 0.9)] == ["1"]  # cos 50 = 0.64
 
 
 def test_cut_off_between_counting_and_comparing_the_next_learn_compares(open_bank, monkeypatch):

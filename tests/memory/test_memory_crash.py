@@ -151,9 +151,9 @@ def test_a_change_that_is_cut_off_anywhere_is_whole_in_the_journals_file_too(tmp
 CHILD = """
 import sys
 from core.memory.consolidation import deduplicate, merge
-from memory_kit import without_angles
+from memory_kit import different, may_correct
 from test_memory_crash import episodes, live, open_bank
-deduplicate.difference = merge.difference = without_angles
+deduplicate.difference, merge.may_correct = different, may_correct
 bank = open_bank(sys.argv[1])
 start = bank.consolidate.progress(bank).folded
 bank.learn(None)

@@ -17,7 +17,6 @@ from core.memory.policies.lexical import Lexical
 from core.memory.policies.points import Points
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import Trust
-from core.memory.words import terms, word_shares
 from core.models.cache import CachedEmbedder
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder, NamedEmbedder
 from core.models.english import is_english
@@ -223,18 +222,3 @@ def test_texts_with_english_names_in_another_language_are_no_english(subtests):
     for text in cases:
         with subtests.test(text=text):
             assert not is_english(text)
-
-
-def test_words_and_their_parts():
-    assert {"数据", "据库", "备份"} <= terms("数据库 备份")
-    assert terms("Ｆｉｘ it") == terms("fix it") == {"fix", "it"}
-    assert "डेटाबेस" in terms("डेटाबेस का बैकअप")
-    assert terms("авиабилет") < terms("авиабилеты") | {"авиабилет"}
-    assert terms("") == frozenset()
-
-
-def test_rare_words_weigh_more():
-    texts = ["備份 資料 常見", "資料 常見", "常見"]
-    shares = word_shares("備份 資料 常見", texts)
-    assert shares[0] == 1.0 and shares[0] > shares[1] > shares[2] > 0
-    assert word_shares("別的", texts) == [0.0] * 3 and word_shares("", texts) == [0.0] * 3

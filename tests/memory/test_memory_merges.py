@@ -16,7 +16,6 @@ from core.memory.hygiene.guard import Guard
 from core.models.embedding import HashingEmbedder
 
 ORIGINALS = ("r0", "r1", "r2")
-RAN = [("pip install requests", "Successfully installed requests-2.32")]
 
 
 @pytest.fixture
@@ -46,16 +45,19 @@ def merge_of(bank):
     return made[0] if made else None
 
 
-@pytest.mark.parametrize(("ignored", "merges"), [([], False), (["shell", "fetch"], True)])
-def test_a_merge_that_the_guard_stops_leaves_its_originals(open_bank, ignored, merges):
-    bank = open_bank(Guard(provenance=True, ignore=ignored), merge=Merge(author=Voting()))
-    for made in alike("run `pip install requests` "):
-        bank.add_from(made, RAN, shown=())
-    active = dict.fromkeys(ORIGINALS, "active")
-    assert statuses(bank) == active  # each attempt did what its lesson says
+@pytest.mark.parametrize("text", ["run `pip install requests` word0", "run `evilctl join`"])
+def test_a_merge_that_the_guard_stops_leaves_its_originals(open_bank, text, monkeypatch):
+    bank = open_bank(merge=Merge(author=Voting()))
+    for made in alike("run `pip install requests` word"):
+        bank.add(made, shown=())
+    bank.hygiene = Guard(review=True)  # of a merged record only if its text is new
+    monkeypatch.setattr(Voting, "write", lambda self, ctx, group: (item(0, text),))
     merged = merge_of(bank)
-    assert (merged is not None) is merges
-    assert statuses(bank) == (dict.fromkeys(ORIGINALS, "archived") | {merged.id: "active"} if merges else active)
+    known = text.endswith("word0")
+    assert (merged is not None) is known
+    assert statuses(bank) == dict.fromkeys(ORIGINALS, "archived" if known else "active") | (
+        {merged.id: "active"} if known else {}
+    )
 
 
 def test_what_is_released_from_quarantine_can_be_merged(open_bank):

@@ -166,7 +166,7 @@ def test_a_bank_of_another_version_is_refused_in_one_sentence(open_bank, tmp_pat
     assert bank.add_many([record("b", id="r2")], feedback=about) == 1 == len(bank) - 1  # it is not lost for that
     assert "stored, but" in caplog.text and "was begun by a later version" in caplog.text
     for schema, why in (
-        ("99", "has schema 99, of a later version: this one reads up to 5"),
+        ("99", "has schema 99, of a later version: this one reads up to 6"),
         ("2", "has schema 2, of before the first release: this version reads from 3"),
         ("x", "none of that name"),
     ):
@@ -188,7 +188,7 @@ def test_a_step_that_fails_leaves_the_bank_as_it_was(old, open_bank, tmp_path, m
     before = files(tmp_path)
     monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, fails))
     for read_only in (True, False):
-        with pytest.raises(UserError, match="cannot be brought from schema 3 to 5, and stays as it was: .*no"):
+        with pytest.raises(UserError, match="cannot be brought from schema 3 to 6, and stays as it was: .*no"):
             open_bank(read_only=read_only)
     monkeypatch.undo()
     assert files(tmp_path) == before
@@ -200,10 +200,10 @@ def test_a_further_step_is_taken_after_the_others(old, open_bank, monkeypatch): 
     steps = [lambda db, step=step: taken.append(step) or step(db) for step in migrations.STEPS]
     monkeypatch.setattr(migrations, "STEPS", (*steps, lambda db: taken.append("further")))
     bank = open_bank()
-    assert taken == [migrations._to_4, migrations._to_5, "further"] and holds(bank) == held(old)
+    assert taken == [migrations._to_4, migrations._to_5, migrations._to_6, "further"] and holds(bank) == held(old)
     bank.close()
     open_bank().close()
-    assert len(taken) == 3
+    assert len(taken) == 4
 
 
 def test_a_crash_before_the_end_of_a_migration_leaves_the_bank_as_it_was(old, open_bank, tmp_path, monkeypatch):  # noqa: F811
@@ -227,6 +227,6 @@ def test_eight_processes_open_an_old_bank_at_once(old, tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "bank.sqlite")]
     opened = [forkserver.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) for _ in range(8)]
-    assert {process.communicate()[0] for process in opened} == {f"{len(held(old)[0])} 5\n"}
+    assert {process.communicate()[0] for process in opened} == {f"{len(held(old)[0])} 6\n"}
     lines = [json.loads(line) for line in (tmp_path / "bank.sqlite.journal").read_text().splitlines()]
     assert [line["seq"] for line in lines if line["undo"] is not None] == [line["seq"] for line in old]

@@ -688,22 +688,6 @@ def test_bad_urls_are_one_sentence(url, postgres, tmp_path, caplog):
     assert not Path("postgresql:").exists()
 
 
-def test_the_doctor_makes_the_words_anew_as_both_sides_count_them(open_bank, url, capsys):
-    texts = ["Café naïve ÉCOLE x_y a-b 3.14", "日本 größe Привет", "plain words, and signs: $%&!", "e\u0301te\u0301"]
-    bank = open_bank()
-    bank.add_many([record(f"r{n}", item(n), query=f"@{n} {text}") for n, text in enumerate(texts)])
-    before = [bank.lexical(text, 5) for text in texts]
-    with raw(url, "*") as db:
-        words = db.execute("SELECT rowid, words FROM lexicon ORDER BY 1").fetchall()
-        db.execute("DELETE FROM lexicon")
-        db.execute("UPDATE lexicon_size SET words = 0")
-    assert main(["doctor", url]) == 0
-    assert "indexed anew" in capsys.readouterr().out
-    with raw(url, "*") as db:
-        assert db.execute("SELECT rowid, words FROM lexicon ORDER BY 1").fetchall() == words
-    assert [bank.lexical(text, 5) for text in texts] == before and before[0][0].record.id == "r0"
-
-
 def test_rounds_run_in_the_background_and_what_two_processes_plan_is_made_once(open_bank):
     class Together:
         """Two processes plan the same round at the same time."""

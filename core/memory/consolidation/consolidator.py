@@ -79,7 +79,7 @@ class Consolidator(Consolidates):
 
     every          number of new records that starts a round (20 in agentic-flow's ReasoningBank)
     background     run rounds in a separate thread, for a server; must be false in a run that has to repeat exactly
-    candidates     number of nearest records, by query and by words each, that a new record is compared with
+    candidates     number of nearest records, by their lessons, that a new record is compared with
     keep_vectors   False: records that a round archives or supersedes lose their vectors; they are embedded again when
                    they become active
     ticks_per_day  tasks of the stream that count as a day, if the bank's clock is the stream

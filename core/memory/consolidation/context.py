@@ -6,14 +6,17 @@ Policies only propose changes; the consolidator writes them.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.control_tokens import escape
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
+from core.memory.filter import normalised
 from core.memory.moment import Moment
 from core.memory.ports import Bank
 from core.models.base import Reply, Role
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
+MOST_COMPARED = 20_000  # of the newest active records a new one is compared with
+ROUNDED = 1e-5  # more than a cosine differs by when it is rounded, or computed with others
+FEW = 32  # records up to which each is read by itself
+BLOCK = 64  # records whose lessons are compared at once
 KEPT = 2**24  # max. numbers of the cached vectors (64 MB): 43 690 vectors of 384 dimensions
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
@@ -104,6 +111,7 @@ class ConsolidationContext:
     fresh: tuple[str, ...]
     usage: Usage = field(default_factory=Usage)
     moment: Moment = field(init=False)
+    _nearest: dict[str, list[MemoryRecord]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.moment = self.bank.moment()
@@ -115,22 +123,76 @@ class ConsolidationContext:
 
     def fresh_records(self) -> list[MemoryRecord]:
         """The fresh records that are still active, oldest first."""
+        if len(self.fresh) > FEW:
+            known = {record.id: record for record in self._active}
+            return [known[id] for id in self.fresh if id in known]
         records = [self.bank.get(id) for id in self.fresh]
         return [record for record in records if record is not None and record.status == "active"]
 
-    def near(self, record: MemoryRecord) -> list[MemoryRecord]:
-        """Active records that may be similar to this one, oldest first: the nearest by query and by words (BM25).
+    def near(self, record: MemoryRecord, least: float) -> list[MemoryRecord]:
+        """The active records with a lesson whose cosine with one of this record's is at least this, oldest first.
 
-        Only these are compared with it, so a round over n fresh records makes 2 n searches instead of all pairs.
+        At most the nearest `candidates`, and those with a lesson of equal content, in any language.
         """
-        most = self.settings.candidates
-        hits = [*self.bank.neighbours(record.id, most), *self.bank.lexical(record.text, most)]
-        others = {hit.record.id: hit.record for hit in hits if hit.record.id != record.id}
+        if record.id not in self._nearest:
+            self._find_nearest([record] if record.id not in self.fresh else self.fresh_records(), least)
+        others = {other.id: other for other in self._nearest[record.id]}
+        for lesson in record.items:
+            others |= {other.id: other for other in self._with_content[normalised(lesson.content)]}
+        others.pop(record.id, None)
         return sorted(others.values(), key=lambda other: (other.tick, other.id))
+
+    @cached_property
+    def _active(self) -> list[MemoryRecord]:
+        """The active records, oldest first."""
+        return self.bank.records(self.bank.namespace, status="active")
+
+    @cached_property
+    def _with_content(self) -> dict[str, list[MemoryRecord]]:
+        """{content: the first active records with such a lesson}."""
+        found: dict[str, list[MemoryRecord]] = defaultdict(list)
+        for record in self._active[-MOST_COMPARED:]:
+            for lesson in record.items:
+                if len(same := found[normalised(lesson.content)]) <= self.settings.candidates:
+                    same.append(record)
+        return found
+
+    def _find_nearest(self, records: list[MemoryRecord], least: float) -> None:
+        """Find the nearest of these records at once, by products of their lessons' vectors with all others'."""
+        import numpy as np
+
+        self._nearest |= {record.id: [] for record in records}
+        asked, known = ([r for r in some if self._is_read(r)] for some in (records, self._active[-MOST_COMPARED:]))
+        if not (asked and known):
+            return
+        theirs = self._lesson_vectors(known)
+        most = self.settings.candidates + 1
+        for start in range(0, len(asked), BLOCK):
+            block = asked[start : start + BLOCK]
+            products = (mine @ vectors.T for mine in self._lesson_vectors(block) for vectors in theirs)
+            best = reduce(np.maximum, products)  # over all pairs of their lessons
+            for record, scores in zip(block, best, strict=True):
+                found = np.flatnonzero(scores >= least - ROUNDED)
+                if len(found) > most:  # at most `candidates`, and the record itself
+                    found = found[scores[found] >= np.partition(scores[found], -most)[-most] - ROUNDED]
+                order = np.argsort(-np.round(scores[found], 6), kind="stable")
+                others = [known[place] for place in found[order].tolist() if known[place].id != record.id]
+                self._nearest[record.id] = others[: self.settings.candidates]
+
+    def _is_read(self, record: MemoryRecord) -> bool:
+        return bool(record.items) and self.bank.embedder.reads(record.text)
+
+    def _lesson_vectors(self, records: list[MemoryRecord]) -> list[np.ndarray]:
+        """The vectors of all records' first lessons, second ones, ...; of a record with fewer its first again."""
+        most = max(len(record.items) for record in records)
+        places = [
+            [record.items[place if place < len(record.items) else 0] for record in records] for place in range(most)
+        ]
+        return [self.vectors([lesson.text for lesson in lessons]) for lessons in places]
 
     def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[MemoryRecord]:
         """The near records with a similarity from `least` to `most`, most similar first."""
-        scored = [(self.similarity(record, other), other) for other in self.near(record)]
+        scored = [(self.similarity(record, other), other) for other in self.near(record, -1.0)]
         scored = [(score, other) for score, other in scored if least <= score <= most]
         return [other for _, other in sorted(scored, key=lambda pair: -pair[0])]
 

@@ -18,6 +18,7 @@ from core.memory.consolidation.context import (
     lesson_for_prompt,
     none_if_broken,
 )
+from core.memory.ports import REVISES
 from core.models.embedding import sentence_transformers
 from core.reply_marks import answer_of
 from core.types import MemoryRecord
@@ -151,7 +152,8 @@ class Contradict(ConsolidationPolicy):
     """Checks the relation of each fresh record to similar records, and links them. Deletes nothing.
 
     Source: agentic-flow's ReasoningBank, which checks lessons with a cosine above 0.60. Below `low` two lessons are
-    about different things, above `high` they say the same, so checking would be a waste.
+    about different things, above `high` they say the same, so checking would be a waste; unless deduplication found
+    that their words differ (`revises`). Of such a pair a record that the other one entails is superseded.
 
     low, high   a pair is checked if the cosine of its lessons' texts is between these
     most        max. number of pairs checked per fresh record, nearest first
@@ -190,11 +192,18 @@ class Contradict(ConsolidationPolicy):
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """One change per related pair, and per overruled record. Pairs that are linked already are not checked."""
         asked: set[frozenset[str]] = set()
+        revised: set[frozenset[str]] = set()
         related: list[Related] = []
         for record in ctx.fresh_records():
-            linked = {frozenset((source, target)) for source, _, target, _ in ctx.bank.links(record.id)}
-            others = ctx.similar(record, self.low, self.high)
-            others = [other for other in others if frozenset((record.id, other.id)) not in linked | asked]
+            links = [(frozenset((source, target)), kind) for source, kind, target, _ in ctx.bank.links(record.id)]
+            linked = {pair for pair, kind in links if kind != REVISES}
+            revised |= {pair for pair, kind in links if kind == REVISES}
+            others = [
+                other
+                for other in ctx.similar(record, self.low)
+                if (pair := frozenset((record.id, other.id))) not in linked | asked
+                and (pair in revised or ctx.similarity(record, other) <= self.high)
+            ]
             for other in others[: self.most]:
                 asked.add(frozenset((record.id, other.id)))
                 relation, why = none_if_broken(partial(self.checker.check, ctx, record, other)) or (None, "")
@@ -202,7 +211,7 @@ class Contradict(ConsolidationPolicy):
                     related.append((record, other, relation, why))
         overruled = self.overruled(related)
         lowered: dict[str, float] = {}  # confidence of the records that this plan has lowered so far
-        changes = [self.propose(ctx, pair, lowered, overruled) for pair in related]
+        changes = [self.propose(ctx, pair, lowered, overruled, revised) for pair in related]
         return changes + [self.set_aside(ctx, *each) for each in overruled.values()]
 
     def overruled(self, related: list[Related]) -> dict[str, tuple[MemoryRecord, list[MemoryRecord]]]:
@@ -217,7 +226,12 @@ class Contradict(ConsolidationPolicy):
         return {id: (new, old) for id, (new, old) in against.items() if len(old) >= self.many}
 
     def propose(
-        self, ctx: ConsolidationContext, pair: Related, lowered: dict[str, float], overruled: Collection[str]
+        self,
+        ctx: ConsolidationContext,
+        pair: Related,
+        lowered: dict[str, float],
+        overruled: Collection[str],
+        revised: Collection[frozenset[str]],
     ) -> ProposedChange:
         """The change for a related pair: a link and, for a contradiction, the penalty of the weaker record."""
         one, other, relation, why = pair
@@ -229,9 +243,12 @@ class Contradict(ConsolidationPolicy):
             updates = {weaker.id: {"confidence": lowered[weaker.id]}}
             if self.action == "quarantine":
                 updates[weaker.id]["status"] = "quarantined"
-        link = ctx.link(one, relation, other, why)
+        links = [ctx.link(one, relation, other, why)]
+        if relation == "entails" and frozenset((one.id, other.id)) in revised:
+            updates = {other.id: {"status": "superseded"}}
+            links.append(ctx.link(other, "duplicate_of", one))
         return ProposedChange(
-            reason=f"{one.id} {relation} {other.id}", seen=(one, other), updates=updates, links=(link,)
+            reason=f"{one.id} {relation} {other.id}", seen=(one, other), updates=updates, links=tuple(links)
         )
 
     def set_aside(self, ctx: ConsolidationContext, new: MemoryRecord, old: list[MemoryRecord]) -> ProposedChange:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
 
 from core.errors import check_choice, check_numbers
-from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
-from core.memory.consolidation.differences import difference
+from core.memory.consolidation.context import ROUNDED, ConsolidationContext, ConsolidationPolicy, ProposedChange
+from core.memory.consolidation.differences import difference, may_correct
 from core.memory.filter import normalised
-from core.memory.ports import CORRECTS
+from core.memory.ports import CORRECTS, REVISES
 from core.types import Lesson, MemoryRecord
 
 # Comparison of two lessons by their texts alone.
 
 _NUMBER = re.compile(r"\d+")
-ROUNDED = 1e-5  # more than a cosine differs by when it is rounded, or computed with others
-
-
-@lru_cache(maxsize=4_096)
-def content_hash(lesson: Lesson) -> str:
-    """SHA-256 of a lesson's normalised content, without the title; 64 hex digits."""
-    return hashlib.sha256(normalised(lesson.content).encode("utf-8", "replace")).hexdigest()
 
 
 def titles_near(one: str, other: str, distance: int) -> bool:
@@ -41,12 +31,13 @@ def titles_near(one: str, other: str, distance: int) -> bool:
 class Deduplicate(ConsolidationPolicy):
     """Of records that teach the same, the best stays; the others are superseded and linked `duplicate_of` to it.
 
-    Records that are near, but differ in a number, a name, a negation or the like (`differences.py`), both stay: the
-    newer one is linked to the older one, `contradicts` or `refines`, and the bank retrieves it first (`corrections`).
+    Records that are near and whose words differ (`differences.py`) both stay, because the newer one may correct the
+    older one: it is linked to it, `revises`, and the bank retrieves it first (`corrections`). Contradict, if there is
+    one, asks its checker about such pairs.
 
     Sources: agentic-flow's ReasoningBank (cosine 0.87), the ReasoningBank MCP server (content hash, cosine 0.90). Two
-    lessons are the same if their contents are equal; or if they are near, by their titles or by their cosine, and
-    differ in nothing that an embedding does not see. A record is a duplicate if each of its lessons is the same as one
+    lessons are the same if their contents are equal, or near by their titles or by their cosine, and if their words do
+    not differ. A record is a duplicate if each of its lessons is the same as one
     in a single other record of the same outcome and domain.
 
     title_distance   titles fewer edits apart than this are nearly equal (Levenshtein); 0: titles are not compared
@@ -75,8 +66,10 @@ class Deduplicate(ConsolidationPolicy):
         found: dict[str, tuple[MemoryRecord, MemoryRecord]] = {}  # id of a duplicate -> (the duplicate, its keeper)
         apart: dict[tuple[str, str], ProposedChange] = {}  # (newer, older) of each pair that is near and differs
         compared: set[tuple[str, str]] = set()  # a pair is mostly near from both sides
+        bounds = (self.min_score, self.title_min_score if self.title_distance else None)
+        least = min((bound for bound in bounds if bound is not None), default=1.0)
         for record in ctx.fresh_records():
-            for other in self.comparable(ctx, record, ctx.near(record)):
+            for other in self.comparable(ctx, record, ctx.near(record, least)):
                 if record.id in found:
                     break
                 if other.id in found or (other.id, record.id) in compared:
@@ -94,41 +87,42 @@ class Deduplicate(ConsolidationPolicy):
     def comparable(
         self, ctx: ConsolidationContext, record: MemoryRecord, others: list[MemoryRecord]
     ) -> list[MemoryRecord]:
-        """Those of the others that hold a lesson which may be near to one of the record, or equal to it.
+        """Those of the others that hold a lesson which is near to one of the record, or equal to it.
 
-        One product of all lessons' vectors leaves the rest out: most records are near by their task alone.
+        All pairs at once: one by one, as `near` does it, they would take twenty times as long.
         """
         from rapidfuzz.distance import Levenshtein
         from rapidfuzz.process import cdist
 
-        places = [place for place, other in enumerate(others) for _ in other.items]
-        lessons = [lesson for other in others for lesson in other.items]
-        if self.min_score is None or not lessons or not record.items:
-            return others
-        cosines = ctx.vectors([one.text for one in lessons]) @ ctx.vectors([one.text for one in record.items]).T
-        near: Any = cosines >= self.min_score - ROUNDED  # (n of lessons, n of the record's)
+        if not others or not record.items:
+            return []
+        held = [(place, lesson) for place, other in enumerate(others) for lesson in other.items]
+        cosines = ctx.vectors([lesson.text for _, lesson in held]) @ ctx.vectors([one.text for one in record.items]).T
+        near = cosines >= (2.0 if self.min_score is None else self.min_score - ROUNDED)
         if self.title_distance:
-            titles = [[normalised(one.title) for one in some] for some in (lessons, record.items)]
+            titles = [[normalised(one.title) for one in some] for some in ([one for _, one in held], record.items)]
             edits = cdist(*titles, scorer=Levenshtein.distance, score_cutoff=self.title_distance - 1)
             near |= (edits < self.title_distance) & (cosines >= self.title_min_score - ROUNDED)
-        equal = {content_hash(one) for one in record.items}
-        found = zip(places, lessons, near.any(axis=1).tolist(), strict=True)
-        kept = {place for place, one, is_near in found if is_near or content_hash(one) in equal}
-        return [other for place, other in enumerate(others) if place in kept]
+        equal = {normalised(one.content) for one in record.items}
+        found = zip(held, near.any(axis=1).tolist(), strict=True)
+        kept = {place for (place, one), is_near in found if is_near or normalised(one.content) in equal}
+        return [others[place] for place in sorted(kept)]
 
     def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:
         """The link from the newer to the older of two records with near lessons that differ; None: not such a pair."""
         if (one.outcome, one.domain) != (other.outcome, other.domain):
             return None
         older, newer = sorted((one, other), key=lambda record: (record.tick, record.created_at, record.id))
-        near = ((a, b) for a in older.items for b in newer.items if self.near(ctx, a, b))
-        relation, what = next(filter(None, (difference(*pair) for pair in near)), (None, ""))
-        if relation is None:
+        pairs = ((a, b) for a in older.items for b in newer.items if self.near(ctx, a, b))
+        # Near by their titles alone, two lessons may be about two things.
+        near = ((a, b) for a, b in pairs if self.near_by_meaning(ctx, a, b) or may_correct(a, b))
+        what = next(filter(None, (difference(*pair) for pair in near)), None)
+        if what is None:
             return None
         return ProposedChange(
-            reason=f"{newer.id} {relation} {older.id}",
+            reason=f"{newer.id} {REVISES} {older.id}",
             seen=(older, newer),
-            links=(ctx.link(newer, relation, older, f"{CORRECTS}{what}"),),
+            links=(ctx.link(newer, REVISES, older, f"{CORRECTS}{what}"),),
         )
 
     def duplicate_and_keeper(
@@ -153,17 +147,18 @@ class Deduplicate(ConsolidationPolicy):
 
     def same(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
         """Whether two lessons are the same; cheap checks first."""
-        if content_hash(one) == content_hash(other):
-            return True
-        return self.near(ctx, one, other) and difference(one, other) is None
+        alike = normalised(one.content) == normalised(other.content) or self.near(ctx, one, other)
+        return alike and difference(one, other) is None
 
     def near(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
         """Whether the titles or the embeddings of two lessons are near enough for them to be the same."""
-        near = self.title_distance > 0 and titles_near(one.title, other.title, self.title_distance)
-        if not near and self.min_score is None:
-            return False
-        score = ctx.cosine(one.text, other.text)
-        return (near and score >= self.title_min_score) or (self.min_score is not None and score >= self.min_score)
+        if self.near_by_meaning(ctx, one, other):
+            return True
+        by_title = self.title_distance > 0 and ctx.cosine(one.text, other.text) >= self.title_min_score
+        return by_title and titles_near(one.title, other.title, self.title_distance)
+
+    def near_by_meaning(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
+        return self.min_score is not None and ctx.cosine(one.text, other.text) >= self.min_score
 
     def propose(self, ctx: ConsolidationContext, duplicate: MemoryRecord, keeper: MemoryRecord) -> ProposedChange:
         return ProposedChange(

@@ -16,7 +16,7 @@ from core.memory.consolidation.context import (
     lesson_for_prompt,
     none_if_broken,
 )
-from core.memory.consolidation.differences import CONTRADICTS, difference
+from core.memory.consolidation.differences import may_correct
 from core.memory.moment import now as wall_clock
 from core.setting import joined
 from core.types import Lesson, MemoryRecord, content_id
@@ -141,8 +141,8 @@ class Merge(ConsolidationPolicy):
     """Merges groups of similar records (the ReasoningBank MCP server: at least 3 above 0.85, by `llm` or `voting`).
 
     Every pair of a group is similar and has the same outcome and domain: a success is never merged with a failure. No
-    lesson of a group corrects another (`differences.py`). The merged record names its parents, has their lowest trust
-    and all sources of their labels, and is embedded from its own query.
+    lesson of a group may correct another (`differences.py`). The merged record names its parents, has their lowest
+    trust and all sources of their labels, and is embedded from its own query.
 
     least, most     min. and max. number of records in a group
     min_score       least cosine of the lessons' texts of every pair
@@ -174,7 +174,7 @@ class Merge(ConsolidationPolicy):
         def alike(one: MemoryRecord, other: MemoryRecord) -> bool:
             same_kind = (one.outcome, one.domain) == (other.outcome, other.domain)
             near = same_kind and ctx.similarity(one, other) >= self.min_score
-            return near and not _contradict(ctx, one, other)
+            return near and not _may_correct(ctx, one, other)
 
         neighbours = partial(ctx.similar, least=self.min_score)
         found = groups(ctx.fresh_records(), neighbours, alike, self.least, self.most)
@@ -238,10 +238,10 @@ class Merge(ConsolidationPolicy):
         return text[: self.max_key_chars]
 
 
-def _contradict(ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> bool:
-    """Whether lessons of the records on one subject say different things."""
+def _may_correct(ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> bool:
+    """Whether a lesson of one of the records may correct one of the other."""
     near = ((a, b) for a in one.items for b in other.items if ctx.cosine(a.text, b.text) >= ONE_SUBJECT)
-    return any((difference(a, b) or ("",))[0] == CONTRADICTS for a, b in near)
+    return any(may_correct(a, b) for a, b in near)
 
 
 def _lineage(group: list[MemoryRecord], name: str, own: str) -> list[str]:

@@ -23,23 +23,9 @@ _LINE = re.compile(
 _QUOTED = re.compile(r"`([^`\n ]{1,60} [^`\n]{1,200})`|^\s*\$ (.{3,200})$", re.MULTILINE)
 _COMMAND = re.compile(r"(?:sudo )?([a-z][\w.+-]*|\./[\w./-]+)((?: \S+)*)")
 _INSTALL = r"(?:pip3?|pipx|uv|npm|pnpm|yarn|apt|apt-get|brew|cargo|gem|conda|poetry) (?:pip )?(?:install|add|get|i)"
-_NAME = r"(?<![\w-])[a-z][a-z0-9]{0,30}(?:[-_][a-z0-9]{1,30}){1,6}(?![\w-])"  # of two words or more
-_PACKAGE = re.compile(
-    rf"(?i)\b{_INSTALL} (?:-\S{{1,40}} ){{0,6}}([@a-z][\w@./\[\]=<>~^-]{{0,60}})"
-    r"|\b(?:install|add|import|require|use)s? (?:the )?(?:package|dependency|module|library) "
-    r"`?([a-z][a-z0-9_-]{3,40})\b"
-    rf"|\b(?:install|add|import|require)s? ({_NAME})"
-    rf"|(?:`([a-z][a-z0-9_-]{{3,40}})`|({_NAME})) (?:package|dependency|library)\b"
-)
+_PACKAGE = re.compile(rf"(?i)\b{_INSTALL} (?:-\S{{1,40}} ){{0,6}}([@a-z][\w@./\[\]=<>~^-]{{0,60}})")
 _CREDENTIAL = re.compile(
     r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)[A-Z0-9_]*\b|~?/?\.(?:aws/credentials|netrc|pgpass|kube/config)"
-)
-# Words next to "package" that are not a package's name.
-_NO_NAME = frozenset(
-    "this that which these those each every another other same missing right wrong first last next following python "
-    "node npm pip system standard small large whole third-party open-source private public latest newest build test "
-    "with from whose your their into itself manager managers name names list file files version versions must should "
-    "will does when because".split()
 )
 _NEGATED = re.compile(
     r"(?i)\b(?:not|n't|never|avoid|instead of|rather than|cannot|without|beware of|refuses?)\b[^.;:!?\n]{0,100}$"
@@ -54,7 +40,7 @@ _NO_FAILURE = re.compile(r"(?i)\b(?:0|no|without) (?:error|failure|exception)s?\
 
 def successful(did: Steps) -> tuple[str, ...]:
     """The actions whose observations report no failure. did: steps of the attempts."""
-    return tuple(action for action, observation in did if not _FAILED.search(_NO_FAILURE.sub("", observation)))
+    return tuple(step.action for step in did if not _FAILED.search(_NO_FAILURE.sub("", step.observation)))
 
 
 def never_executed(text: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -71,8 +57,8 @@ def _named(text: str) -> Iterable[tuple[str, list[str]]]:
     for match in _CREDENTIAL.finditer(text):
         yield match[0], [match[0].lower().lstrip("~/")]
     for match in _PACKAGE.finditer(text):
-        name = re.split(r"[\[=<>~^]", next(filter(None, match.groups())))[0].rstrip(".,/").lower()
-        if name not in _NO_NAME and not _NEGATED.search(text, max(0, match.start() - 100), match.start()):
+        name = re.split(r"[\[=<>~^]", match[1])[0].rstrip(".,/").lower()
+        if not _NEGATED.search(text, max(0, match.start() - 100), match.start()):
             yield name, [name]
     quoted = [(next(filter(None, m.groups())), m.start()) for m in _QUOTED.finditer(text)]
     for line, start in [*quoted, *((m[0], m.start()) for m in _LINE.finditer(text))]:

@@ -1,7 +1,7 @@
 """Finds lessons that repeat what their attempt only read in foreign text: a page, a mail, an issue of a stranger.
 
 Whoever writes a page that an agent opens can put a lesson into its memory (Greshake et al. 2023, arXiv:2302.12173).
-The wording of the lesson does not matter here, only where its words stood: so a reader of `rules.txt` gains nothing.
+The wording of the lesson does not matter here, only where its words stood.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from core.memory.hygiene.injection import sentences
 from core.memory.ports import Steps
 
 EVERY = "*"  # in `Guard.foreign`: what any action brought back is foreign
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")  # scripts without blanks: by character
 _PART = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？；])|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")
+_SHORTEST = 20  # min. characters of a sentence that is compared alone
 _STEM = 6  # characters of a word that are compared, so that "moves" is found in "moved"
 _FEWEST = 3  # words of a lesson's sentence; of a shorter one half is too easily shared by chance
 _EMPTY = frozenset(
@@ -27,10 +28,12 @@ _EMPTY = frozenset(
 def foreign_texts(did: Steps, actions: Sequence[str]) -> list[str]:
     """What the attempt read by actions that contain one of these words, in any case. actions: words, or EVERY.
 
-    What was seen before the first action is the task's own.
+    What was seen before the first action is the task's own, and what came back from the action that ended the attempt
+    is the environment's verdict: good lessons repeat it, and no page of a stranger is one.
     """
     named = re.compile("|".join(rf"(?<![^\W_]){re.escape(word)}(?![^\W_])" for word in actions) or r"(?!)", re.I)
-    return [seen for action, seen in did if action and (EVERY in actions or named.search(action))]
+    read = (step for step in did if step.action and not step.ended)
+    return [step.observation for step in read if EVERY in actions or named.search(step.action)]
 
 
 def share_of(text: str, foreign: Iterable[str], own: Iterable[str]) -> float:
@@ -43,6 +46,12 @@ def share_of(text: str, foreign: Iterable[str], own: Iterable[str]) -> float:
     every = set().union(*said)
     read = {frozenset(_stems(part) & every) for seen in foreign for part in _PART.split(seen)}
     return max((len(words & part) / len(words) for words in said for part in read), default=0.0)
+
+
+def sentences(text: str) -> list[str]:
+    """The whole text and its sentences, because what was read may be one sentence in a good lesson."""
+    parts = [part.strip() for part in _SENTENCE.split(text)]
+    return list(dict.fromkeys([text.strip(), *(part for part in parts if len(part) >= _SHORTEST)]))
 
 
 def _stems(text: str) -> set[str]:

@@ -1,21 +1,24 @@
-"""The write filter of the bank (`memory.hygiene`): scrubs, cuts, removes copied lessons, quarantines."""
+"""The write filter of the bank (`memory.hygiene`): scrubs, cuts, removes copied lessons, quarantines.
+
+It looks at where a lesson's text comes from and at its form, never at what its words say: whoever knows a list of words
+writes around it. docs/security.md has the measured rates.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from core.errors import InfraError, OverBudget, UserError, check_choice, check_numbers
+from core.escaping import without_hidden
 from core.learning.structured import object_schema, parse_json, text_schema
 from core.memory.hygiene.classifier import Classifier
 from core.memory.hygiene.executed import never_executed, successful
 from core.memory.hygiene.foreign import foreign_texts, share_of
-from core.memory.hygiene.injection import Likeness, hints, rules, suspicions
 from core.memory.hygiene.scrub import scrub_record
 from core.memory.ports import Bank, Hygiene, Steps
 from core.memory.records import source_of
@@ -25,43 +28,12 @@ from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts import registry
 
-# Checks over several lessons of one source: their number, and a burst of lessons that each look harmless.
-
-_WORD = re.compile(r"[^\W\d_][\w-]{3,}")
-
 
 def same_source(record: MemoryRecord, bank: Bank, by: str, window: int) -> list[MemoryRecord]:
     """Other records of the same source among the last `window` of the bank, newest first."""
     source = source_of(record, by)
     recent = bank.recent(window, everyone=by == "namespace") if source else []
     return [other for other in recent if other.id != record.id and source_of(other, by) == source]
-
-
-def burst(record: MemoryRecord, others: list[MemoryRecord], bank: Bank, by: str, least: int) -> list[str]:
-    """Ids of the other records that, together with this one, redirect from one thing to another; [] if there are none.
-
-    Condition: at least `least` records of one source, this one included, share a word that no lesson of another source
-    has, and all but one of them suggest something in place of something else (`hints`). In a namespace with fewer than
-    3 * least records of other sources every word is new, so nothing is reported there.
-
-    others   records of the same source, from `same_source`
-    """
-    together = [record, *(other for other in others if other.parents == ())]
-    known = bank.recent(len(others) + 3 * least, everyone=by == "namespace")
-    if len(together) < least or len(known) - len(others) < 3 * least:
-        return []
-    words = {one.id: set(_WORD.findall(one.text.lower())) for one in together}
-    counts = Counter(word for own in words.values() for word in own)
-    for word in sorted(word for word in words[record.id] if counts[word] >= least):
-        group = [one for one in together if word in words[one.id]]
-        if sum(bool(hints(one.text)) for one in group) >= len(group) - 1 and _is_new(word, bank, record, by):
-            return [one.id for one in group if one.id != record.id]
-    return []
-
-
-def _is_new(word: str, bank: Bank, record: MemoryRecord, by: str) -> bool:
-    known = bank.lexical(word, 50, everyone=by == "namespace")  # a single namespace has no other source
-    return all(source_of(hit.record, by) == source_of(record, by) for hit in known)
 
 
 # A second opinion on a lesson by the extractor's model (`memory.hygiene.opinion=llm`).
@@ -112,24 +84,20 @@ class Guard(Hygiene):
     """The write filter: screens each record before it is stored. Idempotent. The paper has none.
 
     scrub         replace credentials and personal data by a placeholder
-    strip         remove passages copied from lessons that the task's prompt showed, and the memory block's markup
-    quarantine    store a record that gives orders, or was merged from one that does, but never retrieve it: trust 0
-    likeness      also quarantine lessons whose likeness to known attacks exceeds this (-1 to 1, `Likeness`); None: off
-    ignore        rules of rules.txt, or typosquat, to switch off, e.g. shell if lessons are about commands
+    strip         remove passages copied from lessons that the task's prompt showed, the memory block's markup, and
+                  characters that a model reads and a person does not see
     provenance    quarantine a lesson that names an address, a package, a command or a credential that no action of its
-                  own attempt used successfully; commands and addresses that were used do not break `shell` or `fetch`.
-                  Skipped if the attempt is not known, as with a lesson written by a client; strict: such a lesson is
-                  held against an attempt that did nothing
+                  own attempt used successfully. Skipped if the attempt is not known, as with a lesson written by a
+                  client; strict: such a lesson is held against an attempt that did nothing
     foreign       quarantine a lesson that repeats what its attempt read by actions with one of these words, e.g.
-                  [https, mail]; ["*"]: by any action; None: off
+                  [https, mail]; ["*"]: by any action; None: off. What the environment said when it ended the attempt
+                  is its own word and not foreign
     foreign_share   share of the words of a sentence that counts as a repetition, see `share_of`
     source        what identifies a source: task | namespace | a key of the records' provenance
-    window        number of the bank's last records that max_per_source and burst look at
+    window        number of the bank's last records that max_per_source looks at
     max_per_source  quarantine a lesson if its source has this many already; None: no limit
-    burst         quarantine this many lessons of one source, earlier ones included, if together they redirect from
-                  something that no other source mentions (function `burst`); None: off
     review        quarantine every lesson until a person approves it; a merged record only if its text is new
-    classifier    asked about a lesson that broke no rule; None: off
+    classifier    asked about a lesson that nothing else quarantined; None: off
     opinion       llm: then also ask the extractor's model; None: off
     role, seed    of that model; set at runtime
     max_title, max_description, max_content, max_query   max. characters of each text; longer ones are cut
@@ -137,16 +105,12 @@ class Guard(Hygiene):
 
     scrub: bool = True
     strip: bool = True
-    quarantine: bool = True
-    likeness: float | None = None
-    ignore: list[str] = field(default_factory=list)
     provenance: bool | str = False
     foreign: list[str] | None = None
     foreign_share: float = 0.6
     source: str = "task"
     window: int = 30
     max_per_source: int | None = None
-    burst: int | None = None
     review: bool = False
     classifier: Classifier | None = None
     opinion: str | None = None
@@ -156,12 +120,8 @@ class Guard(Hygiene):
     max_description: int = 400
     max_content: int = 1200
     max_query: int = 8000
-    _likeness: Likeness | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.ignore, str) or (unknown := set(self.ignore) - {*rules(), "typosquat"}):
-            names = self.ignore if isinstance(self.ignore, str) else ", ".join(sorted(unknown))
-            raise UserError(f"memory.hygiene.ignore={names}: give a list of {', '.join(rules())}, typosquat.")
         if isinstance(self.foreign, str) or not all(isinstance(word, str) and word for word in self.foreign or ()):
             raise UserError(f"memory.hygiene.foreign={self.foreign}: give a list of words, e.g. [https, mail].")
         check_choice(self, "memory.hygiene", "provenance", (False, True, "strict"))
@@ -170,7 +130,6 @@ class Guard(Hygiene):
         if self.opinion and self.role is None:
             raise UserError("memory.hygiene.opinion=llm asks the extractor's model, and none is configured.")
         check_numbers(self, "memory.hygiene", "window", "max_per_source", least=1, whole=True)
-        check_numbers(self, "memory.hygiene", "burst", least=2, whole=True)
         check_numbers(
             self, "memory.hygiene", "max_title", "max_description", "max_content", "max_query", least=20, whole=True
         )
@@ -194,9 +153,9 @@ class Guard(Hygiene):
         if self.strip and not record.parents:  # a merged record consists of its parents' text
             items, stripped = _without_copies(items, self._shown_passages(record, bank, shown))
             notes |= {"stripped"} if stripped else set()
-        # Before the texts are cut, so that an order at the end of a long text is found.
-        broken = self._broken_rules(record.original_query, items, bank, did) if self.quarantine else ()
-        broken = broken or (self._broken_limits(replace(record, items=items), bank) if self.quarantine else ())
+        # Before the texts are cut, so that what stands at the end of a long text is found.
+        broken = self.broken_rules(record.original_query, items, did)
+        broken = broken or self._broken_limits(replace(record, items=items), bank)
         record, found = self._scrubbed(replace(record, items=items))
         notes |= found
         parents = [parent for id in record.parents if (parent := bank.get(id)) is not None]
@@ -210,15 +169,11 @@ class Guard(Hygiene):
             broken = (*broken, "review")
         if notes:
             provenance["hygiene"] = sorted({*notes, *provenance.get("hygiene", ())})
-        if self.quarantine and (broken or trust == 0.0):
+        if broken or trust == 0.0:
             trust, status = 0.0, "quarantined"
             before = provenance.get("quarantine", ())
             provenance["quarantine"] = sorted({*before, *(broken or (() if before else ("lineage",)))})
         return replace(record, trust=trust, status=status, provenance=provenance)
-
-    def accomplices(self, record: MemoryRecord, bank: Bank) -> list[str]:
-        """The stored records that are to be quarantined together with this one, which was screened."""
-        return self._burst(record, bank) if "burst" in record.provenance.get("quarantine", ()) else []
 
     def usage(self, bank: Bank) -> Usage | None:
         """Cost of the second opinions asked for by this run; None if `opinion` is off."""
@@ -250,36 +205,26 @@ class Guard(Hygiene):
         return ()
 
     def _broken_limits(self, record: MemoryRecord, bank: Bank) -> tuple[str, ...]:
-        """The limits of its source that a record breaks; none for a merged record, which has several sources."""
-        if record.parents or (self.max_per_source is None and self.burst is None) or bank.get(record.id) is not None:
+        """The limit of its source, if a record breaks it; a merged record has several sources and breaks none."""
+        if record.parents or self.max_per_source is None or bank.get(record.id) is not None:
             return ()
-        most = self.max_per_source
-        many = most is not None and len(same_source(record, bank, self.source, self.window)) >= most
-        return (*(("burst",) if self._burst(record, bank) else ()), *(("max_per_source",) if many else ()))
+        many = len(same_source(record, bank, self.source, self.window)) >= self.max_per_source
+        return ("max_per_source",) if many else ()
 
-    def _burst(self, record: MemoryRecord, bank: Bank) -> list[str]:
-        if self.burst is None:
-            return []
-        return burst(record, same_source(record, bank, self.source, self.window), bank, self.source, self.burst)
-
-    def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: Bank, did: Steps | None) -> tuple[str, ...]:
-        """The rules that the query or the lessons break."""
-        texts = (query, *(item.text for item in items))
-        known = did if self.provenance else None
-        done = successful(known) if known is not None else ()
-        foreign = foreign_texts(did or (), self.foreign or ())
-        own = (query, *(action for action, _ in did or ()))
-        broken = {rule for text in texts for rule in suspicions(text, done)} - set(self.ignore)
-        if known is not None and any(never_executed(item.text, (query, *done)) for item in items):
-            broken.add("provenance")
-        if foreign and any(share_of(item.text, foreign, own) >= self.foreign_share for item in items):
-            broken.add("foreign")
-        if self.likeness is not None and not broken:
-            self._likeness = self._likeness or Likeness(bank.embedder)
-            # The query is not compared, because a task may be about anything.
-            if any(self._likeness.of(item.text) > self.likeness for item in items):
-                broken.add("likeness")
-        return tuple(sorted(broken))
+    def broken_rules(self, query: str, items: tuple[Lesson, ...], did: Steps | None) -> tuple[str, ...]:
+        """Which of `foreign` and `provenance` the lessons break."""
+        if any(item.content in query for item in items):
+            query = ""  # an insight of a client: no task was asked, its query is made of its own text
+        broken = []
+        if foreign := foreign_texts(did or (), self.foreign or ()):
+            own = (query, *(step.action for step in did or ()))
+            if any(share_of(item.text, foreign, own) >= self.foreign_share for item in items):
+                broken.append("foreign")
+        if self.provenance and did is not None:
+            done = successful(did)
+            if any(never_executed(item.text, (query, *done)) for item in items):
+                broken.append("provenance")
+        return tuple(broken)
 
     def _shown_passages(self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None) -> list[str]:
         """Texts of the lessons that the prompt showed, longest first."""
@@ -291,10 +236,13 @@ class Guard(Hygiene):
         return sorted((text for text in texts if len(text) >= _SHORTEST_COPY), key=lambda text: (-len(text), text))
 
     def _scrubbed(self, record: MemoryRecord) -> tuple[MemoryRecord, set[str]]:
-        """(the record with its texts scrubbed and cut, the kinds of data found)."""
+        """(the record with its texts scrubbed, without hidden characters, and cut; the kinds of data found)."""
         record, found = scrub_record(record) if self.scrub else (record, set())
 
         def clean(text: str, most: int) -> str:
+            if self.strip and (seen := without_hidden(text)) != text:
+                found.add("hidden")
+                text = seen
             if len(text) > most:
                 found.add("cut")
             return text if len(text) <= most else text[: most - 1].rstrip() + "…"

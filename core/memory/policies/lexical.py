@@ -13,7 +13,7 @@ from core.types import Scored
 
 @dataclass(kw_only=True)
 class Lexical(Ranking):
-    """BM25 (Robertson and Zaragoza 2009) over query and items, by the formula of SQLite's FTS5, k1 = 1.2 and b = 0.75.
+    """BM25 (Robertson and Zaragoza 2009) over query and items, k1 = 1.2 and b = 0.75 (core/memory/lexical.py).
 
     The task is not embedded. min_score is compared with the BM25 score, whose scale depends on the bank.
     """

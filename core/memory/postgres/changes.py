@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit, Connection
-from core.memory.postgres.search import words_of_record
 from core.memory.store.changes import Change, Embed, Items, check_status
 from core.memory.store.schema import COLUMNS, placeholders, row_of
 from core.types import MemoryRecord
@@ -14,20 +13,16 @@ from core.types import MemoryRecord
 MANY = 20  # number of records from which COPY is used instead of single inserts
 BATCH = 5_000  # max. records of one COPY
 
-_WORDS = (
-    "w AS (INSERT INTO lexicon SELECT rowid, namespace, a, cardinality(a) "
-    "FROM {source}, string_to_array({words}, ' ') a)"
-)
 ENTER_VECTOR = "INSERT INTO vectors OVERRIDING SYSTEM VALUE SELECT"  # into the row `vector_row` of its record
 ENTER_ITEM = "INSERT INTO item_vectors SELECT vector_row, $2, $3, namespace FROM records WHERE rowid = $1"
 _VECTOR = "INSERT INTO vectors (vector, namespace) VALUES ($1, $2)"
 _PUT = (
     f"WITH r AS (INSERT INTO records ({', '.join(COLUMNS)}, vector_row) "
-    f"VALUES ({placeholders(len(COLUMNS))}, {{row}}) ON CONFLICT DO NOTHING RETURNING rowid, namespace, vector_row), "
-    f"{_WORDS.format(words=placeholders(1, after=len(COLUMNS)), source='r')}{{vector}} SELECT rowid FROM r"
+    f"VALUES ({placeholders(len(COLUMNS))}, {{row}}) ON CONFLICT DO NOTHING RETURNING rowid, namespace, vector_row)"
+    "{vector} SELECT rowid FROM r"
 )
 _NEXT, _MINE = "nextval('vectors_rowid_seq')", "(SELECT currval('vectors_rowid_seq'))"
-_VECTOR_PLACE = placeholders(1, after=len(COLUMNS) + 1)
+_VECTOR_PLACE = placeholders(1, after=len(COLUMNS))
 _PUT_WITH = _PUT.format(row=_NEXT, vector=f", v AS ({ENTER_VECTOR} vector_row, {_VECTOR_PLACE}, namespace FROM r)")
 _PUT_WITHOUT = _PUT.format(row=_NEXT, vector="")
 _ITEM = f"INSERT INTO item_vectors VALUES ({_MINE}, $1, $2, $3)"
@@ -95,12 +90,12 @@ class PostgresChange(Change):
         self._db.executemany(ENTER_ITEM, [(rowid, *vector) for vector in vectors])
 
     def _putting(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> tuple[str, tuple]:
-        """(statement, values) to insert a record, its words and its vector. Result: its row id; none if it exists.
+        """(statement, values) to insert a record and its vector. Result: its row id; none if it exists.
 
         If the change does not hold the writers' lock yet, the vectors are inserted before it is taken: updating the
         HNSW graph takes longest. The session's namespace must be the record's.
         """
-        values = (*row_of(record), words_of_record(record))
+        values = tuple(row_of(record))
         if vector is None:
             return _PUT_WITHOUT, values
         if self._db.before_lock(_VECTOR, (vector, record.namespace)):
@@ -114,25 +109,25 @@ class PostgresChange(Change):
         for record, *_ in rows:
             check_status(record.status)
         db.set_namespace(EVERYONE)
-        columns = f"SELECT {names}, NULL::vector AS vector, '' AS words, 0 AS n FROM records LIMIT 0".replace(
+        columns = f"SELECT {names}, NULL::vector AS vector, 0 AS n FROM records LIMIT 0".replace(
             "last_used", "0.0::float8 AS last_used"
         )
         db.execute(f"CREATE TEMP TABLE IF NOT EXISTS incoming ON COMMIT DELETE ROWS AS {columns}")
         db.execute("DELETE FROM incoming")
         db.copy(
             "COPY incoming FROM STDIN WITH (FORMAT BINARY)",
-            ([*row_of(r), vector, words_of_record(r), n] for n, (r, vector, _) in enumerate(rows)),
+            ([*row_of(r), vector, n] for n, (r, vector, _) in enumerate(rows)),
             {"score": "float8", "confidence": "float8", "trust": "float8", "last_used": "float8"}
             | dict.fromkeys(("tick", "n_used", "n_used_success", "n_helpful", "n_harmful"), "int8")
             | {"n": "int4"},
-            (*COLUMNS, "vector", "words", "n"),
+            (*COLUMNS, "vector", "n"),
         )
         added = db.execute(
             f"WITH r AS (INSERT INTO records ({names}, vector_row) "
             f"SELECT {names}, nextval('vectors_rowid_seq') FROM incoming ORDER BY n "
             "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace, vector_row), "
-            "i AS (SELECT DISTINCT ON (r.rowid) r.*, words, vector FROM incoming JOIN r USING (namespace, id) "
-            f"ORDER BY r.rowid, n), {_WORDS.format(words='words', source='i')}, "
+            "i AS (SELECT DISTINCT ON (r.rowid) r.*, vector FROM incoming JOIN r USING (namespace, id) "
+            "ORDER BY r.rowid, n), "
             f"v AS ({ENTER_VECTOR} vector_row, vector, namespace FROM i WHERE vector IS NOT NULL) "
             "SELECT vector_row, id, namespace FROM r"
         ).fetchall()
@@ -154,6 +149,3 @@ class PostgresChange(Change):
         undone = super().roll_back(seq, everyone=everyone)
         self._db.set_namespace(self._namespace)
         return undone
-
-    def _erase_words(self) -> None:
-        """Nothing to do: a trigger deletes the words with their row."""

@@ -12,9 +12,11 @@ from core.errors import StopRun, UserError
 from core.memory.postgres import setup
 from core.memory.postgres.connection import DIALECT, EVERYONE, AtCommit, Connection
 from core.memory.postgres.pool import Connections
-from core.memory.store.contract import Busy
+from core.memory.store.contract import Busy, Texts
 
 BUSY_S = 60  # seconds that a writer waits for others
+State = tuple[int, str | None]  # of the bank: last journal entry, journal entry of the last erasure
+_STATE = "SELECT coalesce(max(seq), 0), (SELECT value FROM meta WHERE key = 'forgot') FROM journal"
 
 
 class PostgresDatabase:
@@ -152,6 +154,23 @@ class PostgresDatabase:
 
     def version(self) -> int | None:
         return None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether this thread has a change open, whose reads see what may yet be rolled back."""
+        return self._shared.writer == threading.get_ident()
+
+    def texts(self, namespace: str | None, known: State | None) -> Texts:
+        """As in the contract. A row that is changed while this reads is read again by the next call."""
+        view, query = self.of(namespace), "SELECT rowid, original_query, items FROM records"
+        state: State = view.rows(_STATE)[0]
+        if known is None or known[1] != state[1]:
+            return Texts(state, None, view.rows(query))
+        if known == state:
+            return Texts(state, [], [])
+        touched = "SELECT DISTINCT rowid FROM undo_records WHERE seq > $1"
+        gone = [row[0] for row in view.rows(touched, known[:1])]
+        return Texts(state, gone, view.rows(f"{query} WHERE rowid = ANY ($1)", (gone,)))
 
     def count(self) -> int:
         """Number of records in the namespace of this view."""

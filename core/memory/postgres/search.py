@@ -1,23 +1,20 @@
-"""Search inside PostgreSQL: vectors by brute force or by pgvector's HNSW graph with exact re-ranking; words by BM25."""
+"""Search inside PostgreSQL: vectors by brute force or by pgvector's HNSW graph with exact re-ranking."""
 
 from __future__ import annotations
 
 import logging
-import re
 import time
-import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
 from core.memory.filter import PRIOR, Filter, visible
-from core.memory.postgres.connection import DIALECT, ESCAPE, EVERYONE
+from core.memory.postgres.connection import DIALECT, ESCAPE
 from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.setup import HAS_GRAPH
 from core.memory.store.changes import Items
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit, best_of_each, in_order
-from core.memory.store.schema import NOT_SEARCHED, storable, to_record
-from core.types import MemoryRecord
+from core.memory.store.schema import NOT_SEARCHED, to_record
 
 log = logging.getLogger(__name__)
 
@@ -27,27 +24,6 @@ FEW = 64  # up to this number of hits, their records are read in the same query
 _ONE = f"{DIALECT.records} WHERE r.rowid = h.found"
 FRESH_S = 5.0  # cache lifetime of a tenant's size (s)
 BELIEVED = f"coalesce(r.confidence, CASE r.outcome WHEN 'success' THEN {PRIOR['success']} ELSE {PRIOR['failure']} END)"
-
-# FTS5's formula, k1 = 1.2 and b = 0.75. $1: words, $2: the namespace.
-BM25 = """
-    WITH size AS (
-        SELECT sum(records) AS n, sum(words) / sum(records) AS mean FROM lexicon_size
-        WHERE records > 0 AND (namespace = $2 OR $2 = '{everyone}')
-    ), asked AS (
-        SELECT w, (
-            SELECT count(*) FROM lexicon WHERE words @> ARRAY[w] AND (namespace = $2 OR $2 = '{everyone}')
-        ) AS df FROM unnest($1::text[]) w GROUP BY w
-    ), weighed AS (
-        SELECT w, greatest(ln((n - df + 0.5) / (df + 0.5)), 1e-6)::float8 AS idf FROM asked, size WHERE df > 0
-    ), found AS (
-        SELECT l.rowid, l.words, l.n FROM lexicon l JOIN records r USING (rowid)
-        WHERE l.words && (SELECT array_agg(w) FROM weighed) AND {within}
-    )
-    SELECT rowid, (
-        SELECT round(sum(idf * (tf * 2.2) / (tf + 1.2 * (0.25 + 0.75 * n / (SELECT mean FROM size))))::numeric, 9)
-        FROM (SELECT idf, cardinality(array_positions(words, w)) AS tf FROM weighed) counted WHERE tf > 0
-    )::float8 AS score FROM found ORDER BY score DESC, rowid LIMIT {k}
-"""
 
 
 @dataclass(kw_only=True)
@@ -106,15 +82,6 @@ class PostgresSearch:
             for items in kinds:
                 found += self._nearest(vector, k, where, exclude_task, items, distinct and items, seen)
         return self._with_records(found, seen)
-
-    def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
-        """BM25 by FTS5's formula, k1 = 1.2 and b = 0.75; document frequencies are per namespace."""
-        database = self._within(where)
-        backend = _Terms(values=[[part for word in words for part in words_of(word)], database.namespace])
-        within = " AND ".join(visible(where, exclude_task, backend))
-        query = BM25.format(within=within, everyone=EVERYONE, k=int(k))
-        found = [(rowid, -1, score) for rowid, score in database.rows(query, tuple(backend.values))]
-        return self._with_records(found, {})
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
         backend = _Terms(values=[list({hit[0] for hit in hits})])
@@ -254,25 +221,3 @@ class PostgresSearch:
         else:
             self._extra |= {row[0]: self._settings.item_vectors(to_record(row, self._database.path)) for row in found}
         self._checked = seq  # set last, so that a failed embedding is retried
-
-
-_ACCENT = re.compile("[\u0300-\u036f]")
-_WORD = re.compile(r"[^\W_]+")
-
-
-def words_of(text: str) -> list[str]:
-    """All words of a text, with repetitions, as SQLite's FTS5 tokenizes: without case and Latin accents.
-
-    PostgreSQL could do it too (words_of in tables.sql, for records inserted without words), but takes four times as
-    long as everything else in an add.
-    """
-    text = text.lower()
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", storable(text))))
-    return _WORD.findall(text)
-
-
-def words_of_record(record: MemoryRecord) -> str:
-    """The words of a record's query and items, separated by blanks."""
-    parts = [part for item in record.items for part in (item.title, item.description, item.content)]
-    return " ".join(words_of(" ".join((record.original_query, *parts))))

@@ -11,11 +11,11 @@ from typing import Any
 from core.errors import UserError
 from core.memory.store.schema import TRACKED, column_of_tags
 
-SCHEMA, OLDER = "5", ("2", "3", "4")
+SCHEMA, OLDER = "6", ("2", "3", "4", "5")
 LOCK = "hashtext('reasoningbank:' || current_schema())"
 GRAPHS = {"vectors": "vectors_graph", "item_vectors": "item_vectors_graph"}  # table: its index
 TENANTS = (  # tables whose rows belong to a namespace
-    *("records", "vectors", "item_vectors", "lineage", "links", "facts", "jobs", "lexicon", "lexicon_size"),
+    *("records", "vectors", "item_vectors", "lineage", "links", "facts", "jobs"),
     *(f"undo_{table}" for table in TRACKED),
 )
 _COLUMNS, _N_KEY = TRACKED["records"]
@@ -25,14 +25,6 @@ HAS_GRAPH = (
     f"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = {_HERE.format(name='{table}_graph')} AND indisvalid)"
 )
 _MAKER = "'vectors'::regclass::oid::bigint"  # advisory lock for building a graph
-REFILL_WORDS = """
-    DELETE FROM lexicon;
-    INSERT INTO lexicon SELECT rowid, namespace, w, cardinality(w) FROM records, words_of(original_query, items) w;
-    DELETE FROM lexicon_size;
-    INSERT INTO lexicon_size SELECT namespace, count(*), sum(n) FROM lexicon GROUP BY namespace;
-"""
-# Collations that know the letters of every script: of PostgreSQL 17 and later, of ICU, of the C library.
-LETTERS = ("pg_c_utf8", "und-x-icu", "C.utf8", "en_US.utf8")
 
 
 def version(db: Any) -> str | None:
@@ -56,10 +48,8 @@ def create(db: Any) -> None:
         if found in OLDER:
             _upgrade(db, found)
         return
-    known = {row[0] for row in db.execute("SELECT collname::text FROM pg_collation").fetchall()}
-    letters = next((name for name in LETTERS if name in known), "default")
     run = db.script
-    run(_file("tables.sql").replace("{words}", f'"{letters}"'))
+    run(_file("tables.sql"))
     run(_file("triggers.sql"))
     for table, (columns, n_key) in _TRACKED.items():
         run(_undo(table, columns[n_key:]) + _keep_undo(table, columns, n_key))
@@ -71,14 +61,22 @@ def create(db: Any) -> None:
 
 
 def _upgrade(db: Any, found: str) -> None:
-    """Upgrade: folded_tags (tags normalised for comparison) came with schema 3, keys.sql with 4, tenants.sql with 5."""
+    """Upgrade: folded_tags (tags normalised for comparison) came with schema 3, keys.sql with 4, tenants.sql with 5.
+
+    Up to 5 there was an index of words.
+    """
     if found == "2":
         _add_folded_tags(db)
     if found in ("2", "3"):
         _upgrade_keys(db)
-    db.script("ALTER TABLE jobs DROP CONSTRAINT jobs_pkey;" + _file("tenants.sql"))
-    # Reasons that name what was forgotten, with digests: every tenant reads the journal.
-    db.execute("UPDATE journal SET reason = 'forget' WHERE reason LIKE 'forget; %'")
+    if found != "5":
+        db.script("ALTER TABLE jobs DROP CONSTRAINT jobs_pkey;" + _file("tenants.sql"))
+        # Reasons that name what was forgotten, with digests: every tenant reads the journal.
+        db.execute("UPDATE journal SET reason = 'forget' WHERE reason LIKE 'forget; %'")
+    db.script(
+        "DROP FUNCTION enter_vector_row, enter_words, change_words, drop_words CASCADE;"
+        "DROP TABLE lexicon, lexicon_size; DROP FUNCTION words_of;" + _file("triggers.sql")
+    )
     db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
 
 

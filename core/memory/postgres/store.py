@@ -182,10 +182,7 @@ class PostgresStore(PostgresDatabase):
             db.execute(f"VACUUM {f'({how})' if how else ''} {', '.join(setup.TENANTS)}")
 
     def rebuild(self) -> Iterator[str]:
-        """Rebuild the full-text index and the HNSW graphs; yields a line about each."""
-        with self.of(None).unjournaled() as db:
-            db.script(setup.REFILL_WORDS)
-        yield "the words of every record are indexed anew"
+        """Rebuild the HNSW graphs; yields a line about each."""
         if self.rows("SELECT current_setting('data_checksums')")[0][0] != "on":
             yield "the server does not check its pages: data_checksums is off (pg_checksums --enable)"
         with self.explaining(), self._shared.lock:

@@ -1,5 +1,5 @@
--- The bank's tables in PostgreSQL. Comments here are on differences from core/memory/sqlite/tables.sql. {words} is a
--- collation that knows the letters of every script. Keys of tables with ids are in keys.sql.
+-- The bank's tables in PostgreSQL. Comments here are on differences from core/memory/sqlite/tables.sql.
+-- Keys of tables with ids are in keys.sql.
 
 CREATE TABLE meta (key text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 
@@ -80,14 +80,6 @@ CREATE TABLE jobs (
 ); -- its key is in tenants.sql
 CREATE INDEX jobs_by_state ON jobs (state, rowid);
 
--- All words of a record, with repetitions, and their number: the counts for BM25.
-CREATE TABLE lexicon (
-    rowid bigint PRIMARY KEY, namespace text COLLATE "C" NOT NULL, words text[] COLLATE "C" NOT NULL, n bigint NOT NULL
-);
--- No index of the words: under row-level security, only the namespace condition can use an index.
-CREATE INDEX lexicon_by_namespace ON lexicon (namespace);
-CREATE TABLE lexicon_size (namespace text COLLATE "C" PRIMARY KEY, records bigint NOT NULL, words bigint NOT NULL);
-
 -- SQLite's functions of these names, for statements that both databases share. A NUL becomes a blank, false NULL.
 CREATE FUNCTION json_extract(data text, path text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE jsonb_typeof(found) WHEN 'boolean' THEN CASE WHEN found::boolean THEN '1' END ELSE found #>> '{}' END
@@ -95,17 +87,4 @@ CREATE FUNCTION json_extract(data text, path text) RETURNS text LANGUAGE sql IMM
 $$;
 CREATE FUNCTION json_each(data text) RETURNS TABLE (value text) LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_array_elements_text(replace(data, '\u0000', '\u0020')::jsonb)
-$$;
-
--- The words of a record that was inserted without them (by a rollback, by hand). Like words_of_record in search.py.
-CREATE FUNCTION words_of(query text, items text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT array_remove(regexp_split_to_array(
-        normalize(regexp_replace(normalize(lower(
-            (query || ' ' || coalesce((
-                SELECT string_agg(concat_ws(' ', i ->> 'title', i ->> 'description', i ->> 'content'), ' ')
-                FROM jsonb_array_elements(replace(items, '\u0000', '\u0020')::jsonb) i
-            ), '')) COLLATE {words}
-        ), NFD), '[\u0300-\u036f]', '', 'g'), NFC) COLLATE {words},
-        '[^[:alnum:]]+'
-    ), '')
 $$;

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from core.memory.sqlite import journal_file
-from core.memory.sqlite.setup import DIALECT, create, finish
+from core.memory.sqlite.setup import DIALECT, SCHEMA, create, finish
 from core.memory.store.schema import Damaged, is_intact, is_whole, to_record
 
 CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
@@ -72,16 +72,15 @@ def _damage_in(db: sqlite3.Connection, path: Path, thorough: bool) -> str | None
         found = db.execute(f"PRAGMA {'integrity' if thorough else 'quick'}_check(1)").fetchone()[0]
         if found != "ok":
             return found
-    if thorough:  # every text is read, and must be UTF-8; what a search by words has is compared with the texts
+    if thorough:  # every text is read, and must be UTF-8
         for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall():
             for _ in db.execute(f'SELECT * FROM "{name}"'):
                 pass
         if db.execute("SELECT 1 FROM jobs WHERE NOT json_valid(payload) OR NOT json_valid(result)").fetchone():
             return "a queued attempt cannot be read"
-        db.execute("INSERT INTO lexicon (lexicon) VALUES ('integrity-check')")
-        db.rollback()
-    if "sum" not in {row[1] for row in db.execute("PRAGMA table_info(records)")}:
-        return None  # of an older version
+    schema = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    if schema is not None and schema[0] != str(SCHEMA):
+        return None  # of another version
     if wrong := _wrong_schema(db):
         return wrong
     last = db.execute("SELECT max(rowid) FROM records").fetchone()[0] or 0

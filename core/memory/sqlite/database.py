@@ -7,25 +7,30 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
 from core.errors import StopRun, UserError
 from core.memory.sqlite.damage import Stamp, check_integrity, is_damage, open_to_read, printed, stamp
 from core.memory.sqlite.journal_file import JournalFile, path_of, whole
 from core.memory.sqlite.migrations import migrate, migrated_copy_if_old, schema_version
-from core.memory.sqlite.postings import INSTANCES
 from core.memory.sqlite.recovery import bring_up, compared, differs
 from core.memory.sqlite.repair import repair
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import DIALECT, SCHEMA, finish
-from core.memory.store.contract import Busy
+from core.memory.store.contract import Busy, Texts
 from core.memory.store.schema import Damaged
 
 BUSY_S = 60  # seconds that a writer waits for others
 COPIED = 64 * 2**20  # copy files up to this size (bytes) into memory
 TRIES = 20  # attempts to open a file that keeps changing
 SETTLES_S = 1.0  # seconds after which a writer that has written its line of the journal has committed, or is dead
+
+State = tuple[int, int, str | None]  # of the bank: max rowid, max seq in `touched`, journal entry of the last erasure
+STATE = (
+    "SELECT coalesce((SELECT max(rowid) FROM records), 0), coalesce((SELECT max(seq) FROM touched), 0), "
+    "(SELECT value FROM meta WHERE key = 'forgot')"
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +58,6 @@ class ReadOnlyFile:
                 continue  # the file changed during the opening
             ahead, spoilt = compared(self.db, path) if path_of(path).exists() else (0, False)
             if before == stamp(path) and ahead <= 0 and (not spoilt or tries == TRIES - 1):
-                self.db.execute(INSTANCES)
                 self.db.execute("PRAGMA query_only=ON")
                 if spoilt:
                     log.warning(f"the journal beside the bank {path} is damaged: run {_doctor(path)}.")
@@ -157,7 +161,6 @@ class SqliteDatabase:
         elif differs(self._db, self.path):
             self.compare_with_journal()
         self._reader = self._connect()
-        self._reader.execute(INSTANCES)
         self._reader.execute("PRAGMA query_only=ON")
 
     def compare_with_journal(self) -> list[str]:
@@ -282,6 +285,23 @@ class SqliteDatabase:
     def is_changing(self) -> bool:
         """Whether this thread has a change open, whose reads see what may yet be rolled back."""
         return self._writer == threading.get_ident()
+
+    def texts(self, namespace: str | None, known: State | None) -> Texts:
+        """As in the contract."""
+        query = "SELECT rowid, original_query, items FROM records WHERE ($1 IS NULL OR namespace = $1)"
+        with nullcontext() if self.is_changing else self.read_transaction():
+            state: State = self.rows(STATE)[0]
+            if known is None or known[2] != state[2]:
+                return Texts(state, None, self.rows(query, (namespace,)))
+            if known == state:
+                return Texts(state, [], [])
+            gone = self.rows("SELECT DISTINCT record FROM touched WHERE seq > $1 AND found", (known[1],))
+            # +: by row id, of which few are new, and not by the namespace's index
+            new = query.replace("namespace = $1", "+namespace = $1") + (
+                " AND rowid IN (SELECT rowid FROM records WHERE rowid > $2 "
+                "UNION SELECT record FROM touched WHERE seq > $3 AND found)"
+            )
+            return Texts(state, [row[0] for row in gone], self.rows(new, (namespace, known[0], known[1])))
 
     def version(self) -> int:
         """SQLite's data_version: changes when another connection, such as this store's writer, has committed; cheap."""

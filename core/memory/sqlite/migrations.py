@@ -31,7 +31,7 @@ def schema_version(db: Any) -> int:
         found = int(row[0])
     else:  # a damaged bank may have lost `meta`
         columns = {row[1] for row in db.execute("PRAGMA table_info(records)")}
-        found = SCHEMA if "sum" in columns else OLDEST + ("folded_tags" in columns)
+        found = OLDEST + ("folded_tags" in columns) + ("sum" in columns) + ("lexicon" not in tables)
     if found > SCHEMA:
         raise UserError(f"the bank has schema {found}, of a later version: this one reads up to {SCHEMA}.")
     if found < OLDEST:
@@ -83,7 +83,7 @@ def _to_4(db: Any) -> None:
 def _to_5(db: Any) -> None:
     """Adds the checksums of records and vectors; their undo rows get one when they are restored."""
     drop_triggers(db)
-    for name in ("words", "patterns", "pattern_embeddings", "pattern_links"):  # those of before may differ
+    for name in ("patterns", "pattern_embeddings", "pattern_links"):  # those of before may differ
         db.execute(f"DROP VIEW IF EXISTS {name}")
     create(db)
     for table in ("records", "undo_records", "vectors", "item_vectors"):
@@ -95,7 +95,15 @@ def _to_5(db: Any) -> None:
         db.execute(f"UPDATE {table} SET sum = crc32(vector)")
 
 
-STEPS = (_to_4, _to_5)
+def _to_6(db: Any) -> None:
+    """Drops the full-text index: words are searched in memory."""
+    drop_triggers(db)
+    db.execute("DROP TABLE IF EXISTS lexicon")
+    db.execute("DROP VIEW IF EXISTS words")
+    create(db)
+
+
+STEPS = (_to_4, _to_5, _to_6)
 
 
 def _add_column(db: Any, table: str, column: str) -> None:

@@ -120,7 +120,6 @@ def _replace(db: SqliteSession, path: Path) -> int:
     db.execute("DELETE FROM item_vectors")
     db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM records")
     db.execute("INSERT OR REPLACE INTO meta SELECT 'forgot', CAST(max(seq) AS TEXT) FROM journal")
-    db.execute("DROP TABLE lexicon")
     create(db.db)
     finish(db.db)
     index_file.remove(path)

@@ -1,8 +1,7 @@
-"""Search in a bank's file: FAISS indexes synced to it, BM25 by FTS5, and the records of their hits."""
+"""Search in a bank's file: FAISS indexes synced to it, and the records of their hits."""
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -12,9 +11,8 @@ from typing import Any
 
 from core.memory.filter import PRIOR, Filter, by_source_and_confidence, visible
 from core.memory.sqlite import index as index_file
-from core.memory.sqlite.database import SqliteDatabase
+from core.memory.sqlite.database import STATE, SqliteDatabase, State
 from core.memory.sqlite.index import Entry, VectorIndex
-from core.memory.sqlite.lexicons import STATE, Lexicons, State
 from core.memory.store.changes import IDS
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit
@@ -25,7 +23,6 @@ log = logging.getLogger(__name__)
 
 CHUNK = 20_000  # records read at once
 WHOLE = 4_096  # banks up to this size (records) are cached whole
-VISIBLE = 1_000  # matches whose visibility is looked up at once
 KEPT = WHOLE  # records of a larger bank kept in memory: 50 MB with vectors of 384 numbers
 MOST_DELETED = 0.2  # share of deleted entries from which an index is rebuilt
 _LACKS_ITEMS = (  # of records r with their vectors v
@@ -102,7 +99,6 @@ class IndexSearch:
 
     def __init__(self, database: SqliteDatabase, settings: SearchSettings) -> None:
         self._database, self._settings = database, settings
-        self._lexicons = Lexicons(database)
         self._lock = threading.RLock()  # FAISS does not allow an add during a search
         self._indexes: dict[bool, _SyncedIndex] = {}
         self._records_lock = threading.Lock()
@@ -123,30 +119,6 @@ class IndexSearch:
                 found += self._indexes[items].index.search(vector, k, where, excluded, distinct and items)
             version = self._indexes[kinds[0]].version
         return self._with_records(found, version)
-
-    def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
-        """As in the contract; of one namespace with its own statistics, which tell nothing of the others' words."""
-        with self._database.read_transaction():
-            alone = where.everyone or not self._is_shared(where.named)
-            rowids, scores = self._lexicons.scores(None if alone else where.named, words)
-            found: list[RowHit] = []
-            start, size = 0, 2 * k  # most often these are enough
-            while len(found) < k and start < len(rowids):
-                part = slice(start, start + size)
-                some = rowids[part].tolist()
-                backend = _Conditions(values=[json.dumps(some)])
-                terms = " AND ".join(visible(where, exclude_task, backend))
-                query = f"SELECT r.rowid FROM records r WHERE r.rowid IN (SELECT value FROM json_each($1)) AND {terms}"
-                allowed = {row[0] for row in self._database.rows(query, tuple(backend.values))}
-                hits = zip(some, scores[part].tolist(), strict=True)
-                found += [(rowid, -1, score) for rowid, score in hits if rowid in allowed]
-                start, size = start + size, max(2 * size, VISIBLE)
-        return self._with_records(found[:k], self._database.version())
-
-    def _is_shared(self, namespace: str) -> bool:
-        """Whether the file holds records of another namespace."""
-        ends = "(SELECT min(namespace) FROM records), (SELECT max(namespace) FROM records)"
-        return not set(self._database.rows(f"SELECT {ends}")[0]) <= {namespace, None}
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
         backend, allowed, rowids = _Conditions(), set(), list({hit[0] for hit in hits})

@@ -8,7 +8,7 @@ from typing import Any
 
 from core.memory.store.schema import Dialect
 
-SCHEMA = 5  # migrations.py brings older ones to it
+SCHEMA = 6  # migrations.py brings older ones to it
 DIALECT = Dialect(vector_row="r.rowid", differs="IS NOT", keys={}, sums=True)
 
 
@@ -25,7 +25,6 @@ def create(db: Any) -> None:
 
 def finish(db: Any) -> None:
     """Fill the derived tables, and create the triggers that maintain them and record the undo rows."""
-    fill_lexicon(db)
     _run(
         db,
         f"""
@@ -40,12 +39,6 @@ def finish(db: Any) -> None:
     _run(db, (Path(__file__).parent / "triggers.sql").read_text(encoding="utf-8"))
     for table, (columns, n_key) in DIALECT.tracked.items():
         _keep_undo(db, table, columns, n_key)
-
-
-def fill_lexicon(db: Any) -> None:
-    """Add the records that are missing in the full-text index."""
-    query = "INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words"
-    db.execute(f"{query} WHERE rowid NOT IN (SELECT rowid FROM lexicon)")
 
 
 def _keep_undo(db: Any, table: str, columns: tuple[str, ...], n_key: int) -> None:

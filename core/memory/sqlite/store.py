@@ -15,7 +15,7 @@ from core.memory.sqlite.database import SqliteDatabase
 from core.memory.sqlite.journal_file import line_of, whole
 from core.memory.sqlite.recovery import mend_links_and_facts
 from core.memory.sqlite.search import IndexSearch
-from core.memory.sqlite.setup import DIALECT, create, fill_lexicon
+from core.memory.sqlite.setup import DIALECT
 from core.memory.store.changes import MADE, PUT_ITEM, PUT_VECTOR, Change, Embed, embedded, select
 from core.memory.store.contract import Lead, SearchSettings
 from core.memory.store.schema import LACKS_VECTOR, SqlSession, to_record
@@ -87,16 +87,11 @@ class SqliteStore(SqliteDatabase):
         return len(made)
 
     def rebuild(self) -> Iterator[str]:
-        """Rebuild the full-text index and the journal file from the bank, after both are compared; yields lines."""
+        """Rebuild the journal file from the bank, after both are compared; yields lines."""
         yield from self.compare_with_journal()
         with self.unjournaled() as db:
             if differ := mend_links_and_facts(db, self.path):
                 yield f"{differ} links or facts were not as the journal has them: they are taken from there"
-        with self.unjournaled() as db:
-            db.execute("DROP TABLE lexicon")
-            create(db.db)
-            fill_lexicon(db.db)
-        yield "the words of every record are indexed anew"
         with self.unjournaled() as db:
             self._journal.rewrite(whole(db))
         yield f"the journal's file is written anew: {self.rows(_SEQ)[0][0]} changes"

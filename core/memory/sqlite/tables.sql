@@ -73,18 +73,6 @@ CREATE TABLE IF NOT EXISTS jobs (
 -- Log of changed records, for search indexes and caches. found = 1: in a column that a search uses.
 CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL, found INTEGER);
 
-CREATE VIRTUAL TABLE IF NOT EXISTS lexicon USING fts5(query, items);
-
--- The text of each record for the lexicon. NULs, which a model's escapes can leave in a lesson, become blanks, because
--- SQLite ends a text at one.
-CREATE VIEW IF NOT EXISTS words AS
-SELECT rowid, original_query AS query, (
-    SELECT group_concat(
-        json_extract(value, '$.title') || char(10) || json_extract(value, '$.description') || char(10)
-        || json_extract(value, '$.content'), char(10)
-    ) FROM json_each(replace(records.items, '\u0000', '\u0020'))
-) AS items FROM records;
-
 -- The bank by the tables of Claude Flow's outline, for queries by hand. Only read; banks from before do not have them.
 CREATE VIEW IF NOT EXISTS patterns AS
 SELECT namespace, id, 'reasoning_memory' AS type, json_object(

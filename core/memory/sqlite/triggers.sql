@@ -1,7 +1,6 @@
 -- When you change one, raise SCHEMA in setup.py. Triggers that maintain the tables derived from records. The undo triggers are in setup.py.
 
 CREATE TRIGGER IF NOT EXISTS record_added AFTER INSERT ON records BEGIN
-    INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words WHERE rowid = new.rowid;
     INSERT OR IGNORE INTO lineage
         SELECT value, new.rowid FROM json_each(new.provenance, '$.tasks') WHERE new.parents <> '[]';
     INSERT INTO touched (record, found) -- a restored record; new ones are noticed by their row id
@@ -27,12 +26,10 @@ END;
 
 CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE ON records WHEN old.items <> new.items BEGIN
     DELETE FROM item_vectors WHERE record = old.rowid;
-    UPDATE lexicon SET items = (SELECT items FROM words WHERE rowid = old.rowid) WHERE rowid = old.rowid;
 END;
 
 CREATE TRIGGER IF NOT EXISTS record_gone AFTER DELETE ON records BEGIN
     INSERT INTO touched (record, found) VALUES (old.rowid, 1);
     DELETE FROM item_vectors WHERE record = old.rowid;
-    DELETE FROM lexicon WHERE rowid = old.rowid;
     DELETE FROM lineage WHERE record = old.rowid;
 END;

@@ -27,7 +27,7 @@ from core.types import MemoryRecord
 PUT_VECTOR = "INSERT OR REPLACE INTO vectors (rowid, vector, sum) VALUES ($1, $2, $3)"
 PUT_ITEM = "INSERT INTO item_vectors (record, place, vector, sum) VALUES ($1, $2, $3, $4)"
 _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
-RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
+RELATIONS = ("entails", "contradicts", "refines", "revises", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
 CHANGEABLE = frozenset(FIELDS) - {*FIXED}
 COUNTED = frozenset(("n_used", "n_used_success", "last_used", "confidence"))
@@ -221,7 +221,6 @@ class Change:
             "INSERT INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) + 1 AS TEXT) FROM journal WHERE true "
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         )
-        self._erase_words()
         self.erased = self.relinked = True
 
     def _erase(self, ids: list[str]) -> None:
@@ -237,10 +236,6 @@ class Change:
         self._db.execute(f"DELETE FROM undo_records WHERE namespace = $1 AND id IN {these}", values)
         self._db.execute(f"DELETE FROM undo_links WHERE {linked}", values)
         self._db.execute(f"DELETE FROM jobs WHERE {about}", values)
-
-    def _erase_words(self) -> None:
-        """Remove the words of deleted rows from the full-text index."""
-        self._db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
 
     def roll_back(self, seq: int, *, everyone: bool = False) -> int:
         """Restore all rows of the namespace as they were after entry `seq`; returns how many changes are undone.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from core.errors import UserError
 from core.memory.filter import Filter
@@ -55,6 +55,20 @@ class SearchSettings:
     most_missing: int | None
 
 
+class Texts(NamedTuple):
+    """An answer of `BankStore.texts`.
+
+    state   in which the bank was read; compared with later ones only
+    gone    row ids of records that were removed or changed; None: what was known before may not be kept, because some
+            records were deleted for good
+    added   (row id, query, items as JSON) of each record, of any status
+    """
+
+    state: Any
+    gone: list[int] | None
+    added: list[tuple[int, str, str]]
+
+
 class Search(Protocol):
     """Finds records in the last committed state. Thread-safe: runs in the thread that calls it.
 
@@ -71,10 +85,6 @@ class Search(Protocol):
         kinds      vectors to search, one entry a kind. False: the records' query vectors; True: their item vectors
         distinct   keep only the best item per record
         """
-        ...
-
-    def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
-        """The k records that have any of the words, best BM25 first, ties to the oldest."""
         ...
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
@@ -118,6 +128,19 @@ class BankStore(Protocol):
 
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
         """All rows of a query."""
+        ...
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether this thread has a change open, whose reads see what may yet be rolled back."""
+        ...
+
+    def texts(self, namespace: str | None, known: Any) -> Texts:
+        """The texts of the records that were added or changed since a state, for a search by words.
+
+        namespace   None: of all
+        known       the state of an earlier answer; None: everything is new
+        """
         ...
 
     def version(self) -> int | None:
