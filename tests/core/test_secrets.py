@@ -16,6 +16,7 @@ from conftest import REPO
 from provider import Provider, completion
 
 from core.jsonl import JsonLines
+from core.memory.hygiene.scrub import _merged as merged_spans
 from core.memory.hygiene.scrub import scrub
 from core.models.retry import error_within, explain
 from core.redact import HIDDEN, SECRETS, RedactingFilter, Redactor, secret_spans, secrets_of_settings
@@ -400,3 +401,17 @@ def test_a_secret_that_yaml_would_quote_is_not_in_the_saved_configuration(cli, t
 
 def everything(folder):
     return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_secret_that_begins_another_leaves_nothing_of_it():
+    redact = Redactor({"ONE_TOKEN": "zq81kfmw", "OTHER_TOKEN": "zq81kfmw-and-then-more", "A_TOKEN": "mw-and-then"})
+    assert redact("it is zq81kfmw-and-then-more, he said") == f"it is {HIDDEN}, he said"
+
+
+def test_what_is_found_within_a_longer_secret_leaves_nothing_of_it():
+    text = "postgresql://ann:pa55word-of.ann@example.org:5432/db and password=hunter2-bob@example.org-0123"
+    clean, _ = scrub(text)
+    assert not {"pa55word", "hunter2", "0123"} & set(clean.replace("-", " ").replace(":", " ").split()), clean
+    for begin in range(3):  # a span within another, whichever begins first
+        found = [(0, 20, "email"), (begin, begin + 5, "secret")]
+        assert merged_spans(found)[0][:2] == (0, 20)

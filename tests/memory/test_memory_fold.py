@@ -58,7 +58,7 @@ def episode(index, made=None, used=(), label="success", status=None, confidence=
         status=status or label,
         reward=0.0,
         verdict=Verdict(label=label, source="llm", confidence=confidence),
-        retrieved=tuple({"id": id, "score": 1.0} for id in used),
+        retrieved=tuple({"id": id, "score": 1.0, "n_shown": 1} for id in used),
         trajectories=(trajectory(made.source_trajectory_id if made else ""),),
         chosen=0,
         verdicts=(Verdict(label=label, source="llm", confidence=confidence),),

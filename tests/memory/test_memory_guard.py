@@ -316,6 +316,7 @@ def test_a_run_that_scrubs_its_episodes_goes_on_and_is_audited(here, monkeypatch
     assert "[removed colour]" in kept[0].original_query and "amber" not in kept[0].original_query + kept[0].text
     assert b"amber" not in (run_dir / "prompts.jsonl").read_bytes()
     episodes.write_bytes(b"".join(whole.splitlines(keepends=True)[:1]))  # killed after the first episode
+    (run_dir / "summary.json").unlink()
     for file in run_dir.glob("bank.sqlite*"):  # its journal too
         file.unlink()
     here(*words, f"run_dir={run_dir}")

@@ -184,3 +184,11 @@ def test_a_search_finds_what_comes_back_in_the_place_of_something_newer(bank):
     assert sorted(found(bank)[0]) == ["r0", "r1", "r2", "r6"]
     bank.history.rollback(1)
     assert sorted(found(bank)[0]) == [f"r{n}" for n in range(6)]
+
+
+def test_what_is_forgotten_is_forgotten_in_the_merges_of_its_merges(bank):
+    merge(bank)
+    bank.add(record("query merged again", id="m2", parents=("m1", "r5"), items=(lesson("zebra"),)))
+    bank.add(record("query merged at last", id="m3", parents=("m2",), items=(lesson("zebra"),)))
+    assert bank.history.forget(id="r1") == ["r1", "m1", "m2", "m3"]
+    assert bank.ids() == {f"r{n}" for n in (0, 2, 3, 5)}

@@ -61,7 +61,8 @@ def test_a_run_that_is_killed_makes_the_same_bank_again(here, tmp_path):
     run_dir, _ = here(*words)
     episodes = run_dir / "episodes.jsonl"
     whole, kept = episodes.read_bytes(), read_records(run_dir / "bank.sqlite", "default")
-    episodes.write_bytes(b"".join(whole.splitlines(keepends=True)[:1]))
+    episodes.write_bytes(b"".join(whole.splitlines(keepends=True)[:1]))  # killed after the first episode
+    (run_dir / "summary.json").unlink()
     for file in run_dir.glob("bank.sqlite*"):
         file.unlink()
     here(*words, f"run_dir={run_dir}")
