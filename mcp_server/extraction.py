@@ -17,7 +17,7 @@ from core.errors import InfraError, OverBudget, StopRun, TransientError, UserErr
 from core.learning.attempts import Attempts
 from core.memory.bank import MemoryBank
 from core.memory.citations import cited
-from core.memory.ports import Did
+from core.memory.protocol import Did
 from core.memory.store.contract import Busy
 from core.memory.store.jobs import TRIES, Job
 from core.types import Extraction, Scored, Step, Task, Trajectory, Verdict, content_id

@@ -22,7 +22,7 @@ from core.errors import InfraError, StopRun, UserError, check_choice, check_numb
 from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
 from core.memory.open import embedder_of, file_of
-from core.memory.ports import Steps
+from core.memory.protocol import Steps
 from core.memory.records import EpisodeFeedback
 from core.memory.sqlite.repair import set_aside_unreadable
 from core.models.embedding import MINILM, NamedEmbedder

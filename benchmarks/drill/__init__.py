@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.memory.ports import Did
+from core.memory.protocol import Did
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,8 @@ from core.memory.hygiene.scrub import scrub_records
 from core.memory.lexical import WordSearch
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
-from core.memory.ports import SAME, Consolidates, Hygiene, OpenChange, Policy, Steps
-from core.memory.protocol import Memory
+from core.memory.ports import SAME, Consolidates, Hygiene, OpenChange, Policy
+from core.memory.protocol import Memory, Steps
 from core.memory.ranking import ranked
 from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_of
 from core.memory.store.changes import Change, Items

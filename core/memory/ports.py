@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from core.memory.filter import Filter
 from core.memory.moment import Moment
+from core.memory.protocol import Steps
 from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
@@ -19,17 +20,6 @@ from core.types import MemoryRecord, Scored, Usage
 REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; is retrieved first
 CORRECTS = "differs in "  # how the note of such a link begins
 SAME = "same"  # retrieval.domain: the domain of the task that searches
-
-
-class Did(NamedTuple):
-    """A step of an attempt that a record was made from. ended   whether the environment ended the attempt with it."""
-
-    action: str
-    observation: str
-    ended: bool = False
-
-
-Steps = Sequence[Did]
 
 
 class OpenChange(Protocol):

@@ -14,10 +14,21 @@ Its fields are its keys in config/memory/*.yaml. A field named `path`, `embedder
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from core.errors import check_returned
 from core.types import MemoryRecord, Scored, Task, Usage
+
+
+class Did(NamedTuple):
+    """A step of an attempt that a record was made from. ended   whether the environment ended the attempt with it."""
+
+    action: str
+    observation: str
+    ended: bool = False
+
+
+Steps = Sequence[Did]
 
 
 class Memory(Protocol):
@@ -45,8 +56,8 @@ class Memory(Protocol):
         """Store a record durably; False if its id is stored already. shown: ids of the records in the task's prompt."""
         ...
 
-    def add_from(self, record: MemoryRecord, did: Sequence[tuple[str, str]], *, shown: Sequence[str] = ()) -> bool:
-        """`add` with the attempts' steps (action, observation), for a memory that checks lessons against them."""
+    def add_from(self, record: MemoryRecord, did: Steps, *, shown: Sequence[str] = ()) -> bool:
+        """`add` with the attempts' steps, for a memory that checks lessons against them."""
         return self.add(record, shown=shown)
 
     def learn(self, episode: dict[str, Any] | None) -> None:

@@ -20,7 +20,7 @@ from core.file_lock import FileLock
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, refused
 from core.memory.hygiene.scrub import scrub
-from core.memory.ports import Did
+from core.memory.protocol import Did
 from core.memory.records import record_from
 from core.redact import Redactor
 from core.run.files import (

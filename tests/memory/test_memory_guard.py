@@ -19,7 +19,7 @@ from core.memory.hygiene.executed import never_executed, successful
 from core.memory.hygiene.guard import Guard
 from core.memory.hygiene.scrub import scrub
 from core.memory.open import read_records
-from core.memory.ports import Did
+from core.memory.protocol import Did
 from core.models.base import Role
 from core.models.offline import ScriptedModel
 from core.models.remote import LiteLLMModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from core.errors import check_choice, check_numbers
 from core.memory.consolidation.context import ROUNDED, ConsolidationContext, ConsolidationPolicy, ProposedChange
@@ -98,14 +99,14 @@ class Deduplicate(ConsolidationPolicy):
             return []
         held = [(place, lesson) for place, other in enumerate(others) for lesson in other.items]
         cosines = ctx.vectors([lesson.text for _, lesson in held]) @ ctx.vectors([one.text for one in record.items]).T
-        near = cosines >= (2.0 if self.min_score is None else self.min_score - ROUNDED)
+        near: Any = cosines >= (2.0 if self.min_score is None else self.min_score - ROUNDED)
         if self.title_distance:
             titles = [[normalised(one.title) for one in some] for some in ([one for _, one in held], record.items)]
             edits = cdist(*titles, scorer=Levenshtein.distance, score_cutoff=self.title_distance - 1)
             near |= (edits < self.title_distance) & (cosines >= self.title_min_score - ROUNDED)
         equal = {normalised(one.content) for one in record.items}
-        found = zip(held, near.any(axis=1).tolist(), strict=True)
-        kept = {place for (place, one), is_near in found if is_near or normalised(one.content) in equal}
+        any_near = near.any(axis=1)
+        kept = {place for n, (place, one) in enumerate(held) if any_near[n] or normalised(one.content) in equal}
         return [others[place] for place in sorted(kept)]
 
     def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from core.memory.ports import Steps
+from core.memory.protocol import Steps
 
 EVERY = "*"  # in `Guard.foreign`: what any action brought back is foreign
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")  # scripts without blanks: by character

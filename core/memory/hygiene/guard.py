@@ -20,7 +20,8 @@ from core.memory.hygiene.classifier import Classifier
 from core.memory.hygiene.executed import never_executed, successful
 from core.memory.hygiene.foreign import foreign_texts, share_of
 from core.memory.hygiene.scrub import scrub_record
-from core.memory.ports import Bank, Hygiene, Steps
+from core.memory.ports import Bank, Hygiene
+from core.memory.protocol import Steps
 from core.memory.records import source_of
 from core.models.base import Role
 from core.reply_marks import answer_of
