@@ -21,6 +21,7 @@ SLOW_S = 0.5
 KEPT_S = 0.2  # what takes less is not in the file
 QUICK_ON_POSTGRES = "test_memory_life"  # of the bank's tests, which run on PostgreSQL too, those that `make test` runs
 # Files that start the same engine share a worker, so that it is started once; any other file has a worker for itself.
+# Two hosts make network interfaces, at which Chromium breaks off what it loads: they are never beside a browser.
 ENGINES = {
     "test_scienceworld": "java",
     "test_scienceworld_jvm": "java",
@@ -28,7 +29,9 @@ ENGINES = {
     "test_ray": "cluster",
     "test_postgres": "postgres",
     "test_postgres_crash": "postgres",
-    "test_two_hosts": "postgres",
+    **dict.fromkeys(("test_two_hosts", "test_webarena", "test_webarena_run", "test_web_agent"), "browser"),
+    **dict.fromkeys(("test_miniwob", "test_miniwob_known_answer", "test_web_engine"), "browser"),
+    **dict.fromkeys(("test_report_tabs", "test_report_live"), "browser"),
 }
 
 

@@ -333,17 +333,6 @@ def test_a_run_has_the_same_records_and_either_client_goes_on_with_it(here, serv
     assert read_rows(runs[0]) == read_rows(runs[1]) and len(read_rows(runs[0])) == 6
 
 
-def test_a_run_whose_fingerprint_had_the_client_goes_on(here, serve, tmp_path):
-    server = serve(lambda request, n: (200, completion("Action: open box 1\nStatus: success")), models=["m"])
-    words = [*TOY[:1], *TOY[2:], "llm=vllm", f"llm.api_base={server.url}"]
-    run, _ = here(*words, "limit=2", run_dir=tmp_path / "run")
-    manifest = read_json(run / "manifest.json")
-    manifest["fingerprint"]["config"]["llm"]["client"] = "litellm"
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    here(*words, "limit=3", run_dir=run)
-    assert len(read_rows(run)) == 3
-
-
 def test_a_run_needs_no_litellm_and_says_what_it_does_not_know(serve, tmp_path):
     def answer(request, n):
         return 200, embedding([0.6, 0.8]) if "input" in request else completion("Action: open box 1\nStatus: success")

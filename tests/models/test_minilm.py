@@ -53,12 +53,12 @@ def minilm():
 
 
 def test_many_texts_have_the_vectors_of_sentence_transformers(minilm):
-    given = texts(500)
+    given = texts(150)
     theirs = HuggingFaceEmbedder(model=str(MiniLMEmbedder.weights().parent))
     (ours, used, _), (known, spent, _) = minilm.measure(given), theirs.measure(given)
     assert np.abs(ours - known).max() < MOST and used == spent
-    assert (minilm.long_texts, ours.dtype, ours.shape) == (theirs.long_texts, np.float32, (500, 384))
-    assert theirs.long_texts > 5  # longer than the model reads
+    assert (minilm.long_texts, ours.dtype, ours.shape) == (theirs.long_texts, np.float32, (150, 384))
+    assert theirs.long_texts > 2  # longer than the model reads
 
 
 def test_a_text_has_the_same_bits_alone_and_in_any_company(minilm):

@@ -171,10 +171,12 @@ def test_a_budget_that_ends_the_study_leaves_an_answer_and_more_of_it_goes_on(tm
 
 
 def test_killed_at_any_moment_it_comes_to_the_same_answer(tmp_path):
-    words = ("env.p_word=0.9", "env.p_guess=0.3", "env.families=2", "hydra.sweeper.diagnose=true")
+    words = ("env.p_word=0.9", "env.p_guess=0.3", "env.families=2", "env.boxes_per_family=3")
+    words += ("hydra.sweeper.most=4", "hydra.sweeper.diagnose=true")
     verdict(tmp_path / "whole", *words)
+    assert len(list((tmp_path / "whole").glob("*/summary.json"))) > 8  # the ladder's arms, too
     draw = random.Random(3)
-    for _ in range(4):
+    for _ in range(3):
         killed = forkserver.Popen(
             command(*SMALL, f"run_dir={tmp_path / 'killed'}", *words),
             cwd=REPO,
