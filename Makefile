@@ -25,10 +25,11 @@ test-all: $(VENV)/.all  ## all tests
 durations: $(VENV)/.all  ## all tests, timed: which of them `make test` leaves out (tests/durations.json)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --store-durations $(ARGS)
 
-lint: $(VENV)/.all  ## check style and format
+lint: $(VENV)/.all  ## check style, types and size
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright -p pyproject.toml
+	$(BIN)/python tests/sizes.py --check
 
 format: $(VENV)/.all  ## mend style and format
 	$(BIN)/ruff check --fix .
