@@ -9,7 +9,7 @@ AGAIN := $(and $(filter 1,$(ACCEPT_GPL)),$(wildcard $(VENV)/.without-gpl),again)
 export PYTHONDONTWRITEBYTECODE :=  # the programs that the tests start would be compiled at each start
 
 .DEFAULT_GOAL := help
-.PHONY: again help run test test-all durations lint format docs setup mcpb clean
+.PHONY: again help run test test-all durations lint format docs setup clean
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
@@ -39,9 +39,6 @@ docs: $(VENV)/.all  ## build the site of the documentation in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 setup: $(VENV)/.all  ## make .venv with every extra; asks before those with GPL parts
-
-mcpb: $(VENV)/.all  ## make dist/reasoningbank-mcp-VERSION.mcpb, the MCP server for desktop clients
-	$(BIN)/python -m mcp_server.bundle dist
 
 clean:  ## remove .venv
 	rm -rf $(VENV)

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import anyio
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
-    CompleteRequestParams,
-    CompleteResult,
     ErrorData,
     JSONRPCError,
-    ListResourcesResult,
     ToolAnnotations,
     jsonrpc_message_adapter,
 )
@@ -40,7 +35,6 @@ from mcp_server import texts
 from mcp_server.extraction import QueueWorker
 from mcp_server.metrics import Metrics
 from mcp_server.outputs import TITLES, output_schema
-from mcp_server.resources import Resources
 from mcp_server.service import Service
 from mcp_server.tokens import WRITE
 from mcp_server.tools import MemoryTools
@@ -70,10 +64,7 @@ class BankServer(MCPServer):
     def __init__(self, service: Service, **options: Any) -> None:
         super().__init__(NAME, **options)
         self.ignored: set[str] = set()  # arguments of clients that no tool takes
-        self.service, self.metrics, self.resources = service, Metrics(), Resources(service)
-        for template in self.resources.templates():
-            self._resource_manager.add_template(**template)
-        self._lowlevel_server.add_request_handler("completion/complete", CompleteRequestParams, self._complete)
+        self.service, self.metrics = service, Metrics()
 
     async def list_tools(self) -> list[MCPTool]:
         """As the SDK's, without those that ask a model where none is configured. A call of one is told so."""
@@ -134,37 +125,6 @@ class BankServer(MCPServer):
             return await super().get_prompt(name, arguments, context)
         except ValueError as error:
             raise MCPError(INVALID_PARAMS, f"the prompt {name}: {str(error)[:300]}") from error
-
-    async def _handle_list_resources(self, ctx: Any, params: Any) -> ListResourcesResult:
-        return await self._in_thread(ctx, self.resources.listed, params.cursor if params is not None else None)
-
-    async def _complete(self, ctx: Any, params: CompleteRequestParams) -> CompleteResult:
-        uri, argument = getattr(params.ref, "uri", ""), params.argument
-        agent_id = ((params.context and params.context.arguments) or {}).get("agent_id", "")
-        given = (uri, argument.name, argument.value, agent_id)
-        return CompleteResult(completion=await self._in_thread(ctx, self.resources.completed, *given))
-
-    async def _in_thread(self, ctx: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function for the caller of a request; its errors become the protocol's, in one sentence."""
-        self._set_caller(ctx)
-        try:
-            return await asyncio.to_thread(function, *arguments)
-        except UserError as error:
-            raise MCPError(INVALID_PARAMS, self.service.said(error)) from error
-        except InfraError as error:
-            raise MCPError(INTERNAL_ERROR, self.service.said(error)) from error
-
-    async def read_resource(self, uri: Any, context: Any = None) -> Any:
-        """As the SDK's, but with the tools' sentence for what the client did wrong."""
-        self._set_caller(getattr(context, "_request_context", None))
-        try:
-            return await super().read_resource(uri, context)
-        except ResourceError as error:
-            if isinstance(error.__cause__, UserError):
-                raise ResourceNotFoundError(self.service.said(error.__cause__)) from error
-            if isinstance(error.__cause__, InfraError):
-                raise ResourceError(self.service.said(error.__cause__)) from error
-            raise
 
     def _set_caller(self, request_context: Any) -> None:
         """Say whose request this is, for this task and for the thread that serves it."""

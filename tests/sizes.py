@@ -31,7 +31,7 @@ CEILINGS = {
     "envs": 8_900,
     "hydra_plugins": 650,
     "main.py": 190,
-    "mcp_server": 6_600,
+    "mcp_server": 6_300,
     "prompts": 120,
     "scripts": 2_850,
     "single_turn_bench": 5_250,
