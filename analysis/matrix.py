@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, success
-from analysis.looks import look
 from analysis.reach import findable
 from analysis.tables import EXPERIMENTS, TABLES, gaps, load_episodes, published, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
-from analysis.verdict import LEVEL, UNTESTED, comparison_outcome, of_banks, orders
+from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,22 +56,13 @@ def build_matrix(
 
 
 def print_matrix(folder: Path, console: Console) -> None:
-    """Print the table of all runs in a folder, as at the end of a sweep."""
-    print_table_of(folder, console, build_matrix)
-
-
-def print_table_of(folder: Path, console: Console, build: Callable[..., tuple[Cells, list[Any]]], *words: str) -> None:
-    """Print a folder's table at the end of a sweep. Where there is none, a line says why.
-
-    build   as `build_matrix`; words: those with which scripts.tables prints it again
-    """
+    """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
     from analysis.text_table import show
 
-    command = shlex.join(["python", "-m", "scripts.tables", str(folder), *words])
     try:
-        frame = load_episodes([str(folder)])
-        _, texts = build(frame, command=command)
-        texts[0].notes.extend(look([folder], frame))
+        _, texts = build_matrix(
+            load_episodes([str(folder)]), command=f"python -m scripts.tables {shlex.quote(str(folder))}"
+        )
     except UserError as error:
         console.print(f"no table: {error}", soft_wrap=True)
         return
@@ -150,7 +139,7 @@ def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
             f"Below each rate: the difference to {baseline} in points, on the same tasks and seeds. {BETTER} better, "
             f"{WORSE} worse: for these tasks {orders(rows)}, by a paired test that allows for the bank which the tasks "
             f"of a seed share, p < {LEVEL} after Holm's correction for the {many}, also in the worst case of what "
-            "broke. No mark: no difference shown."
+            f"broke. No mark: no difference shown. {ONE_TABLE}"
         )
     notes += findable(rows)
     outcomes = {comparison_outcome(row) for row in rows if row.get("difference") is not None}

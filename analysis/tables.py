@@ -15,7 +15,7 @@ from analysis.columns import HEADINGS, of_measure, of_type
 from analysis.load import load_runs
 from analysis.published import reference
 from analysis.text_table import TextTable
-from analysis.verdict import orders
+from analysis.verdict import ONE_TABLE, orders
 from core.errors import UserError
 from core.run.keys import COLUMNS
 from core.run.manifest import flat
@@ -325,7 +325,7 @@ def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
             f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference for these tasks "
             f"{orders(rows_of(rows))}, allowing for the bank that the tasks of a seed share (none with one seed); "
             "Holm: over this table; sd by seeds: of the differences of the seeds, in points; p by tasks: exact, but of "
-            "these banks alone."
+            f"these banks alone. {ONE_TABLE}"
         )
     if rows["partial"].any():
         notes.append("* holds runs that did not finish.")

@@ -14,7 +14,6 @@ from argparse import Namespace
 from pathlib import Path
 
 from analysis.load import for_each, frame_of_columns
-from analysis.looks import look
 from analysis.report.data import PackedRun, read_packed
 from analysis.report.live import Live, serve
 from analysis.report.page import build, waiting
@@ -77,8 +76,6 @@ def page_of(runs: list[PackedRun], given: Namespace, version: str = "") -> bytes
     frame = with_table_arms(frame_of_columns(run.columns for run in runs))
     compared = {"baseline": given.baseline, "partial": given.partial}
     tables = [table for name in given.table or ["all"] for table in build_tables(frame, name, **compared)[1]]
-    if not version:  # a page that follows its runs only reads
-        tables[-1].notes.extend(look(given.runs, frame))
     return build(runs, frame, tables, title=given.title, version=version, **compared)
 
 

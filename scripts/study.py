@@ -46,7 +46,6 @@ from typing import Any
 
 from analysis.answer import checked, page
 from analysis.audit import WORTH_A_LOOK, audit
-from analysis.looks import LOOKS
 from analysis.runs import find_runs, read_run
 from core.checksum import KEY
 from core.errors import UserError
@@ -67,7 +66,7 @@ FIGURE = re.compile(  # and the number behind it
 )
 VERDICT = re.compile(r"(?P<mark><!-- verdict: (?P<name>\w+) -->)\n(?:\n(?:    .*\n|\n(?=    ))+)?")
 FIGURES = re.compile(rf"<!-- (?:{KINDS}):")  # how each mark begins
-NOT_STORED = (".lock", LOOKS)  # of a run, and of a sweep
+NOT_STORED = ".lock"
 MARKED = "<!-- tables:"  # how each mark begins
 EPISODE: dict[str, Callable[[dict], Any]] = {  # what a number may be counted by
     "label": lambda row: row["verdict"]["label"],
@@ -213,7 +212,7 @@ def pack(folders: list[Path], name: str | None) -> int:
         (file, str(file.relative_to(root)), root)
         for path, root in given
         for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name not in NOT_STORED
+        if file.is_file() and file.name != NOT_STORED
     ]
     if len({name for _, name, _ in files}) < len(files):
         raise UserError("--pack: two of these runs have the same name.")

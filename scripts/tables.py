@@ -24,11 +24,9 @@ from typing import Any
 
 from analysis.cells import Cells
 from analysis.funnel import build_funnel
-from analysis.looks import look
 from analysis.matrix import build_matrix
 from analysis.tables import TABLES, build_tables, load_episodes
 from analysis.text_table import FORMATS, TextTable, show
-from analysis.transfer import build_transfer
 from core.build import imported
 from core.console import Console
 from core.errors import UserError, check_returned, meant
@@ -36,7 +34,7 @@ from core.escaping import spreadsheet
 from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"
-BUILDERS = {DEFAULT: build_matrix, "funnel": build_funnel, "transfer": build_transfer}  # {table: what builds it}
+BUILDERS = {DEFAULT: build_matrix, "funnel": build_funnel}  # {table: what builds it}
 BUILDERS |= {name: partial(build_tables, name=name) for name in TABLES}
 
 
@@ -71,10 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
     if given.baseline is not None:
         refuse_unknown(given.baseline, frame, made[0][0].table)
     texts = [text for _, found in made for text in found]
-    looks = look(given.runs, frame)
-    made[-1][1][0].notes.extend(looks)
     if kind == "csv":
-        for note in (*made[0][0].notes, *looks):
+        for note in made[0][0].notes:
             print(note, file=sys.stderr)
         write(made[0][0].table.map(spreadsheet).rename(columns=spreadsheet).to_csv(index=False), given.output)
     elif kind == "terminal":

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
-    "analysis": 7_800,
+    "analysis": 7_520,
     "benchmarks": 6_850,
     "core": 24_400,
     "docs": 60,
@@ -35,7 +35,7 @@ CEILINGS = {
     "prompts": 120,
     "scripts": 2_850,
     "single_turn_bench": 5_250,
-    "tests": 52_000,
+    "tests": 51_700,
     "workflows": 2_300,
 }
 

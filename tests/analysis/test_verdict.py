@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from conftest import TOY, command, read_rows, write_rows
 
-from analysis import looks
 from analysis.audit import audit
 from analysis.cells import make_cells, rows_of
 from analysis.load import load_runs
@@ -23,7 +22,7 @@ from analysis.tables import build_tables, load_episodes
 from analysis.text_table import BETTER, WORSE
 from analysis.verdict import comparison_outcome
 from benchmarks.null_simulation import WORLDS, verdict_shares
-from scripts import compare, report, tables
+from scripts import compare, report
 
 N = 12
 
@@ -274,27 +273,6 @@ def test_seeds_that_are_largely_one_have_no_verdict(copy):
     row, cell, said = row_of(copy, "reasoningbank")
     assert row["alike"] > 0.9 and comparison_outcome(row) == "untested" and BETTER not in cell
     assert "word for word those of another seed" in said
-
-
-def test_a_sweep_counts_its_looks_and_its_arms(copy, capsys):
-    (copy / looks.LOOKS).unlink()
-    assert tables.main([str(copy)]) == 0 and tables.main([str(copy)]) == 0
-    said = capsys.readouterr().out
-    assert "holds 3 arms on these tasks, of which 3 are shown here; a table or report of it was made 2 times" in said
-    some = [str(run) for arm in ("no_memory", "reasoningbank") for run in runs_of(copy, arm)]
-    tables.main(some)
-    said = capsys.readouterr().out
-    assert (
-        "3 arms on these tasks, of which 2 are shown here; a table or report of it was made 3 times, from 2 states"
-        in said
-    )
-
-
-def test_a_folder_that_cannot_be_written_is_looked_at_all_the_same(copy, capsys):
-    (copy / looks.LOOKS).unlink()
-    (copy / looks.LOOKS).mkdir()  # root may write to a read-only folder
-    assert tables.main([str(copy)]) == 0
-    assert "how often it was looked at is not counted (Is a directory)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("world", [name for name, (claim, _) in WORLDS.items() if claim.startswith("these")])

@@ -35,7 +35,7 @@ from analysis.report.data import index_of, read_packed
 from core.agent import BashAgent
 from core.errors import InfraError
 from envs.swe import evaluation
-from envs.swe.data import BUNDLED, Instance, family_lessons, load
+from envs.swe.data import BUNDLED, family_lessons, load
 from envs.swe.env import SUBMIT, SUBMITTED
 from envs.swe.evaluation import begin
 from envs.swe.sandbox import Limits

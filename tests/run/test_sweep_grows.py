@@ -262,7 +262,7 @@ def test_a_table_that_breaks_hides_nothing(main_here):
 
 def test_a_baseline_that_no_run_has_is_refused_for_each_kind_of_table(main_here, tmp_path, capsys):
     assert main_here("-m", *TOY, "arm=no_memory,reasoningbank", "limit=2", "run_dir=S")[0] == 0
-    for table in ("matrix", "main", "funnel", "transfer"):
+    for table in ("matrix", "main", "funnel"):
         words = [str(tmp_path / "S"), "--table", table, "--baseline"]
         assert tables([*words, "no_memory"]) in (0, 1)
         capsys.readouterr()

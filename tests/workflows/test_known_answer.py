@@ -89,7 +89,8 @@ def test_the_experiment_gives_the_known_answers(experiment):
 
 
 @pytest.mark.parametrize(
-    ("arm", "workers"), [("reasoningbank", 2), *((arm, 8) for arm in ("reasoningbank", "matts_parallel", "matts_sequential"))]
+    ("arm", "workers"),
+    [("reasoningbank", 2), ("reasoningbank", 8), ("matts_parallel", 8), ("matts_sequential", 8)],
 )
 def test_workers_change_nothing(experiment, here, arm, workers):
     run_dir, _ = here(*TOY, f"arm={arm}", f"max_concurrency={workers}", f"env.workers={workers}")
