@@ -13,6 +13,7 @@ from core.errors import InfraError, UserError
 from core.memory import commands
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
+from core.memory.records import n_records
 from core.models.embedding import MINILM, NamedEmbedder
 from core.starting import refuse_little_memory
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
@@ -33,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     open_standard_streams()
     given = parser().parse_args(argv)
     try:
+        if given.command in ("backup", "restore"):
+            return printed(copied(given))
         bank, is_new = open_bank(given)
         with closing(bank):
             status = printed(COMMANDS[given.command](bank, given))
@@ -60,6 +63,19 @@ def printed(lines: Iterator[str]) -> int:
             if not n:
                 print("nothing is there to show.", file=sys.stderr)
             return end.value or 0
+
+
+def copied(given: argparse.Namespace) -> Iterator[str]:
+    """Back a bank up or restore it. UserError for a PostgreSQL database."""
+    from core.memory.open import file_of
+    from core.memory.sqlite.backup import backup, restore
+
+    if (bank := file_of(given.bank)) is None:
+        raise UserError("backup and restore copy banks in SQLite files: use pg_dump and pg_restore for PostgreSQL.")
+    if given.command == "backup":
+        yield f"{n_records(backup(bank, given.file))} backed up to {given.file}, and checked"
+    else:
+        yield f"{n_records(restore(given.file, bank))} restored to {bank}, and checked"
 
 
 def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
@@ -96,6 +112,10 @@ def parser() -> argparse.ArgumentParser:
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
     for sub in one.values():
         sub.add_argument("bank", metavar="BANK", help="the bank's SQLite file, or the URL of a PostgreSQL database")
+    for name, what in (("backup", "copy a bank into one file"), ("restore", "make a bank from a backup")):
+        sub = add(name, help=what, description=f"{what}; every page and record of the copy is checked")
+        for word in ("bank", "file") if name == "backup" else ("file", "bank"):
+            sub.add_argument(word, metavar=word.upper(), type=Path if word == "file" else str)
     for name in ("stats", "list", "show", "search"):
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
     left_out = {

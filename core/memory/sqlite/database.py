@@ -281,6 +281,13 @@ class SqliteDatabase:
                 if self._only_read is not None:
                     self._only_read.check()
 
+    def copy_to(self, copy: sqlite3.Connection) -> None:
+        """Copy the last committed state into an empty database."""
+        with self.reading() as db:
+            db.backup(copy)
+            if self._only_read is not None:
+                self._only_read.check()
+
     @property
     def is_changing(self) -> bool:
         """Whether this thread has a change open, whose reads see what may yet be rolled back."""

@@ -1,0 +1,66 @@
+"""A bank in one file: a checked copy of it that may be made while others write, and a bank made from such a copy."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from core.errors import UserError
+from core.jsonl import refused
+from core.memory.sqlite.damage import check_integrity, is_damage
+from core.memory.sqlite.journal_file import JournalFile, path_of, whole
+from core.memory.sqlite.session import SqliteSession
+from core.memory.sqlite.store import SqliteStore
+
+
+def backup(bank: Path, file: Path) -> int:
+    """Copy a bank, as it is after its last change, into a new file; returns the number of records.
+
+    UserError if the bank is damaged or lacks changes of its journal, and if there is such a file.
+    """
+    if file.exists():
+        raise UserError(f"there is a file {file} already: give the backup another name, or move that one away.")
+    return _copy(bank, file)
+
+
+def restore(file: Path, bank: Path) -> int:
+    """Make a bank, and its journal, from a backup; returns the number of records.
+
+    UserError if the backup is damaged, and if there is a bank, a journal or a log of one where the new one goes.
+    """
+    if not file.is_file() or file.stat().st_size == 0:
+        raise UserError(f"{file} is missing or empty, and no backup of a bank.")
+    for there in (bank, path_of(bank), bank.with_name(f"{bank.name}-wal")):
+        if there.exists():
+            raise UserError(f"{there} is there already and is not overwritten: move it away, or give another path.")
+    n = _copy(file, bank)
+    with closing(sqlite3.connect(bank)) as db, closing(JournalFile(bank)) as journal, journal.turn():
+        journal.rewrite(whole(SqliteSession(db)))
+        journal.committed()
+    return n
+
+
+def _copy(source: Path, target: Path) -> int:
+    """Copy a bank's database by SQLite's online backup; it gets its name once every page and record is checked."""
+    partial = target.with_name(f"{target.name}.partial")
+    with closing(SqliteStore(source, read_only=True)) as store:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial.unlink(missing_ok=True)
+            with closing(sqlite3.connect(partial)) as copy:
+                store.copy_to(copy)
+                n = copy.execute("SELECT count(*) FROM records").fetchone()[0]
+            if reason := check_integrity(partial, thorough=True):
+                raise UserError(f"{source} is damaged ({reason}): no copy of it was made.")
+            partial.replace(target)
+        except sqlite3.DatabaseError as error:
+            if is_damage(error):
+                raise UserError(f"{source} is damaged ({error}): no copy of it was made.") from error
+            raise refused(target, OSError(0, str(error))) from error
+        except OSError as error:
+            raise refused(target, error) from error
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+    return n

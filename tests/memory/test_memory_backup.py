@@ -1,0 +1,73 @@
+"""A backup is one checked file with all that the bank holds; a bank restored from it goes on where the bank was."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
+
+from core.memory.__main__ import main
+
+pytestmark = pytest.mark.sqlite_file
+
+
+def test_a_backup_made_while_the_bank_is_open_is_restored_whole(tmp_path, open_bank, capsys, caplog):  # noqa: F811
+    bank = open_bank()
+    bank.add(record("first"))
+    bank.add(record("second"))
+    bank.history.snapshot("before")
+    bank.add(record("third"))
+    there, back = str(tmp_path / "bank.sqlite"), str(tmp_path / "elsewhere" / "back.sqlite")
+    assert main(["backup", there, str(tmp_path / "copies" / "one")]) == 0  # what is still in the -wal, too
+    assert [file.name for file in (tmp_path / "copies").iterdir()] == ["one"]
+    bank.add(record("fourth"))
+    assert main(["restore", str(tmp_path / "copies" / "one"), back]) == 0
+    assert capsys.readouterr().out.count("3 records") == 2
+
+    with caplog.at_level(logging.WARNING):
+        restored = open_bank("elsewhere/back.sqlite")
+        assert [one.original_query for one in restored.records()] == ["first", "second", "third"]
+        assert restored.records() == bank.records()[:3]
+        assert [hit.record.original_query for hit in restored.nearest("second", 1)] == ["second"]
+        restored.close()
+        (tmp_path / "elsewhere" / "back.sqlite").unlink()  # its journal is whole, too
+        assert not caplog.messages
+        again = open_bank("elsewhere/back.sqlite")
+        assert [one.id for one in again.records()] == [one.id for one in bank.records()[:3]]
+        again.close()
+    assert main(["rollback", back, "--to", "before"]) == 0
+    assert len(open_bank("elsewhere/back.sqlite").records()) == 2
+
+
+def test_nothing_is_overwritten(tmp_path, open_bank, capsys):  # noqa: F811
+    open_bank().add(record("first"))
+    there, copy = tmp_path / "bank.sqlite", tmp_path / "copy"
+    assert main(["backup", str(there), str(copy)]) == 0
+    before = copy.read_bytes()
+    assert main(["backup", str(there), str(copy)]) == 2
+    assert f"there is a file {copy} already" in capsys.readouterr().err
+    assert main(["restore", str(copy), str(there)]) == 2
+    assert f"{there} is there already and is not overwritten" in capsys.readouterr().err
+    (tmp_path / "other.journal").write_text("{}\n")
+    assert main(["restore", str(copy), str(tmp_path / "other")]) == 2
+    assert "other.journal is there already" in capsys.readouterr().err
+    assert copy.read_bytes() == before and not (tmp_path / "other").exists()
+
+
+def test_a_damaged_backup_makes_no_bank(tmp_path, open_bank, capsys):  # noqa: F811
+    bank = open_bank()
+    for number in range(30):
+        bank.add(record(f"lesson {number}", task=f"t{number}"))
+    copy, back = tmp_path / "copy", tmp_path / "back.sqlite"
+    assert main(["backup", str(tmp_path / "bank.sqlite"), str(copy)]) == 0
+    data = copy.read_bytes()
+    for damaged in (data[: len(data) // 2], data.replace(b"lesson 17", b"lesson 71"), b"no database at all" * 99, b""):
+        copy.write_bytes(damaged)
+        assert main(["restore", str(copy), str(back)]) == 2
+        assert str(copy) in (said := capsys.readouterr().err) and said.count("\n") == 1
+        assert not list(tmp_path.glob("back*"))
+    copy.unlink()
+    assert main(["restore", str(copy), str(back)]) == 2
+    assert main(["backup", "postgresql://me@host/db", str(copy)]) == 2
+    assert "pg_dump" in capsys.readouterr().err
