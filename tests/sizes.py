@@ -26,7 +26,7 @@ PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server sc
 CEILINGS = {
     "analysis": 7_520,
     "benchmarks": 6_850,
-    "core": 24_400,
+    "core": 24_500,
     "docs": 60,
     "envs": 8_900,
     "hydra_plugins": 650,
@@ -35,7 +35,7 @@ CEILINGS = {
     "prompts": 120,
     "scripts": 2_850,
     "single_turn_bench": 5_250,
-    "tests": 51_700,
+    "tests": 51_800,
     "workflows": 2_300,
 }
 

@@ -35,7 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     given = parser().parse_args(argv)
     try:
         if given.command in ("backup", "restore"):
-            return printed(copied(given))
+            status = printed(copied(given))
+            sys.stdout.flush()
+            return status
         bank, is_new = open_bank(given)
         with closing(bank):
             status = printed(COMMANDS[given.command](bank, given))
