@@ -19,7 +19,7 @@ from analysis.measure import grid
 from analysis.pairing import against
 from analysis.stats import rate_interval
 from analysis.text_table import TextTable
-from analysis.verdict import correct
+from analysis.verdict import ONE_TABLE, correct
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def notes_of(rows: list[dict[str, Any]], base: str) -> list[str]:
         notes.append(
             f"baseline: {base} on the same tasks and seeds; difference: to it, in points; p allows for the bank "
             "that the tasks of a seed share (none with one seed); only lessons of the right kind, and of another, are "
-            "tested; Holm: over this table."
+            f"tested; Holm: over this table. {ONE_TABLE}"
         )
     if any(row["partial"] for row in rows):
         notes.append("* holds runs that did not finish; nothing is tested while runs go on.")

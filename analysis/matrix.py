@@ -59,10 +59,9 @@ def print_matrix(folder: Path, console: Console) -> None:
     """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
     from analysis.text_table import show
 
+    command = shlex.join(["python", "-m", "scripts.tables", str(folder)])
     try:
-        _, texts = build_matrix(
-            load_episodes([str(folder)]), command=f"python -m scripts.tables {shlex.quote(str(folder))}"
-        )
+        _, texts = build_matrix(load_episodes([str(folder)]), command=command)
     except UserError as error:
         console.print(f"no table: {error}", soft_wrap=True)
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ALIKE = 1 / 3  # share of an arm's attempts that repeat another seed's, above which its seeds share their bank's luck
 LEVEL = 0.05  # significance level: a difference counts as one where Holm's p over the table is below it
 WORST_OF = (("p_worst_holm", "p_holm"), ("difference_worst", "difference"))
-# What the p of a table cannot know.
+# Of the p of a table: it stands below each one with a comparison.
 ONE_TABLE = "p allows neither for arms that this table leaves out nor for looking again while a sweep grows."
 VERDICTS = ("better", "worse")
 OUTCOME_WORDS = {

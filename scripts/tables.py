@@ -27,6 +27,7 @@ from analysis.funnel import build_funnel
 from analysis.matrix import build_matrix
 from analysis.tables import TABLES, build_tables, load_episodes
 from analysis.text_table import FORMATS, TextTable, show
+from analysis.verdict import ONE_TABLE
 from core.build import imported
 from core.console import Console
 from core.errors import UserError, check_returned, meant
@@ -70,9 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
         refuse_unknown(given.baseline, frame, made[0][0].table)
     texts = [text for _, found in made for text in found]
     if kind == "csv":
-        for note in made[0][0].notes:
+        cells = made[0][0]
+        compared = "p_holm" in cells.table and cells.table["p_holm"].notna().any()
+        for note in (*cells.notes, *([ONE_TABLE] if compared else [])):
             print(note, file=sys.stderr)
-        write(made[0][0].table.map(spreadsheet).rename(columns=spreadsheet).to_csv(index=False), given.output)
+        write(cells.table.map(spreadsheet).rename(columns=spreadsheet).to_csv(index=False), given.output)
     elif kind == "terminal":
         print_tables(texts, given.output)
     else:

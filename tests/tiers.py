@@ -23,16 +23,13 @@ QUICK_ON_POSTGRES = "test_memory_life"  # of the bank's tests, which run on Post
 # Files that start the same engine share a worker, so that it is started once; any other file has a worker for itself.
 # Two hosts make network interfaces, at which Chromium breaks off what it loads: they are never beside a browser.
 ENGINES = {
-    "test_scienceworld": "java",
-    "test_scienceworld_jvm": "java",
-    "test_slurm": "cluster",
-    "test_ray": "cluster",
-    "test_postgres": "postgres",
-    "test_postgres_crash": "postgres",
-    **dict.fromkeys(("test_two_hosts", "test_webarena", "test_webarena_run", "test_web_agent"), "browser"),
-    **dict.fromkeys(("test_miniwob", "test_miniwob_known_answer", "test_web_engine"), "browser"),
-    **dict.fromkeys(("test_report_tabs", "test_report_live"), "browser"),
+    "browser": "miniwob miniwob_known_answer report_live report_tabs two_hosts web_agent web_engine webarena"
+    " webarena_run",
+    "cluster": "ray slurm",
+    "java": "scienceworld scienceworld_jvm",
+    "postgres": "postgres postgres_crash",
 }
+ENGINE_OF = {f"test_{name}": engine for engine, names in ENGINES.items() for name in names.split()}
 
 
 def pytest_addoption(parser):
@@ -74,7 +71,7 @@ def pytest_xdist_make_scheduler(config, log):
 def group_of(nodeid: str) -> str:
     """Tests of a group run in one worker, one after another."""
     module = nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
-    return "postgres" if "[postgres" in nodeid or "-postgres]" in nodeid else ENGINES.get(module, module)
+    return "postgres" if "[postgres" in nodeid or "-postgres]" in nodeid else ENGINE_OF.get(module, module)
 
 
 def durations() -> dict[str, float]:
