@@ -14,11 +14,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from analysis.funnel_steps import STEPS, kinds_of, lesson_step, steps_within
+from analysis.funnel_steps import STEPS, steps_within
 from analysis.load import columns_of
 from analysis.runs import Run, explaining, read_banks, read_run
 from analysis.studies import slug
 from core.memory.store.schema import to_dict
+from core.run.columns import kinds_of, lesson_step
 from core.run.metrics import VALID
 from core.run.records import answer_of, status_of, usage_of
 from core.types import MemoryRecord
