@@ -18,7 +18,7 @@ from analysis.report.data import PackedRun, read_packed
 from analysis.report.live import Live, serve
 from analysis.report.page import build, waiting
 from analysis.runs import find_runs, read_run
-from analysis.tables import TABLES, build_tables, with_table_arms
+from analysis.tables import build_tables, tables, with_table_arms
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
 
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--port", type=int, default=PORT, help=f"of --watch (default: {PORT}; 0: a free one)")
     options.add_argument("--baseline", help="the arm to compare with (default: no_memory, or vanilla, or the first)")
     options.add_argument("--partial", action="store_true", help="count runs that have not finished, marked as partial")
-    options.add_argument("--table", action="append", choices=TABLES, help="a table of scripts.tables (default: all)")
+    options.add_argument("--table", action="append", choices=tables(), help="a table of scripts.tables (default: all)")
     options.add_argument("--title", default="ReasoningBank report")
     given = options.parse_args(arguments)
     watch(given) if given.watch else write(given)
@@ -75,8 +75,8 @@ def page_of(runs: list[PackedRun], given: Namespace, version: str = "") -> bytes
     """The page of some runs, with what the options ask for."""
     frame = with_table_arms(frame_of_columns(run.columns for run in runs))
     compared = {"baseline": given.baseline, "partial": given.partial}
-    tables = [table for name in given.table or ["all"] for table in build_tables(frame, name, **compared)[1]]
-    return build(runs, frame, tables, title=given.title, version=version, **compared)
+    texts = [text for name in given.table or ["all"] for text in build_tables(frame, name, **compared)[1]]
+    return build(runs, frame, texts, title=given.title, version=version, **compared)
 
 
 if __name__ == "__main__":
