@@ -4,8 +4,8 @@
 
 An arm is run once, in the toy world, and lengthened; its other seeds are copies in which a coin, loaded a little by
 memory, says how each episode ended. The first table has the columns that runs write at their end; for the second one
-these are removed, so that it reads every episode. Beside them stands what Python's own json takes to parse the same lines. --keep leaves the runs there, to be
-looked at.
+these are removed, so that it reads every episode. Beside them stands what Python's own json takes to parse the same
+lines. --keep leaves the runs there, to be looked at.
 """
 
 from __future__ import annotations
