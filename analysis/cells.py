@@ -95,7 +95,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     table.insert(0, "label", _labels(table, settings))
     table = _in_order(table)
     rows = _for_notes(table)
-    for note in (notes.unevaluated, notes.broken, notes.tampered, notes.replicates, notes.fallbacks):
+    for note in (notes.broken, notes.of_cells, notes.fallbacks):
         lines += note(rows)
     lines += notes.one_bank(rows)
     lines += cells_differ(used, dict(zip(table["cell"], table["label"], strict=True)), BLOCK)

@@ -11,8 +11,8 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.answer import checked
 from analysis.answer import page as answer_page
+from analysis.answer import stored
 from analysis.cells import Cells
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
 from analysis.funnel_steps import STEPS, steps_above
@@ -81,8 +81,8 @@ def build(
 
 
 def verdicts(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """What experiment=verdict has found in the folders of these runs, made anew from them."""
-    found = {folder: checked(folder) for folder in dict.fromkeys(run.path.parent for run in runs)}
+    """What experiment=verdict has found in the folders of these runs."""
+    found = {folder: stored(folder) for folder in dict.fromkeys(run.path.parent for run in runs)}
     return [
         {"sentence": each["sentence"], "rest": "\n".join(answer_page(folder, each)[1:]).strip("\n")}
         for folder, each in found.items()

@@ -325,34 +325,24 @@ def test_a_search_by_another_text_than_the_question_is_a_look(here, toy, tmp_pat
 
 @dataclass(kw_only=True)
 class TellingTypes(ToyEnv):
-    """Types that are the answer, or stand for it; the questions do not name the family."""
-
-    code: str = "word"
+    """Types that are the answer; the questions do not name the family."""
 
     def _tasks(self, split):
         tasks = super()._tasks(split)
-        codes = {task.type: f"kind {number}" for number, task in enumerate(tasks[:4])}
-        return [
-            replace(
-                task,
-                type=WORDS[task.type] if self.code == "word" else codes[task.type],
-                query=f"Open box {number}." if self.code != "family" else task.query,
-            )
-            for number, task in enumerate(tasks)
-        ]
+        return [replace(task, type=WORDS[task.type], query=f"Open box {number}.") for number, task in enumerate(tasks)]
 
     def _reset(self, task):
         family = task.id.split("/")[1]
         return super()._reset(replace(task, type=family, query=f"Open the box of the {family} family."))
 
 
-@pytest.mark.parametrize("code", ["word", "number"])
-def test_types_that_tell_the_answer_are_a_look(here, toy, tmp_path, code):
-    words = (f"env._target_={__name__}.TellingTypes", f"+env.code={code}", "arm=no_memory", "limit=16")
+def test_types_that_tell_the_answer_are_a_look(here, toy, tmp_path):
+    words = (f"env._target_={__name__}.TellingTypes", "arm=no_memory", "limit=16")
     run_dir, _ = here(*TOY, *words, run_dir=tmp_path / "run")
-    [line] = told(run_dir)["look"]["answers_in_types"][:1]
-    assert ("own answer in 16 of 16" if code == "word" else "have the answer that most of their type have") in line
-    assert "answers_in_types" in told(toy("arm=no_memory"))["ok"]  # the questions name their families
+    assert any(
+        "type of the task: the own answer in 16 of 16" in line for line in told(run_dir)["look"]["gold_by_chance"]
+    )
+    assert "gold_by_chance" in told(toy("arm=no_memory"))["ok"]  # the questions name their families
 
 
 def test_the_table_says_what_a_label_from_outside_means(here, tmp_path):
