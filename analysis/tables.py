@@ -68,21 +68,28 @@ def columns_named(names: str) -> tuple[str, ...]:
 @cache
 def tables() -> dict[str, Table]:
     """Every table by its name: those that the experiments' files name, and those of any runs."""
-    import yaml
-
-    found = {}
-    for file in sorted(EXPERIMENTS.glob("*.yaml"), key=lambda file: (file.stem != "main_table", file.stem)):
-        named = yaml.safe_load(file.read_text(encoding="utf-8")).get("tables", {})
-        found |= {
-            name: Table(**table | {"columns": columns_named(table["columns"])}, experiment=file.stem)
-            for name, table in named.items()
-        }
+    found = {name: table for experiment in experiments() for name, table in tables_of(experiment).items()}
     return found | {
-        "measures": Table(title="Further measures", columns=("reward", "measures", "published")),
+        "measures": Table(title="Further measures", columns=columns_named("reward measures published")),
         "over_types": Table(
-            title="Difference over types of task", columns=("difference", "p_holm", "n_types", "over_types")
+            title="Difference over types of task", columns=columns_named("difference p_holm n_types over_types")
         ),
         "all": every_run(),
+    }
+
+
+def experiments() -> list[str]:
+    """The names of this project's experiments, the main table's first."""
+    names = (file.stem for file in EXPERIMENTS.glob("*.yaml"))
+    return sorted(names, key=lambda name: (name != "main_table", name))
+
+
+def tables_of(experiment: str) -> dict[str, Table]:
+    """The tables that an experiment's file names; {} for one that is not of this project."""
+    named = body_of(experiment).get("tables", {}) if experiment in experiments() else {}
+    return {
+        name: Table(**about | {"columns": columns_named(about["columns"])}, experiment=experiment)
+        for name, about in named.items()
     }
 
 
@@ -91,12 +98,19 @@ def every_run(columns: tuple[str, ...] = (*EFFECT, "steps", "tokens")) -> Table:
     return Table(title="Every run", columns=columns)
 
 
-def wanted(experiment: str, command: str) -> Iterator[dict[str, str]]:
-    """The cells of an experiment: {swept key: value}. Values that a run's command overrides replace its own."""
+@cache
+def body_of(experiment: str) -> dict[str, Any]:
+    """The content of an experiment's file."""
     import yaml
 
-    text = (EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8")
-    params = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
+    return yaml.load(
+        (EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
+
+
+def wanted(experiment: str, command: str) -> Iterator[dict[str, str]]:
+    """The cells of an experiment: {swept key: value}. Values that a run's command overrides replace its own."""
+    params = body_of(experiment)["hydra"]["sweeper"]["params"]
     choices = [swept(key, str(typed(command).get(key, values))) for key, values in params.items()]
     for combination in itertools.product(*choices):
         yield dict(zip(params, combination, strict=True))
@@ -129,13 +143,8 @@ def resembles(row: dict[str, Any], cell: dict[str, str]) -> bool:
 
 def set_for_all(experiment: str, command: str = "") -> set[str]:
     """The keys that an experiment sets in all its cells, beside those that it sweeps, and those that a command sets."""
-    import yaml
-
-    body = yaml.safe_load((EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8"))
-    return {
-        *flat({key: value for key, value in body.items() if key not in ("hydra", "defaults", "tables")}),
-        *typed(command),
-    }
+    own = {key: value for key, value in body_of(experiment).items() if key not in ("hydra", "defaults", "tables")}
+    return {*flat(own), *typed(command)}
 
 
 def fill(experiment: str, command: str, cell: dict[str, str]) -> str:

@@ -37,14 +37,15 @@ from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"
 BUILDERS = {DEFAULT: build_matrix, "funnel": build_funnel}  # {table: what builds it}
-BUILDERS |= {name: partial(build_tables, name=name) for name in tables()}
 
 
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__, runs=True)
-    what = f"{', '.join(BUILDERS)}, or PACKAGE.MODULE.FUNCTION of your own; again for another one (default: matrix)"
-    options.add_argument("--table", action="append", metavar="NAME", help=what)
+    what = "matrix, funnel, all, one of an experiment (main, cost, ...), or PACKAGE.MODULE.FUNCTION of your own"
+    options.add_argument(
+        "--table", action="append", metavar="NAME", help=f"{what}; again for another one (default: matrix)"
+    )
     options.add_argument("--columns", metavar="NAME,...", help="a table of every run with these columns")
     options.add_argument("--format", choices=("terminal", *FORMATS, "csv"), help="default: terminal, or md in a pipe")
     options.add_argument("--baseline", help="a label or an arm; the table's own where not given")
@@ -92,8 +93,12 @@ def builder(name: str) -> Callable[..., Any]:
     """What builds a table: one of BUILDERS, or the user's own function of this dotted name (CONTRIBUTING.md)."""
     if name in BUILDERS:
         return BUILDERS[name]
+    if name in tables():
+        return partial(build_tables, name=name)
     if "." not in name:
-        raise UserError(f"--table {name}: give {', '.join(BUILDERS)}, or PACKAGE.MODULE.FUNCTION of your own.")
+        raise UserError(
+            f"--table {name}: give {', '.join((*BUILDERS, *tables()))}, or PACKAGE.MODULE.FUNCTION of your own."
+        )
     build = imported(name, f"--table {name}")
     if not callable(build):
         raise UserError(f"--table {name} is no function: give PACKAGE.MODULE.FUNCTION.")
