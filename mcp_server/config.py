@@ -57,11 +57,7 @@ class ServerSettings:
     max_metadata_chars: int
     max_pending_jobs: int
     max_body_bytes: int
-    requests_per_min: int
     trusted_proxies: Any  # http.checked_proxies reads it
-    stateless: bool
-    json_response: bool
-    max_sessions: int
     oauth: dict[str, Any]  # oauth.IdentityProvider, which is made where an issuer is named
 
     @classmethod

@@ -33,7 +33,6 @@ from core.redact import RedactingFilter, Redactor
 from core.version import package_version
 from mcp_server import texts
 from mcp_server.extraction import QueueWorker
-from mcp_server.metrics import Metrics
 from mcp_server.outputs import TITLES, output_schema
 from mcp_server.service import Service
 from mcp_server.tokens import WRITE
@@ -64,7 +63,7 @@ class BankServer(MCPServer):
     def __init__(self, service: Service, **options: Any) -> None:
         super().__init__(NAME, **options)
         self.ignored: set[str] = set()  # arguments of clients that no tool takes
-        self.service, self.metrics = service, Metrics()
+        self.service = service
 
     async def list_tools(self) -> list[MCPTool]:
         """As the SDK's, without those that ask a model where none is configured. A call of one is told so."""
@@ -72,12 +71,7 @@ class BankServer(MCPServer):
         return [tool for tool in tools if self.service.has_model or tool.name not in ASK_A_MODEL]
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-        known = self._tool_manager.get_tool(name) is not None
         self._set_caller(getattr(context, "_request_context", None))
-        with self.metrics.call(name if known else "unknown"):
-            return await self._call(name, arguments, context)
-
-    async def _call(self, name: str, arguments: dict[str, Any], context: Any) -> Any:
         arguments = {key: value for key, value in arguments.items() if value is not None}
         tool = self._tool_manager.get_tool(name)
         if tool is None:
@@ -210,7 +204,7 @@ def _is_near(key: str, known: Iterable[str]) -> bool:
 
 
 def caller_of(request_context: Any) -> str | None:
-    """The tenant in scope["user"], which `Gate.refusal` (http.py) has set; None if there is none."""
+    """The tenant in scope["user"], which `TokenBackend` (http.py) has found; None if there is none."""
     request = getattr(request_context, "request", None)
     user = request.scope.get("user") if request is not None else None
     return user.access_token.client_id if user is not None else None

@@ -50,8 +50,8 @@ class Service:
     require_agent         refuse calls without an agent_id
     queue_without_model   accept extractions without a local model; another server's worker on this bank runs them
     bound                 each caller may use only the memory that its token is bound to (`bind_agents`)
-    caller                the tenant of the current request: `Gate` (http.py) puts it into scope["user"], from where
-                          `BankServer.call_tool` (server.py) sets it; None if the token is bound to no tenant
+    caller                the tenant of the current request, which `TokenBackend` (http.py) finds by its token and
+                          `BankServer.call_tool` (server.py) sets; None without one
     """
 
     def __init__(self, path: str | Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
