@@ -33,7 +33,6 @@ from core.redact import RedactingFilter, Redactor
 from core.version import package_version
 from mcp_server import texts
 from mcp_server.extraction import QueueWorker
-from mcp_server.outputs import TITLES, output_schema
 from mcp_server.service import Service
 from mcp_server.tokens import WRITE
 from mcp_server.tools import MemoryTools
@@ -52,7 +51,6 @@ ACE = (
 PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
 READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 ASK_A_MODEL = ("extract_memory", "contrast_attempts")
-IDEMPOTENT = (*READ_ONLY, *ASK_A_MODEL, "save_lesson", "add_insight", "delete_insight")
 log = logging.getLogger(__name__)
 DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
 
@@ -261,19 +259,18 @@ def redact_logs(redact: Redactor, logger: str | None = None) -> None:
 
 
 def list_tools(profile: str, tools: MemoryTools | AceTools) -> list[Tool]:
-    """The tools of a profile (core | all | ace) in the SDK's form, with shortened schemas (`_slim`)."""
+    """The tools of a profile (core | all | ace) in the SDK's form, with shortened schemas (`_slim`).
+
+    All that is listed costs each conversation tokens: of annotations what differs from the protocol's defaults is said.
+    """
     listed = []
     for name in PROFILES[profile]:
-        annotations = ToolAnnotations(
-            read_only_hint=name in READ_ONLY and (profile, name) != ("ace", "get_detail"),  # that notes the use
-            destructive_hint=name in DESTRUCTIVE,
-            idempotent_hint=name in IDEMPOTENT,
-            open_world_hint=name in ASK_A_MODEL,
-        )
-        how = {"title": TITLES[name], "annotations": annotations, "structured_output": False}
-        tool = Tool.from_function(getattr(tools, name), **how)
-        tool.fn_metadata.output_schema = output_schema(profile, name)
-        tool.parameters = _slim(tool.parameters) | {"additionalProperties": True}  # clients add their own
+        if name in READ_ONLY and (profile, name) != ("ace", "get_detail"):  # that notes the use
+            hints = ToolAnnotations(read_only_hint=True)
+        else:
+            hints = None if name in DESTRUCTIVE else ToolAnnotations(destructive_hint=False)
+        tool = Tool.from_function(getattr(tools, name), annotations=hints, structured_output=False)
+        tool.parameters = _slim(tool.parameters)
         listed.append(tool)
     return listed
 
