@@ -23,7 +23,7 @@ from core.memory.policies.trust import Trust, feedback, warning_of
 from core.redact import current
 from core.types import MemoryRecord, content_id
 from core.version import package_version
-from mcp_server import checks, run_warnings
+from mcp_server import checks, run_records
 from mcp_server.extraction import QueueWorker, learn_attempt
 from mcp_server.insights import delete, exported, store_insight, with_tags
 from mcp_server.recall import Recall
@@ -171,7 +171,7 @@ class MemoryTools:
             status["embedder"]["texts_in_windows"] = embedder.long_texts
         if by_words := bank.counts[f"retrieved by words of {bank.namespace}"]:
             status["retrieved_by_words"] = by_words
-        if not service.bound and (warnings := run_warnings.count(Path(bank.path))):
+        if not service.bound and (warnings := run_records.warned(Path(bank.path))):
             status["warnings"] = warnings
         return result(status)
 

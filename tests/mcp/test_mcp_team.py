@@ -199,7 +199,8 @@ def test_over_sse_a_session_serves_the_tenant_alone_that_opened_it(tmp_path, cap
         http_server(tmp_path / "b.sqlite", "--tokens", file, transport="sse") as url,
         httpx2.stream("GET", f"{url}/sse", headers=ann, timeout=10) as stream,
     ):
-        place = next(line for line in stream.iter_lines() if line.startswith("data:")).removeprefix("data:").strip()
+        lines = stream.iter_lines()  # which is the stream: it ends with this
+        place = next(line for line in lines if line.startswith("data:")).removeprefix("data:").strip()
         for headers, status in ((bob, 404), ({}, 401), (ann, 202)):
             assert httpx2.post(f"{url}{place}", json=HELLO, headers=headers).status_code == status
 
