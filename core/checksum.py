@@ -107,12 +107,6 @@ def say_once(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
-def n_said() -> int:
-    """How many notes there were to print, those that had been printed before too."""
-    known = say_once.cache_info()
-    return known.hits + known.misses
-
-
 def _yaml(data: bytes) -> Any:
     import yaml
 
