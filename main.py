@@ -8,8 +8,16 @@ from __future__ import annotations
 import sys
 
 from core.run import help as help_text
-from core.starting import begin, need_packages, refuse_little_memory, stage, started
-from core.streams import go_on_without_readers, open_standard_streams, unfiltered
+from core.terminal import (
+    begin,
+    go_on_without_readers,
+    need_packages,
+    open_standard_streams,
+    refuse_little_memory,
+    stage,
+    started,
+    unfiltered,
+)
 
 if __name__ == "__main__":  # before the imports below, which take seconds
     open_standard_streams()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from core.checksum import n_said
+from core.terminal import n_said
 from core.types import content_id
 
 FOLDER = Path("outputs/.cache/columns")

@@ -24,7 +24,6 @@ from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from analysis.runs import Run, explaining, find_runs, read_banks, read_run
 from core.build import LLMS, ROLES
-from core.checksum import say_once
 from core.errors import UserError
 from core.memory.open import file_of
 from core.models.reply_text import storable
@@ -34,6 +33,7 @@ from core.run.keys import COLUMNS, RUN_KEYS
 from core.run.manifest import label_source
 from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import answer_of, evaluated, outcomes_of, place_of
+from core.terminal import say_once
 from core.types import content_id
 
 if TYPE_CHECKING:

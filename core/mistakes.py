@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import meant, nearest
-from core.starting import started
+from core.terminal import started
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 _FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing them with advice and ending the program

@@ -29,7 +29,6 @@ from core.build import (
     select_tasks,
     takes,
 )
-from core.checksum import say_once
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.memory.open import has_bank
@@ -46,7 +45,7 @@ from core.run.records import RunRecords, as_told
 from core.run.resume import renew, restore
 from core.run.session import Session
 from core.setting import TOLD
-from core.starting import stage
+from core.terminal import say_once, stage
 from core.types import Episode, Lesson, Task
 from envs.base import BaseEnv
 from envs.pool import EnvPool

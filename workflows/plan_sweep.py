@@ -33,7 +33,7 @@ from core.run.finalize import finalize
 from core.run.settle import settle
 from core.run.sweep import planned
 from core.run.sweep_watch import n_finished
-from core.starting import started
+from core.terminal import started
 from core.types import Task, Usage
 from envs.pool import EnvPool
 from workflows.build import open_envs, tasks_of

@@ -19,7 +19,7 @@ from core.models.english import is_english
 from core.models.local import share_cores
 from core.models.minilm import MARKS, MiniLM, windows
 from core.models.weights import find
-from core.starting import loading
+from core.terminal import loading
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"

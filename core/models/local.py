@@ -18,7 +18,7 @@ from typing import Any
 from core.errors import AttemptOver, InfraError, UserError
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.reply_text import storable
-from core.starting import loading
+from core.terminal import loading
 from core.types import Usage
 
 

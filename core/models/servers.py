@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from core.errors import StopRun, UserError, meant
 from core.models.network import about_connection, http_client, is_address
-from core.starting import stage
+from core.terminal import stage
 
 # litellm's providers that stand for the user's own server. Others (anthropic, dashscope, ...) are not asked for their
 # models: they are always reachable, and their first call rejects an unknown name at no cost.

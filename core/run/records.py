@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from core.checksum import damaged, say_once, whole_json
+from core.checksum import damaged, whole_json
 from core.errors import UserError
 from core.file_lock import FileLock
 from core.interrupt import Interrupts
@@ -42,6 +42,7 @@ from core.run.manifest import run_id, without_limit
 from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed
 from core.setting import OUTCOME, kept_from
+from core.terminal import say_once
 from core.textfile import write_whole
 from core.types import Episode, MemoryRecord, Usage
 
