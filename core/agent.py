@@ -13,6 +13,7 @@ from core.errors import UserError, check_choice, check_numbers
 from core.models.base import Reply, Role
 from core.page import has_page, without_page
 from core.reply_marks import answer_of, next_turns, own_turn, tagged_answers, untagged
+from core.tokens import estimate_tokens
 from core.types import Lesson, Message, Scored, Usage
 from prompts import registry
 from prompts.registry import PROJECT, Prompts
@@ -37,7 +38,7 @@ class Agent:
     answer_format      instructions on the reply's format; part of the system prompt
     max_memory_chars   maximum characters of all retrieved lessons; the first that does not fit and all after it are
                        left out; None: no such limit
-    max_memory_tokens  the same in tokens, by a cautious estimate (`estimate_tokens`); None: no such limit
+    max_memory_tokens  the same in tokens, by a cautious estimate (core/tokens.py); None: no such limit
     inject             system (the paper) | user: the message that holds the retrieved lessons
     prompts            the templates of its messages
     """
@@ -290,11 +291,3 @@ def _line_of(text: str, *, tagged: bool = False) -> str:
 
 def _bare(action: str) -> str:
     return action.strip().strip("`*").strip()
-
-
-def estimate_tokens(text: str) -> int:
-    """An estimate of a text's tokens, slightly too high rather than too low. (A tokenizer would fit one provider only.)
-
-    A word counts one token per 6 letters, rounded up; a digit, a sign and a character of another script one each.
-    """
-    return sum(-(-len(word) // 6) for word in re.findall(r"[A-Za-z]+|[^\sA-Za-z]", text))

@@ -51,9 +51,9 @@ def build_models(
     recorded   the configuration of the run's earlier starts, if any
     ask        whether servers are asked for their models; not in a dry run, nor where no task is left to do
     """
+    from core.models.base import share_limits
     from core.models.cache import cached
     from core.models.fallback import FallbackModel
-    from core.models.limits import share_limits
     from core.models.servers import name_models
 
     expand_fallbacks(cfg)

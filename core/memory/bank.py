@@ -117,7 +117,7 @@ class MemoryBank(Contents, Memory):
             raise UserError(f"memory.tags={self.tags}: give a list of words.")
         self._store = open_store(self.path, read_only=self.read_only, how=self.store).of(self.namespace)
         made_by = self._store.meta("embedder")
-        if made_by not in (None, self.embedder.name, self.embedder.former_name):
+        if made_by not in (None, self.embedder.name):
             self._store.close()
             raise UserError(
                 f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
@@ -113,6 +113,19 @@ class ChatModel(Protocol):
 
     def close(self) -> None:
         """Release connections, files and memory."""
+
+
+def share_limits(models: Iterable[ChatModel]) -> None:
+    """Give all models of one provider the same limiter, with the strictest of their numbers."""
+    by_provider: dict[str, list[ChatModel]] = {}
+    for model in models:
+        if model.limiter is not None:
+            by_provider.setdefault(model.provider, []).append(model)
+    for together in by_provider.values():
+        first, *others = (model.limiter for model in together if model.limiter is not None)
+        shared = first.strictest(others)
+        for model in together:
+            model.limiter = shared
 
 
 @dataclass(kw_only=True)

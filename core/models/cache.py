@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import AttemptOver, InfraError, StopRun, UserError
 from core.jsonl import in_strings
 from core.models.base import ChatModel, Reply, Request
-from core.models.embedding import Embedder, MeasuredEmbedder
+from core.models.embedding import Embedder
 from core.models.meter import Meter
 from core.redact import current
 from core.types import Usage, digest
@@ -137,7 +137,7 @@ class CachedEmbedder(Embedder):
     meter   logs and charges each call of the inner embedder, with the role "embedder"
     """
 
-    inner: MeasuredEmbedder
+    inner: Embedder
     path: str | None = None
     meter: Meter = field(default_factory=Meter, repr=False)
     _memory: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
@@ -147,7 +147,7 @@ class CachedEmbedder(Embedder):
     _views: dict[str, CachedEmbedder] = field(default_factory=dict, init=False, repr=False)  # by tenant
 
     def __post_init__(self) -> None:
-        self.name, self.former_name = self.inner.name, self.inner.former_name
+        self.name = self.inner.name
         columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
         self._file = (
             None
@@ -168,6 +168,9 @@ class CachedEmbedder(Embedder):
             if tenant not in self._views:
                 self._views[tenant] = CachedEmbedder(inner=self.inner, path=self.path, meter=self.meter)
             return self._views[tenant]
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        return self.embed(texts), Usage(), 0  # the meter has what was paid
 
     def embed(self, texts: list[str]) -> Any:
         """As in Embedder; the meter gets the usage of texts that are not in the cache."""

@@ -20,6 +20,7 @@ from core.models.local import share_cores
 from core.models.minilm import MARKS, MiniLM, windows
 from core.models.weights import find
 from core.terminal import loading
+from core.tokens import estimate_tokens
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"
@@ -27,22 +28,26 @@ DASHSCOPE = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Thread-safe. A subclass must define `name` and `embed`; the rest is optional.
+    """Turns texts into vectors. Thread-safe. A subclass must define `name` and `measure`; the rest is optional.
 
     name          identifies the vectors: embedders of the same name return the same vectors
-    former_name   its name in earlier versions, which older banks store; None: the same
     dim           length of a vector, if known without embedding a text
+    batch         maximum texts in one call
     long_texts    number of texts so far that were longer than the model reads, and were embedded in windows
     """
 
     name: str
-    former_name: str | None = None
     dim: int | None = None
+    batch: int = 1
     long_texts: int = 0
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        """(the vectors of `embed`, their usage, number of retries)."""
+        ...
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
-        ...
+        return self.measure(texts)[0]
 
     @property
     def loaded(self) -> str | None:
@@ -64,24 +69,8 @@ class Embedder(Protocol):
         """Release connections, files and memory."""
 
 
-class MeasuredEmbedder(Embedder, Protocol):
-    """An embedder that also reports its usage, as CachedEmbedder needs it. A subclass must define `name` and `measure`.
-
-    batch   maximum texts in one call
-    """
-
-    batch: int = 1
-
-    def embed(self, texts: list[str]) -> Any:
-        return self.measure(texts)[0]
-
-    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        """(the vectors of `embed`, their usage, number of retries)."""
-        ...
-
-
 @dataclass(kw_only=True)
-class HashingEmbedder(MeasuredEmbedder):
+class HashingEmbedder(Embedder):
     """Counts of hashed words in `dim` dimensions, for tests: texts that share words are near. No model, no meaning."""
 
     dim: int = 256
@@ -101,7 +90,7 @@ class HashingEmbedder(MeasuredEmbedder):
 
 
 @dataclass(kw_only=True)
-class _LocalModel(MeasuredEmbedder):
+class _LocalModel(Embedder):
     """A model in this process, loaded at the first text. A text longer than it reads is embedded in windows."""
 
     _model: Any = field(default=None, init=False, repr=False)
@@ -187,10 +176,7 @@ class HuggingFaceEmbedder(_LocalModel):
 
     def __post_init__(self) -> None:
         folder = Path(self.model)
-        self.name, self.former_name = self.model, None
-        if folder.is_dir():
-            self.former_name = folder.name  # in banks that are older than the hash of the weights
-            self.name = f"{folder.name}-{_weights_hash(folder)}"
+        self.name = f"{folder.name}-{_weights_hash(folder)}" if folder.is_dir() else self.model
 
     def _load(self) -> Any:
         SentenceTransformer = sentence_transformers("embedder=huggingface").SentenceTransformer
@@ -245,7 +231,7 @@ def _weights_hash(folder: Path) -> str:
 
 
 @dataclass(kw_only=True)
-class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
+class OpenAIEmbedder(Endpoint, Embedder):
     """A provider's embeddings. Besides the keys of Endpoint:
 
     model   OpenAI's name, e.g. text-embedding-3-small (1536 dimensions), or litellm's with the provider first
@@ -270,7 +256,7 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
         rows, usage, retries = [], Usage(), 0
         for start in range(0, len(texts), self.batch):
             batch = texts[start : start + self.batch]
-            tokens = sum(len(text) // 4 + 1 for text in batch)
+            tokens = sum(map(estimate_tokens, batch))
             check = partial(self._checked, n=len(batch))
             try:
                 (response, vectors), again, rejected = self.call("embedding", tokens, check, input=batch)
@@ -292,11 +278,11 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
 
 
 @dataclass(kw_only=True)
-class NamedEmbedder(MeasuredEmbedder):
+class NamedEmbedder(Embedder):
     """The embedder of a name stored in a bank (`embedder_named`); made at the first text: most uses embed none."""
 
     name: str = MINILM
-    _made: MeasuredEmbedder | None = field(default=None, init=False, repr=False)
+    _made: Embedder | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
@@ -316,11 +302,11 @@ class NamedEmbedder(MeasuredEmbedder):
     def long_texts(self) -> int:
         return 0 if self._made is None else self._made.long_texts
 
-    def _make(self) -> MeasuredEmbedder:
+    def _make(self) -> Embedder:
         return embedder_named(self.name)
 
 
-def embedder_named(name: str) -> MeasuredEmbedder:
+def embedder_named(name: str) -> Embedder:
     """The embedder with this `name` and default settings: reopens the embedder that a bank was made with.
 
     all-MiniLM-L6-v2   MiniLMEmbedder

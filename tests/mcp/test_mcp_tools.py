@@ -10,9 +10,9 @@ import pytest
 from mcp.client.client import Client
 from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 
-from core.agent import estimate_tokens
 from core.errors import UserError
 from core.models.reply_text import storable
+from core.tokens import estimate_tokens
 from mcp_server.config import load_config
 from mcp_server.insights import delete, store_insight
 from mcp_server.server import CORE, MORE, list_tools
