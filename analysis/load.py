@@ -26,7 +26,7 @@ from analysis.runs import Run, explaining, find_runs, read_banks, read_run
 from core.build import LLMS, ROLES
 from core.errors import UserError
 from core.memory.open import file_of
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.run.arms import env_label
 from core.run.files import CALLS, EPISODES, lines_of
 from core.run.keys import COLUMNS, RUN_KEYS
@@ -234,8 +234,8 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     costs = [used["cost_usd"] for used in row["usage"].values()]
     return {
         "index": place_of(row),
-        "task_id": storable(row["task_id"]),
-        "task_type": storable(row["task_type"]),
+        "task_id": without_surrogates(row["task_id"]),
+        "task_type": without_surrogates(row["task_type"]),
         "status": row["status"],
         "retried": "retries" in row,  # it broke, and this is the try at the end of the stream
         "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
@@ -245,7 +245,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
         "n_tampered": n_tampered(row),
         "ended_by": chosen["ended_by"],
-        "error": storable((chosen["error"] or "").split(":")[0]),
+        "error": without_surrogates((chosen["error"] or "").split(":")[0]),
         "attempts": outcomes_of(row),
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
         "confidences": [verdict["confidence"] for verdict in row["verdicts"]],

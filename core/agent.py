@@ -12,7 +12,7 @@ from core.control_tokens import escape
 from core.errors import UserError, check_choice, check_numbers
 from core.models.base import Reply, Role
 from core.page import has_page, without_page
-from core.reply_marks import answer_of, next_turns, own_turn, tagged_answers, untagged
+from core.reply_marks import next_turns, own_turn, plain_reply, tagged_answers, untagged
 from core.tokens import estimate_tokens
 from core.types import Lesson, Message, Scored, Usage
 from prompts import registry
@@ -121,7 +121,7 @@ class CoTAgent(Agent):
     """Single turn, chain of thought: the action is the whole reply without thoughts; the env finds the answer."""
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        answer = answer_of(text).strip()
+        answer = plain_reply(text).strip()
         return own_turn(text).strip(), answer or None
 
 
@@ -268,7 +268,7 @@ def _texts(memory: Scored) -> list[list[str]]:
 
 def _visible(text: str) -> str:
     """What a reply says. An action that stands in answer tags alone, and is nowhere called one, is called one."""
-    said = answer_of(text)
+    said = plain_reply(text)
     visible, tags = untagged(said), tagged_answers(said)
     action = _line_of(tags[-1].content) if tags else ""
     if not action or "```" in said or _ACTION.search(visible) or _INLINE.search(visible):

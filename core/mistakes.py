@@ -36,7 +36,7 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
     try:
         main()
     except (HydraException, CompactHydraException, OmegaConfBaseException) as error:
-        sentence = plain(error, sys.argv[1:])
+        sentence = sentence_for(error, sys.argv[1:])
     except (
         OSError,
         ValueError,
@@ -106,7 +106,7 @@ def _fault_of(file: Path) -> str | None:
     return None if isinstance(found, DictConfig) else " holds a list, and an option is lines KEY: VALUE"
 
 
-def plain(error: Exception, words: list[str], config: str = "config") -> str:
+def sentence_for(error: Exception, words: list[str], config: str = "config") -> str:
     """One sentence for a known error of Hydra or OmegaConf; the error's own text for all others.
 
     words    the command line

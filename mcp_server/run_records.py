@@ -21,7 +21,7 @@ from core.errors import UserError
 from core.escaping import spreadsheet
 from core.memory.hygiene.scrub import scrub
 from core.memory.moment import now, since
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.types import digest
 from mcp_server.config import bank_file, bank_options
 
@@ -77,7 +77,7 @@ def keep(bank: Path, command: list[str], row: Row, attempt: tuple[str, str, str]
 
     Raises UserError if the file cannot be written.
     """
-    words = [storable(word) for word in command]
+    words = [without_surrogates(word) for word in command]
     row = {"at": now(), "program": Path(words[0]).name, "command": digest("command", words)[:16], **row}
     with _opened(file_of(bank)) as db:
         query = "SELECT duration_s FROM runs WHERE command = ? AND exit_status = 0"
@@ -85,7 +85,7 @@ def keep(bank: Path, command: list[str], row: Row, attempt: tuple[str, str, str]
         marks = ", ".join("?" * len(row))
         added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
         if most:
-            texts = [scrub(storable(text))[0] for text in attempt]
+            texts = [scrub(without_surrogates(text))[0] for text in attempt]
             db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
             query = "DELETE FROM attempts WHERE run NOT IN (SELECT run FROM attempts ORDER BY run DESC LIMIT ?)"
             db.execute(query, (most,))

@@ -21,7 +21,7 @@ from core.learning.structured import (
     text_schema,
 )
 from core.learning.transcript import cut, final_state, single_turn, transcript
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.types import CUT_OFF, Task, Trajectory, Usage, Verdict
 from prompts import registry
 
@@ -95,7 +95,7 @@ class LLMJudge(Learner, Judge):
             source="llm",
             confidence=sure,
             confidence_parsed=sure is not None or not self.confidence,
-            reason=str(thoughts["thoughts"]) if thoughts else answer_of(reply.text).strip(),
+            reason=str(thoughts["thoughts"]) if thoughts else plain_reply(reply.text).strip(),
             parsed=label is not None,
             truncated=truncated,
             usage=reply.usage,

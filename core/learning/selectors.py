@@ -10,7 +10,7 @@ from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
 from core.learning.structured import THOUGHT_CHARS, object_schema, parse_json, text_schema
 from core.learning.transcript import fit, transcript
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.types import Selection
 from prompts import registry
 
@@ -84,7 +84,7 @@ class BestOfN(Learner, Selector):
         return Selection(
             index=index,
             by="bon",
-            reason=str(answer.get("analysis", "")) or answer_of(reply.text).strip(),
+            reason=str(answer.get("analysis", "")) or plain_reply(reply.text).strip(),
             parsed=readable,
             truncated=reply.finish_reason == "length",
             usage=reply.usage,

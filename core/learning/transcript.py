@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.page import has_page, page_of, without_page
-from core.reply_marks import answer_of, own_turn
+from core.reply_marks import own_turn, plain_reply
 from core.tokens import cut_tokens, estimate_tokens
 from core.types import Scored, Step, Trajectory
 
@@ -26,7 +26,7 @@ def transcript(
     steps = trajectory.steps
     if single_turn(trajectory):
         text = own_turn(steps[0].text)  # single turn: only the reply
-        text = text if thoughts else answer_of(text).strip() or text
+        text = text if thoughts else plain_reply(text).strip() or text
     else:
         text = "\n".join(_step(number, step, observations) for number, step in enumerate(steps, 1))
     return text.strip() if max_chars is None else cut(text.strip(), max_chars)

@@ -16,7 +16,7 @@ from core.jsonl import in_strings
 from core.models.base import ChatModel, Reply, Request
 from core.models.embedding import Embedder
 from core.models.meter import Meter
-from core.redact import current
+from core.redact import redactor
 from core.types import Usage, digest
 
 MODES = ("off", "read_write", "replay")
@@ -78,7 +78,7 @@ class CachedModel(ChatModel):
                 self._file.put(f"{key} paid", self.name, request.role, json.dumps(vars(error.usage)))
             raise
         kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
-        kept = in_strings(kept, current().values)
+        kept = in_strings(kept, redactor().values)
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: can store any text
         self._file.put(key, self.name, request.role, text)
         return reply

@@ -17,7 +17,7 @@ from core.errors import InfraError, TransientError, UserError, check_numbers
 from core.models.endpoint import Endpoint
 from core.models.english import is_english
 from core.models.local import share_cores
-from core.models.minilm import MARKS, MiniLM, windows
+from core.models.minilm import MARKS, MiniLM, split_tokens
 from core.models.weights import find
 from core.terminal import loading
 from core.tokens import estimate_tokens
@@ -105,7 +105,8 @@ class _LocalModel(Embedder):
             flat = [text for part in parts for text in part]
             rows, tokens = self._encode(flat), sum(map(self._count, flat))
             self.long_texts += sum(len(part) > 1 for part in parts)
-        return joined(_unit(rows), [len(part) for part in parts]), Usage(calls=len(texts), prompt_tokens=tokens), 0
+        usage = Usage(calls=len(texts), prompt_tokens=tokens)
+        return mean_of_parts(_unit(rows), [len(part) for part in parts]), usage, 0
 
     def _load(self) -> Any:
         raise NotImplementedError
@@ -191,7 +192,7 @@ class HuggingFaceEmbedder(_LocalModel):
         if not most or len(text) <= most - MARKS:  # a token has at least one character
             return [text]
         read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return windows(text, read["offset_mapping"], read.word_ids(), most - MARKS)
+        return split_tokens(text, read["offset_mapping"], read.word_ids(), most - MARKS)
 
     def _encode(self, texts: list[str]) -> list[Any]:
         # One text per call: the batch size would change the last bits.
@@ -325,7 +326,7 @@ def embedder_named(name: str) -> Embedder:
     return OpenAIEmbedder(model=name)
 
 
-def joined(rows: Any, counts: list[int]) -> Any:
+def mean_of_parts(rows: Any, counts: list[int]) -> Any:
     """One unit row for each text, the mean of the rows of its parts. counts: number of parts of each text."""
     import numpy as np
 

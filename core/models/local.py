@@ -17,7 +17,7 @@ from typing import Any
 
 from core.errors import AttemptOver, InfraError, UserError
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.terminal import loading
 from core.types import Usage
 
@@ -62,7 +62,8 @@ class LocalModel(ChatModel):
         }
         sent = {name: value for name, value in wanted.items() if value is not None} | request.more
         # llama.cpp's JSON parser rejects lone surrogates; control tokens inside content would end the turn.
-        safe = [{**each, "content": storable(each["content"]).replace("<|", "< |")} for each in request.messages]
+        messages = without_surrogates(request.messages)
+        safe = [{**each, "content": each["content"].replace("<|", "< |")} for each in messages]
         body = {"messages": safe, **sent}
         if request.schema:
             json_schema = {"name": request.role, "schema": request.schema}

@@ -22,7 +22,7 @@ from core.models.prices import expected_cost
 from core.models.retry import error_within
 from core.models.system_role import may_refuse_system, without_system
 from core.models.token_counts import Counts, counts_of_response
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.tokens import estimate_tokens
 from core.types import Message, Usage
 
@@ -195,7 +195,7 @@ class LiteLLMModel(Endpoint, ChatModel):
     def _put_right(self, message: Any, schema: dict[str, Any] | None) -> None:
         """Move a reply that stands in the field for reasoning, and say so; see `misplaced_text`."""
         reasoning = getattr(message, "reasoning_content", None) or ""
-        if reasoning.strip() and not answer_of(_text(message)).strip():
+        if reasoning.strip() and not plain_reply(_text(message)).strip():
             self.notice("reasoning field", f"{self.model}: {SETTING}.")
             message.content, message.reasoning_content = misplaced_text(reasoning, schema)
 

@@ -43,6 +43,6 @@ def escape_latex(text: str) -> str:
     return _ESCAPE.sub(keep, text)
 
 
-def storable(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """The value with lone surrogates in its strings replaced, because stores and providers reject them."""
     return in_strings(value, lambda text: type(text)(text.encode("utf-8", "replace").decode()), keys=True)

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError
 from core.models import faults
-from core.models.network import about_connection, causes, environment
+from core.models.network import about_connection, causes, proxies_set
 from core.models.waits import waiting
-from core.redact import Redactor, current
+from core.redact import Redactor, redactor
 
 Out = TypeVar("Out")
 
@@ -59,7 +59,7 @@ class Retry:
             return n_counted >= min(self.attempts, error.tries or self.attempts) or out_of_time(state)
 
         def sleep(seconds: float) -> None:
-            with waiting(seconds, reason(failed[-1])):
+            with waiting(seconds, why_tried_again(failed[-1])):
                 closing.wait(seconds)
 
         def before_sleep(state: Any) -> None:
@@ -87,7 +87,7 @@ class Retry:
         log.warning("%s, the next in %.1f s: %s", what, wait_s, f"{error.kind}: {error}")
 
 
-def reason(error: TransientError, chars: int | None = REASON_CHARS) -> str:
+def why_tried_again(error: TransientError, chars: int | None = REASON_CHARS) -> str:
     """Why a call is tried again, in at most so many characters: "429 rate_limit: m: RateLimitError: ..."."""
     status = "" if error.status is None else f"{error.status} "
     return f"{status}{error.kind}: {error}"[:chars]
@@ -242,7 +242,7 @@ def _is_page(heard: Heard) -> bool:
 
 def _on_the_way(heard: Heard) -> str:
     """What a proxy may have to do with it: the variables that are set, where no server has answered in JSON."""
-    return environment() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
+    return proxies_set() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
@@ -273,7 +273,7 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
 def _brief(said: str, key_env: str | None) -> str:
     """The beginning of a provider's error text, in one line. Redacted before it is cut, while secrets are whole."""
     redact = Redactor(os.environ, {key_env} if key_env else set())
-    said = current()(said[:READ_CHARS])
+    said = redactor()(said[:READ_CHARS])
     return " ".join(redact(said).split())[:QUOTED_CHARS]
 
 

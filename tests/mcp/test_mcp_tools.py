@@ -11,7 +11,7 @@ from mcp.client.client import Client
 from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 
 from core.errors import UserError
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.tokens import estimate_tokens
 from mcp_server.config import load_config
 from mcp_server.insights import delete, store_insight
@@ -302,7 +302,7 @@ def test_texts_come_back_as_they_were(server):
             assert memory["content"] == odd
 
     run(go())
-    assert storable("a\ud800b") == "a?b"
+    assert without_surrogates("a\ud800b") == "a?b"
 
 
 def test_null_is_not_given_and_null_is_no_agent(server):
