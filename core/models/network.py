@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 from core.errors import StopRun
 from core.models.message import canonical_bytes
@@ -121,12 +120,3 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
             return
         yield error
         error = error.__cause__ or error.__context__
-
-
-def is_address(api_base: str) -> bool:
-    """Whether it is an address at all: http or https, a host, and a port that is a number."""
-    try:
-        parts = urlsplit(api_base)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False
