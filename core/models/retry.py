@@ -12,10 +12,12 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from random import uniform
 from typing import Any, TypeVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError
@@ -47,44 +49,23 @@ class Retry:
 
         Raises the last try's TransientError, whose attribute `retries` is the number of tries before it.
         """
-        from tenacity import Retrying, retry_if_exception_type, stop_before_delay, stop_when_event_set
-
-        failed: list[TransientError] = []  # the latest
-        n_counted = 0
-
-        def stop(state: Any) -> bool:
-            nonlocal n_counted
-            error = state.outcome.exception()
-            n_counted += not error.loading
-            return n_counted >= min(self.attempts, error.tries or self.attempts) or out_of_time(state)
-
-        def sleep(seconds: float) -> None:
-            with waiting(seconds, why_tried_again(failed[-1])):
-                closing.wait(seconds)
-
-        def before_sleep(state: Any) -> None:
-            failed[:] = [state.outcome.exception()]
-            self._log(failed[0], n_counted, state.upcoming_sleep)
-
-        out_of_time = stop_before_delay(self.total_s) | stop_when_event_set(closing)
-        retrying = Retrying(
-            retry=retry_if_exception_type(TransientError),
-            stop=stop,
-            wait=_wait,
-            sleep=sleep,
-            before_sleep=before_sleep,
-            reraise=True,
-        )
-        try:
-            result = retrying(call)
-        except TransientError as error:
-            error.retries = retrying.statistics["attempt_number"] - 1
-            raise
-        return result, retrying.statistics["attempt_number"] - 1
-
-    def _log(self, error: TransientError, number: int, wait_s: float) -> None:
-        what = "the server is loading its model" if error.loading else f"try {number} of {self.attempts} failed"
-        log.warning("%s, the next in %.1f s: %s", what, wait_s, f"{error.kind}: {error}")
+        until, number, n_counted = time.monotonic() + self.total_s, 0, 0
+        while True:
+            try:
+                return call(), number
+            except TransientError as error:
+                error.retries = number
+                n_counted += not error.loading
+                wait_s = _wait_s(error, number)
+                used_up = n_counted >= min(self.attempts, error.tries or self.attempts)
+                if used_up or closing.is_set() or time.monotonic() + wait_s > until:
+                    raise
+                what = f"try {n_counted} of {self.attempts} failed"
+                what = "the server is loading its model" if error.loading else what
+                log.warning("%s, the next in %.1f s: %s: %s", what, wait_s, error.kind, error)
+                with waiting(wait_s, why_tried_again(error)):
+                    closing.wait(wait_s)
+                number += 1
 
 
 def why_tried_again(error: TransientError, chars: int | None = REASON_CHARS) -> str:
@@ -93,14 +74,11 @@ def why_tried_again(error: TransientError, chars: int | None = REASON_CHARS) -> 
     return f"{status}{error.kind}: {error}"[:chars]
 
 
-def _wait(state: Any) -> float:
-    """Seconds to wait: slightly more than Retry-After, else random below a bound that doubles (full jitter)."""
-    from tenacity import wait_random, wait_random_exponential
-
-    error = state.outcome.exception()
+def _wait_s(error: TransientError, number: int) -> float:
+    """Seconds to wait: slightly more than Retry-After, else random below a bound that each earlier try doubles."""
     if error.retry_after is not None:
-        return error.retry_after + wait_random(0, min(1.0, 0.1 * error.retry_after))(state)
-    return wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S)(state)
+        return error.retry_after + uniform(0, min(1.0, 0.1 * error.retry_after))
+    return uniform(0, min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(number, 30)))
 
 
 def retry_after(headers: Any) -> float | None:
