@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from core.control_tokens import break_tokens
 from core.errors import AttemptOver, InfraError, UserError
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.reply_text import without_surrogates
@@ -61,9 +62,9 @@ class LocalModel(ChatModel):
             "seed": request.seed,
         }
         sent = {name: value for name, value in wanted.items() if value is not None} | request.more
-        # llama.cpp's JSON parser rejects lone surrogates; control tokens inside content would end the turn.
+        # llama.cpp's JSON parser rejects lone surrogates, and control tokens within a message would end it.
         messages = without_surrogates(request.messages)
-        safe = [{**each, "content": each["content"].replace("<|", "< |")} for each in messages]
+        safe = [{**each, "content": break_tokens(each["content"])} for each in messages]
         body = {"messages": safe, **sent}
         if request.schema:
             json_schema = {"name": request.role, "schema": request.schema}

@@ -1,9 +1,9 @@
-"""The only layer of retries, and the classification of provider errors: which are retried and which are not.
+"""The only layer of retries, and what a provider's error means: whether another try may help, and what ends the run.
 
-A provider's errors become those of core/errors.py (`explain`, `error_within`). Transient ones are retried with jitter,
-limited by count and by total time (`Retry`). Two other modules react to errors as well: if a response has Retry-After
-(as most 429s have), endpoint.py also pauses the provider's limiter, so that all its calls wait; after the last try, the
-next model of `llm.fallbacks` answers (fallback.py).
+`explain` and `error_within` turn a provider's errors into those of core/errors.py. `Retry` repeats a call that ended in
+a TransientError, up to a number of tries and a total time. Two other modules react to errors as well: if the server
+asks for time (Retry-After, as with most 429s), endpoint.py lets all calls of this provider wait; after the last try,
+the next model of `llm.fallbacks` answers (fallback.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("run.retries")  # one line per retry in main.log; the pr
 class Retry:
     """Makes at most `attempts` tries for one reply; none begins later than `total_s` seconds after the first.
 
-    A try does not count whose server said that it is loading its model.
+    A try that failed because the server was still loading its model does not count.
     """
 
     attempts: int
@@ -219,7 +219,7 @@ def _is_page(heard: Heard) -> bool:
 
 
 def _on_the_way(heard: Heard) -> str:
-    """What a proxy may have to do with it: the variables that are set, where no server has answered in JSON."""
+    """The proxies that are set, as the end of a sentence; "" if the answer is JSON, and so the server's own."""
     return proxies_set() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
 
 
