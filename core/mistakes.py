@@ -57,10 +57,7 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
         main()
     except (HydraException, CompactHydraException, OmegaConfBaseException) as error:
         sentence = sentence_for(error, sys.argv[1:])
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # the run directory or its log cannot be written; errors within a run are reported there
+    except (OSError, ValueError) as error:  # of the run directory or its log; errors within a run are reported there
         if str(error).startswith("Unable to configure"):  # Python's logging, of what job_logging or hydra_logging hold
             why = f"{error}: {error.__cause__}".rstrip(".")
             sys.exit(

@@ -93,11 +93,5 @@ class BestOfN(Learner, Selector):
 
 def _number(value: Any) -> int | None:
     """2 for each of 2, 2.0, "2" and [2], all of which models write; None for anything else."""
-    if isinstance(value, list):
-        value = value[0] if value else None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    text = str(value).strip()
+    text = str(value[0] if isinstance(value, list) and value else value).strip().removesuffix(".0")
     return int(text) if text.isdecimal() and len(text) < 9 else None

@@ -21,12 +21,8 @@ THOUGHT_CHARS = 1200  # maximum of a model's reasoning before its answer
 
 def object_schema(properties: dict) -> dict:
     """An object with exactly these keys, each with its schema."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    about = {"properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "object", **about}
 
 
 def text_schema(longest: int) -> dict:
@@ -50,14 +46,8 @@ def lessons_schema(max_items: int, max_content: int = CONTENT_CHARS) -> dict:
 # Parsing of replies that may not follow a schema.
 
 _MAX_CHARS = 200_000  # only the end of a reply is read: bounds, like `tries`, the time on garbage
-_CALLS = (
-    "arguments",
-    "parameters",
-    "input",
-    "function",
-    "function_call",
-    "tool_calls",
-)  # keys that hold a tool call's arguments
+# Keys that hold a tool call's arguments.
+_CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool_calls")
 _MAX_REPAIRED = 20_000  # characters passed to json-repair: bounds its time on garbage
 # What a string holds only if the quote that ends it was left out: the next key, or a comment behind that quote.
 _SWALLOWED = re.compile(r"[\"'](?:title|description|content)[\"']\s*:|[\"'],?\s+(?:\#|//|/\*)")

@@ -20,13 +20,8 @@ from core.redact import redactor
 from core.types import Usage, digest
 
 MODES = ("off", "read_write", "replay")
-NOT_KEPT = (
-    "from_cache",
-    "retries",
-    "fallback",
-    "failed",
-    "paid",
-)  # fields of a Reply that describe the call, not the reply
+# Fields of a Reply that describe the call, not the reply.
+NOT_KEPT = ("from_cache", "retries", "fallback", "failed", "paid")
 
 
 def cached(model: ChatModel) -> ChatModel:
@@ -84,12 +79,7 @@ class CachedModel(ChatModel):
         return reply
 
     def _key(self, request: Request) -> str:
-        decoding = {
-            "seed": request.seed,
-            "temperature": request.temperature,
-            "max_tokens": request.max_tokens,
-            "schema": request.schema,
-        }
+        decoding = {name: getattr(request, name) for name in ("seed", "temperature", "max_tokens", "schema")}
         decoding |= {"more": request.more} if request.more else {}  # left out if empty, as in older caches
         return digest(self.inner.identity(), request.messages, request.role, request.sample, decoding)
 
@@ -149,11 +139,8 @@ class CachedEmbedder(Embedder):
     def __post_init__(self) -> None:
         self.name = self.inner.name
         columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
-        self._file = (
-            None
-            if not self.path
-            else KeyValueFile(path=self.path, what="the embedding cache", table="embeddings", columns=columns)
-        )
+        how = {"what": "the embedding cache", "table": "embeddings", "columns": columns}
+        self._file = KeyValueFile(path=self.path, **how) if self.path else None
 
     def reads(self, text: str) -> bool:
         return self.inner.reads(text)

@@ -76,11 +76,8 @@ class LiteLLMModel(Endpoint, ChatModel):
         self.name, self.supports_schema = self.model, self.json_schema
 
     def chat(self, request: Request) -> Reply:
-        wanted = {
-            "temperature": request.temperature,
-            "seed": request.seed,
-            "max_tokens": request.max_tokens or self.max_tokens,
-        }
+        wanted: dict[str, Any] = {"temperature": request.temperature, "seed": request.seed}
+        wanted["max_tokens"] = request.max_tokens or self.max_tokens
         if request.schema:
             json_schema = {"name": request.role, "schema": request.schema}
             wanted["response_format"] = {"type": "json_schema", "json_schema": json_schema}
