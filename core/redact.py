@@ -167,10 +167,7 @@ class Redactor:
     """
 
     def __init__(
-        self,
-        environment: Mapping[str, str],
-        key_names: AbstractSet[str] = frozenset(),
-        settings: Any = None,
+        self, environment: Mapping[str, str], key_names: AbstractSet[str] = frozenset(), settings: Any = None
     ) -> None:
         values = _of_environment(environment) | secrets_of_settings(settings)
         values |= {value for name in key_names if _is_telling(value := environment.get(name, "").strip())}

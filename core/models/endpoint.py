@@ -83,9 +83,7 @@ class Endpoint:
         self.client = client_of(self.where, self.model, self.client, self.api_base)
         self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
         self.limiter = Limiter(
-            max_in_flight=self.max_in_flight,
-            requests_per_min=self.requests_per_min,
-            tokens_per_min=self.tokens_per_min,
+            max_in_flight=self.max_in_flight, requests_per_min=self.requests_per_min, tokens_per_min=self.tokens_per_min
         )
 
     @property
