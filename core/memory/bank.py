@@ -207,10 +207,6 @@ class MemoryBank(Contents, Memory):
         domain = task.type if self.domain == OF_TASK else self.domain
         return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
 
-    def prefetch(self, query: str) -> None:
-        """Embed a query in the background, because a task with it comes next."""
-        self.embedder.prefetch(self._searched(query))
-
     def _searched(self, query: str) -> str:
         """The text that is embedded to search for a query; embedders of instructions are trained on this form."""
         return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query

@@ -6,7 +6,6 @@ import hashlib
 import json
 import sqlite3
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,7 +132,6 @@ class CachedEmbedder(Embedder):
     _memory: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
     _busy: dict[str, threading.Lock] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _ahead: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _views: dict[str, CachedEmbedder] = field(default_factory=dict, init=False, repr=False)  # by tenant
 
     def __post_init__(self) -> None:
@@ -175,12 +173,6 @@ class CachedEmbedder(Embedder):
             for key, vector in zip(batch, self._embed(list(batch.values()))):
                 self._keep(key, vector)
 
-    def prefetch(self, text: str) -> None:
-        """Embed a text in the background. An error is dropped; a later `embed` of the text tries again."""
-        with self._lock:
-            self._ahead = self._ahead or ThreadPoolExecutor(1, thread_name_prefix="embed")
-        self._ahead.submit(self._vector, text)
-
     def _vector(self, text: str) -> bytes:
         """The text's vector as float32 bytes: from memory, else from the file, else embedded now."""
         key = self._key(text)
@@ -219,8 +211,6 @@ class CachedEmbedder(Embedder):
     def close(self) -> None:
         """Close the cache's file and the inner embedder."""
         self.inner.close()
-        if self._ahead is not None:
-            self._ahead.shutdown(cancel_futures=True)
         if self._file:
             self._file.close()
 

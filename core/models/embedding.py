@@ -49,11 +49,6 @@ class Embedder(Protocol):
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
         return self.measure(texts)[0]
 
-    @property
-    def loaded(self) -> str | None:
-        """The class of the embedder in use; None if it is not loaded before the first text."""
-        return type(self).__name__
-
     def reads(self, text: str) -> bool:
         """Whether the vectors of such a text mean anything. False: it is in a language the model was not trained on."""
         return True
@@ -61,9 +56,6 @@ class Embedder(Protocol):
     def of(self, tenant: str) -> Embedder:
         """The same embedder with a cache of the tenant's own: how long a text takes tells nothing of others' texts."""
         return self
-
-    def prefetch(self, text: str) -> None:
-        """A hint that `embed` will soon be called with this text."""
 
     def close(self) -> None:
         """Release connections, files and memory."""
