@@ -54,7 +54,6 @@ DEDUPLICATE = {
 MERGING = {
     f"{MERGE}trigger.min_similar_count": "memory.consolidate.merge.least",
     f"{MERGE}trigger.similarity_threshold": "memory.consolidate.merge.min_score",
-    f"{MERGE}archive.keep_embeddings": "memory.consolidate.keep_vectors",
 }
 TEMPERATURE = f"{MERGE}llm.temperature"
 CHOICES: dict[str, tuple] = {  # {key: the values that are supported here}
@@ -74,6 +73,7 @@ NO_EFFECT = (
     "server.name",
     "server.version",
     "server.log_level",
+    f"{MERGE}archive.keep_embeddings",  # by them a task finds the lesson that replaced its own
     f"{MERGE}voting.min_group_size",  # there, too, groups begin at trigger.min_similar_count
     *(f"llm.{name}.temperature" for name in PROVIDERS["llm"]),  # there, too, judge and extractor have their own
 )
