@@ -22,7 +22,6 @@ from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from analysis.runs import Run, explaining, find_runs, read_run
 from core.build import LLMS, ROLES
-from core.checksum import say_once
 from core.errors import UserError
 from core.run.arms import env_label
 from core.run.columns import FILE, banked_records, written_columns
@@ -30,6 +29,7 @@ from core.run.columns import columns_of as episodes_as_columns
 from core.run.files import CALLS, EPISODES, lines_of
 from core.run.keys import COLUMNS, RUN_KEYS
 from core.run.manifest import label_source
+from core.terminal import say_once
 from core.types import content_id
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from core.checksum import say_once
 from core.errors import UserError
 from core.memory.open import read_fact, read_records
 from core.memory.records import id_in_bank
@@ -32,6 +31,7 @@ from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.manifest import flat, identity, label_source
 from core.run.metrics import VALID, summarise
 from core.run.records import current
+from core.terminal import say_once
 from core.types import MemoryRecord, Usage, content_id
 
 MADE_ANEW = "made_anew"  # key of a summary that the reader made, because the run's own is damaged or missing

@@ -68,7 +68,8 @@ def figures(embedder: CachedEmbedder, given: list[dict[str, str]], key: str) -> 
     """(questions whose lesson comes first, lessons superseded, the other questions)."""
     life = Consolidator(every=1_000, deduplicate=Deduplicate())
     with tempfile.TemporaryDirectory() as folder:
-        bank = MemoryBank(path=f"{folder}/b.sqlite", embedder=embedder, policy=Cosine(), key=key, consolidate=life)
+        policy = Cosine(other_languages_by_words=True)
+        bank = MemoryBank(path=f"{folder}/b.sqlite", embedder=embedder, policy=policy, key=key, consolidate=life)
         with closing(bank):
             bank.add_many([record(place, lesson) for place, lesson in enumerate(given)])
             hits = [(str(place), row["question"], bank.retrieve(row["question"], 1)) for place, row in enumerate(given)]

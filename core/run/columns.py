@@ -13,7 +13,7 @@ from core.build import ROLES
 from core.checksum import read_whole
 from core.errors import UserError
 from core.memory.open import read_records
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.run.files import EPISODES, changed_files
 from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import RunRecords, answer_of, evaluated, outcomes_of, place_of, records_of
@@ -91,8 +91,8 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     costs = [used["cost_usd"] for used in row["usage"].values()]
     return {
         "index": place_of(row),
-        "task_id": storable(row["task_id"]),
-        "task_type": storable(row["task_type"]),
+        "task_id": without_surrogates(row["task_id"]),
+        "task_type": without_surrogates(row["task_type"]),
         "status": row["status"],
         "graded": evaluated(row),
         "retried": "retries" in row,  # it broke, and this is the try at the end of the stream
@@ -103,7 +103,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
         "n_tampered": n_tampered(row),
         "ended_by": chosen["ended_by"],
-        "error": storable((chosen["error"] or "").split(":")[0]),
+        "error": without_surrogates((chosen["error"] or "").split(":")[0]),
         "attempts": outcomes_of(row),
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
         "confidences": [verdict["confidence"] for verdict in row["verdicts"]],

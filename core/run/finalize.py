@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from omegaconf import DictConfig, open_dict
 
-from core.build import expand_fallbacks, option, options, part, plain
+from core.build import expand_fallbacks, option, options, part, plain_data
 from core.errors import UserError
 from core.run.keys import PER_ENV_KEYS, TOP_KEYS, check_config
 from core.run.launch import choice, given_words, in_sweep, values_of
@@ -68,7 +68,7 @@ def take_bank(cfg: DictConfig) -> None:
     if not part(cfg.workflow).has_memory:
         cfg.bank = None
         return
-    banks = plain(cfg.banks) if cfg.banks is not None else {}
+    banks = plain_data(cfg.banks) if cfg.banks is not None else {}
     if cfg.bank not in banks:
         raise UserError(f"bank={cfg.bank}: banks has {', '.join(banks) or 'none'}; give banks='{{{cfg.bank}: PATH}}'.")
     with open_dict(cfg):

@@ -16,7 +16,7 @@ from core.errors import UserError
 from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, lasting, without
 from core.run.parts import foreign_parts, is_source, own_source
 from core.run.upgrade import by_class
-from core.setting import ANSWERS, joined
+from core.setting import ANSWERS, joined_labels
 from core.types import Task, content_id
 from prompts.registry import NO_RULE_EXCEPTION, STYLES, WORKFLOWS_EXAMPLE, Prompts
 
@@ -158,7 +158,7 @@ def label_source(manifest: dict[str, Any], sources: Iterable[str]) -> str:
     setting = manifest["config"].get("setting") or {}
     own = {*sources} - {"none"}
     shown = {ANSWERS} if own and setting.get("show_answer") else set()
-    return joined(own | shown | {*manifest["bank_labels"]})
+    return joined_labels(own | shown | {*manifest["bank_labels"]})
 
 
 def recorded_config(run_dir: Path) -> dict[str, Any]:
