@@ -125,8 +125,8 @@ def parsed_s(runs: Iterable[Path]) -> float:
     return time.monotonic() - began
 
 
-def main() -> None:
-    options = lines_parser(__doc__)
+def main() -> int:
+    options = lines_parser(__doc__, quick=True)
     options.add_argument("--runs", type=int, default=200)
     options.add_argument("--episodes", type=int, default=500)
     options.add_argument("--steps", type=int, default=12, help="of an attempt")
@@ -156,8 +156,8 @@ def main() -> None:
         took, memory, _ = looked(where, "scripts.report", folder, "-o", where / "report.html")
         lines.add("report", took, 6.0, "s", note=f"{took / parsed:.2f} x parsing the lines")
         lines.add("report, memory", memory, 500, "MB")
-    lines.end(given.json)
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
