@@ -212,15 +212,13 @@ def split_files(folder: Path, split: str) -> list[Path]:
     return sorted(files, key=lambda path: int(path.stem.rpartition("_")[2]))
 
 
-def convert_mind2web(folder: Path, into: Path, sha256: str = SCORES_SHA256, scores: Path | None = None) -> list[Path]:
+def convert_mind2web(folder: Path, into: Path, sha256: str = SCORES_SHA256) -> list[Path]:
     """Make Mind2Web's public files into an archive for each split that the folder has.
 
-    scores   the file with the candidates' ranks; None: looked for in the folder
-
-    Raises UserError where it has none, or not the ranks.
+    Raises UserError where it has none, or not the candidates' ranks.
     """
     files = {split: paths for split in COUNTS if (paths := split_files(folder, split))}
-    scores = scores or next(iter(sorted(folder.rglob(SCORES))), None)
+    scores = next(iter(sorted(folder.rglob(SCORES))), None)
     if not files or scores is None:
         lacks = "files such as test_task_0.json" if scores else SCORES
         raise UserError(f"{folder} has no {lacks}: `python -m scripts.fetch_data mind2web` says what belongs there.")

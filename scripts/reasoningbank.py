@@ -26,7 +26,6 @@ COMMANDS = {
     "show": ("scripts.show", "episodes and lessons of a run"),
     "power": ("scripts.power", "how many seeds could show a difference"),
     "export": ("scripts.export", "runs in formats of other programs"),
-    "replay": ("scripts.replay", "a run from its recorded replies"),
     "doctor": ("scripts.doctor", "what this installation has, and what it lacks"),
     "fetch": ("scripts.fetch_data", "download the data of a benchmark"),
     "bank": ("core.memory", "look at a memory bank, and keep it"),
