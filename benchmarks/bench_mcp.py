@@ -12,14 +12,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,6 @@ import numpy as np
 
 from benchmarks.bench_memory import fill_bank, records
 from benchmarks.lines import Lines, lines_parser, seconds
-from benchmarks.servers import mcp_over_http, mcp_over_stdio
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder
@@ -48,6 +49,38 @@ SDK = [sys.executable, "-c", "import mcp.server.mcpserver"]
 VERBS = "sort parse cache retry encrypt stream merge index schedule validate".split()
 THINGS = "log file,web request,database table,user session,image folder,message queue,test suite,config,graph,report"
 HOW = "in Python,under load,under a lock,from a cron job,on a small machine"
+
+
+def mcp_over_stdio(*words: object) -> Any:
+    """What the SDK's client starts a server with."""
+    from mcp.client.stdio import StdioServerParameters
+
+    program, *arguments = command_of("mcp_server", *words)
+    return StdioServerParameters(command=program, args=arguments, cwd=REPO, env={**os.environ})
+
+
+@contextmanager
+def mcp_over_http(*words: object) -> Iterator[tuple[int, int]]:
+    """A server on a free port, once it can be reached: (its port, its process id)."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = command_of("mcp_server", "--host", "127.0.0.1", "--port", port, *words)
+    process = subprocess.Popen(
+        command, cwd=REPO, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                if process.poll() is not None:
+                    sys.exit(f"{' '.join(command)} ended.")
+                time.sleep(0.1)
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def question(number: int) -> str:

@@ -1,11 +1,10 @@
-"""Time and memory of scripts.tables and scripts.report over many runs of the size of real ones.
+"""Time and memory of reasoningbank tables and report over many runs of the size of real ones.
 
-    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--keep FOLDER] [--json FILE]
+    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--json FILE] [--quick]
 
 An arm is run once, in the toy world, and lengthened; its other seeds are copies in which a coin, loaded a little by
-memory, says how each episode ended. A first look reads every run, a second one what the first has kept, a third one
-run more. Beside them stands what Python's own json takes to parse the same lines. --keep leaves the runs there, to be
-looked at.
+memory, says how each episode ended. A first look reads every run, a second one what the first has kept. Beside them
+stands what Python's own json takes to parse the same lines.
 """
 
 from __future__ import annotations
@@ -130,32 +129,31 @@ def main() -> int:
     options.add_argument("--runs", type=int, default=200)
     options.add_argument("--episodes", type=int, default=500)
     options.add_argument("--steps", type=int, default=12, help="of an attempt")
-    options.add_argument("--keep", type=Path, metavar="FOLDER")
-    given = options.parse_args()
+    given, lines = options.parse_args(), Lines()
+    if given.quick:
+        given.runs, given.episodes = given.runs // 10, given.episodes // 5
     with tempfile.TemporaryDirectory() as temporary:
         where = Path(temporary)
-        folder, runs, lines = (given.keep or where / "runs").resolve(), [], Lines()
-        (where / "outputs").mkdir()  # where the columns of runs are kept
         real = list(make_runs(where / "real", ARMS, given.episodes, given.steps).items())
-        for number in range(given.runs):
-            run, rows = real[number % len(ARMS)]
-            runs.append(with_seed(run, rows, ARMS[number % len(ARMS)], number // len(ARMS), folder))
+        runs = [
+            with_seed(*real[number % len(ARMS)], ARMS[number % len(ARMS)], number // len(ARMS), where / "runs")
+            for number in range(given.runs)
+        ]
         print(f"{given.runs} runs x {given.episodes} episodes, {size_mb(runs):.0f} MB")
         parsed = parsed_s(runs)
         time.sleep(3)  # what has just changed is not kept
-        wanted = (("first look", 3.0), ("second look", 1.0), ("one run more", 1.0))
-        for name, limit in wanted:
-            if name == "one run more":
-                with_seed(*real[0], ARMS[0], given.runs, folder)
-            took, memory, table = looked(where, "scripts.tables", folder, "--table", "main")
-            if "| no_memory |" not in table:
-                sys.exit(table)
-            note = f"{took / parsed:.2f} x parsing the lines"
-            lines.add(f"tables, {name}", took, limit, "s", note=note)
-            lines.add(f"tables, {name}, memory", memory, 500, "MB")
-        took, memory, _ = looked(where, "scripts.report", folder, "-o", where / "report.html")
-        lines.add("report", took, 6.0, "s", note=f"{took / parsed:.2f} x parsing the lines")
-        lines.add("report, memory", memory, 500, "MB")
+        table, page = (where / "runs", "--table", "main"), (where / "runs", "-o", where / "report.html")
+        for name, words, limit, limit_x in (
+            ("tables, first look", ("scripts.tables", *table), 3.0, 4),
+            ("tables, second look", ("scripts.tables", *table), 1.0, 4),
+            ("report", ("scripts.report", *page), 6.0, 10),
+        ):
+            took, memory, said = looked(where, *words)
+            if words[0] == "scripts.tables" and "| no_memory |" not in said:
+                sys.exit(said)
+            lines.add(name, took, limit, "s")
+            lines.add(f"{name}, over parsing the lines", took / parsed, limit_x, "x")
+            lines.add(f"{name}, memory", memory, 500, "MB")
     return lines.end(given.json)
 
 

@@ -1,6 +1,6 @@
 """Damage one file of a stopped run, or of a bank, and see what the next commands make of it.
 
-    python -m benchmarks.damage_drill [--trials 60] [--subject SUBJECT]... [--file NAME]... [--damage KIND]...
+    python -m benchmarks.damage_drill [--trials 60] [--subject SUBJECT]... [--file NAME]... [--json FILE] [--quick]
 
 The subjects are a run that ended early, a run with consolidation that was killed (its bank has a log of SQLite beside
 it), and a bank whose writer was killed. In each trial one file of a copy is damaged: one bit, 200 bytes, cut short, two
@@ -13,9 +13,8 @@ All commands are given, also after one has refused. Of each trial there is one e
   SILENT     nothing is said, and one of them is another
   TRACEBACK  a command ends in a traceback, or by a signal
 
-At the end stands how often each sentence was said, with numbers and names left out. Exit status 1 where one trial was
-silent or ended in a traceback. Commands are started as copies of one process that has loaded everything, which makes a
-trial a matter of a second.
+Exit status 1 where one trial was silent or ended in a traceback. Commands are started as copies of one process that has
+loaded everything, which makes a trial a matter of a second.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.command_line import REPO, parser, plain_errors, start_module
+from benchmarks.lines import Lines, lines_parser
+from scripts.command_line import REPO, plain_errors, start_module
 
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
 ENDS = SAID, WHOLE, UNSEEN, SILENT, TRACEBACK = "said", "whole", "unseen", "SILENT", "TRACEBACK"
@@ -123,7 +123,6 @@ class Subject:
     commands   given after the damage, in order
     files      read at the end, which are to be those of an undamaged copy
     unnoted    endings of the files of which no checksum is noted yet
-    sentences  how often each was said
     """
 
     name: str
@@ -134,7 +133,6 @@ class Subject:
     whole: Path = field(init=False)
     expected: list[tuple[int, str, str]] = field(init=False)
     contents: list[str] = field(init=False)
-    sentences: Counter[str] = field(default_factory=Counter, init=False)
 
     def prepare(self, folder: Path) -> None:
         """Make it, and note what the commands say of an undamaged copy."""
@@ -154,16 +152,13 @@ class Subject:
         return [DATE.sub("", (copy / name).read_text(encoding="utf-8")) for name in self.files]
 
     def trial(self, name: str, damage: str, number: int, copy: Path) -> str | None:
-        """The end of one trial; None where this kind cannot damage this file, or these: names joined by +."""
-        rng = random.Random(f"{self.name} {name} {damage} {number}")
-        before = {each: (self.whole / each).read_bytes() for each in name.split("+")}
-        after = {each: DAMAGES[damage](data, rng) if data else data for each, data in before.items()}
-        if any(after[each] == before[each] for each in before):
+        """The end of one trial; None where this kind cannot damage this file."""
+        data, rng = (self.whole / name).read_bytes(), random.Random(f"{self.name} {name} {damage} {number}")
+        if not data or (damaged := DAMAGES[damage](data, rng)) == data:
             return None
         shutil.copytree(self.whole, copy)
         try:
-            for each, data in after.items():
-                (copy / each).write_bytes(data)
+            (copy / name).write_bytes(damaged)
             found = [command.run(copy) for command in self.commands]
             where = f"--- {self.name} {name} {damage} {number}:"
             said = set[str]()
@@ -176,7 +171,6 @@ class Subject:
                 if status != status_whole and not err.strip():
                     print(f"{where} status {status} without a word")
                     return SILENT
-            self.sentences.update(map(template, said))
             if said:
                 return SAID
             pairs = zip(self.commands, found, self.expected, strict=True)
@@ -191,26 +185,17 @@ class Subject:
             shutil.rmtree(copy)
 
 
-def template(sentence: str) -> str:
-    """A sentence without what differs from trial to trial."""
-    return re.sub(r"\S*[/\d\\]\S*|'[^']*'|\([^)]*\)", "_", sentence)[:150]
-
-
-def run_command(*words: str) -> list[str]:
-    return [sys.executable, str(REPO / "main.py"), *words]
-
-
-def ended_early(folder: Path) -> None:
-    run = run_command(*TOY, "arm=reasoningbank", "limit=6", f"run_dir={folder}")
-    subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
-
-
+MAIN = [sys.executable, str(REPO / "main.py")]
 MATTS = (*TOY, "llm.delay_s=0.01", "arm=matts_parallel", "memory=consolidated", "max_concurrency=2", "limit=10")
 
 
+def ended_early(folder: Path) -> None:
+    run = [*MAIN, *TOY, "arm=reasoningbank", "limit=6", f"run_dir={folder}"]
+    subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+
+
 def killed(folder: Path) -> None:
-    slow = run_command(*MATTS, f"run_dir={folder}")
-    process = subprocess.Popen(slow, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*MAIN, *MATTS, f"run_dir={folder}"], stdout=subprocess.DEVNULL)
     episodes = folder / "episodes.jsonl"
     while not episodes.exists() or episodes.read_bytes().count(b"\n") < 6:
         if process.poll() is not None:
@@ -222,11 +207,8 @@ def killed(folder: Path) -> None:
 
 def written(folder: Path) -> None:
     """A bank of 60 lessons, half of them in SQLite's log: its writer was killed."""
-    bank = folder / "bank.sqlite"
-    code = f"from benchmarks.damage_drill import write; write({str(bank)!r})"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=REPO, stdout=subprocess.PIPE)
-    process.communicate()
-    if process.returncode != -signal.SIGKILL:
+    code = f"from benchmarks.damage_drill import write; write({str(folder / 'bank.sqlite')!r})"
+    if subprocess.run([sys.executable, "-c", code], cwd=REPO).returncode != -signal.SIGKILL:
         sys.exit("the bank was not written.")
 
 
@@ -251,49 +233,28 @@ def write(path: str) -> None:
 
 TABLE = DrillCommand("scripts.tables", ("{}", "--table", "main"))
 EXPORT = DrillCommand("core.memory", ("export", "{}/bank.sqlite", "{}/exported.jsonl"))
+EPISODES = ("episodes.jsonl", "exported.jsonl")
+MARK = DrillCommand("core.memory", ("mark", "{}/bank.sqlite", "r7", "helpful"))
+DOCTOR = DrillCommand("core.memory", ("doctor", "{}/bank.sqlite"))
+GO_ON, GO_ON_MATTS = (
+    DrillCommand("main", (*words, "run_dir={}"), is_answer=False)
+    for words in ((*TOY, "arm=reasoningbank", "limit=10"), MATTS)
+)
 SUBJECTS = (
-    Subject(
-        "ended_early",
-        ended_early,
-        (
-            DrillCommand("main", (*TOY, "arm=reasoningbank", "limit=10", "run_dir={}"), is_answer=False),
-            TABLE,
-            EXPORT,
-        ),
-        ("episodes.jsonl", "exported.jsonl"),
-    ),
-    Subject(
-        "killed",
-        killed,
-        (
-            DrillCommand("main", (*MATTS, "run_dir={}"), is_answer=False),
-            TABLE,
-            EXPORT,
-        ),
-        ("episodes.jsonl", "exported.jsonl"),
-        unnoted=(".jsonl",),
-    ),
-    Subject(
-        "bank",
-        written,
-        (
-            DrillCommand("core.memory", ("mark", "{}/bank.sqlite", "r7", "helpful")),
-            EXPORT,
-            DrillCommand("core.memory", ("doctor", "{}/bank.sqlite")),
-        ),
-        ("exported.jsonl",),
-    ),
+    Subject("ended_early", ended_early, (GO_ON, TABLE, EXPORT), EPISODES),
+    Subject("killed", killed, (GO_ON_MATTS, TABLE, EXPORT), EPISODES, unnoted=(".jsonl",)),
+    Subject("bank", written, (MARK, EXPORT, DOCTOR), ("exported.jsonl",)),
 )
 
 
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
-    options = parser(__doc__)
+    options = lines_parser(__doc__, quick=True)
     options.add_argument("--trials", type=int, default=60, help="of each kind of damage to each file")
     options.add_argument("--subject", action="append", choices=[each.name for each in SUBJECTS])
-    options.add_argument("--file", action="append", metavar="NAME", help="only files of this name; A+B: both at once")
-    options.add_argument("--damage", action="append", choices=DAMAGES)
-    given = options.parse_args(arguments)
+    options.add_argument("--file", action="append", metavar="NAME", help="only files of this name")
+    given, lines = options.parse_args(arguments), Lines()
+    given.trials = 2 if given.quick else given.trials
     import faiss  # noqa: F401 - what every command would load
     import pandas  # noqa: F401
     import scipy.stats  # noqa: F401
@@ -302,32 +263,26 @@ def main(arguments: list[str] | None = None) -> int:
     import core.memory.commands  # noqa: F401
     import workflows.build  # noqa: F401
 
-    total: Counter[str] = Counter()
     print(f"| subject | file | damage | {' | '.join(ENDS)} |\n| --- | --- | --- |{' ---: |' * len(ENDS)}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         os.chdir(folder)
         for subject in (each for each in SUBJECTS if not given.subject or each.name in given.subject):
+            total: Counter[str] = Counter()
             subject.prepare(folder)
-            files = [
-                str(each.relative_to(subject.whole)) for each in sorted(subject.whole.rglob("*")) if each.is_file()
-            ]
+            files = sorted(str(each.relative_to(subject.whole)) for each in subject.whole.rglob("*") if each.is_file())
             wanted = [name for name in files if not UNREAD.search(name) and name in (given.file or files)]
-            wanted += [name for name in given.file or () if "+" in name and set(name.split("+")) <= set(files)]
-            for name, damage in itertools.product(wanted, given.damage or DAMAGES):
+            for name, damage in itertools.product(wanted, DAMAGES):
                 n_trials = 1 if damage == "emptied" else given.trials
-                ends = [subject.trial(name, damage, number, folder / "copy1") for number in range(n_trials)]
+                ends = Counter(subject.trial(name, damage, number, folder / "copy1") for number in range(n_trials))
                 if any(ends):
-                    counts = Counter(end for end in ends if end)
-                    total += counts
-                    print(
-                        f"| {subject.name} | {name} | {damage} | {' | '.join(str(counts[each]) for each in ENDS)} |",
-                        flush=True,
-                    )
-    print(f"| all | | | {' | '.join(str(total[each]) for each in ENDS)} |")
-    for sentence, n in sum((each.sentences for each in SUBJECTS), Counter()).most_common():
-        print(f"{n:>6} x {sentence}")
-    return int(bool(total[SILENT] or total[TRACEBACK]))
+                    counts = " | ".join(str(ends[each]) for each in ENDS)
+                    print(f"| {subject.name} | {name} | {damage} | {counts} |", flush=True)
+                total += ends
+            n = sum(total[each] for each in ENDS)
+            for end in (SILENT, TRACEBACK):
+                lines.add(f"{subject.name}: {end}", total[end], 0, f"of {n}")
+    return lines.end(given.json) or int(any(row["value"] for row in lines.rows))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,8 @@ class Lines:
         """One figure that is saved only: the program prints it in a table of its own."""
         self.rows.append({"line": name, "value": value, "unit": unit, "least": least, **more})
 
-    def end(self, file: Path | None, timings: Sequence[dict[str, Any]] = ()) -> int:
-        """Say how many lines held, and save them all, with timings that have no limit. Returns 0."""
+    def end(self, file: Path | None) -> int:
+        """Say how many of the lines that have a limit held, and save them all. Returns 0."""
         limited = [row for row in self.rows if "held" in row]
         held = sum(row["held"] for row in limited)
         if file is not None:
@@ -74,7 +74,6 @@ class Lines:
                 "load": os.getloadavg(),
             }
             saved |= {"held": held, "of": len(limited), "lines": self.rows}
-            saved |= {"timings": list(timings)} if timings else {}
             file.write_text(json.dumps(saved, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         slow = "; PYTHONDONTWRITEBYTECODE is set, so starts take longer" if sys.dont_write_bytecode else ""
         if limited:

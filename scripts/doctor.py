@@ -3,7 +3,7 @@
     reasoningbank doctor            # also loads the local model and the embedder, once
     reasoningbank doctor --quick    # loads no model
     reasoningbank doctor --json     # for machines
-    python -m scripts.doctor        # in a checkout in which nothing is installed
+    reasoningbank doctor        # in a checkout in which nothing is installed
 
 If a part is missing that `python main.py` always needs, it is BROKEN and the exit status is 1. If only some options
 need it, it is optional and the exit status is 0. Keys are looked for, never shown.

@@ -1,11 +1,11 @@
 """Export runs to other tools.
 
-    python -m scripts.export RUNS... --to parquet -o FILE      one table, a row an episode (columns: analysis.load)
-    python -m scripts.export RUNS... --to csv [--since 7d] -o FILE    a row of metrics a run (12h, 2w, 2026-01-31)
-    python -m scripts.export RUNS... --to inspect -o FOLDER    an Inspect log (.eval) a run
-    python -m scripts.export RUNS... --to wandb [--project P] [--online]     Weights & Biases, after the fact
-    python -m scripts.export RUNS... --to mlflow [--project P] [--uri URI]   MLflow, as tracker=mlflow
-    python -m scripts.export RUNS... --to trackio [--project P]              Trackio, as tracker=trackio
+    reasoningbank export RUNS... --to parquet -o FILE      one table, a row an episode (columns: analysis.load)
+    reasoningbank export RUNS... --to csv [--since 7d] -o FILE    a row of metrics a run (12h, 2w, 2026-01-31)
+    reasoningbank export RUNS... --to inspect -o FOLDER    an Inspect log (.eval) a run
+    reasoningbank export RUNS... --to wandb [--project P] [--online]     Weights & Biases, after the fact
+    reasoningbank export RUNS... --to mlflow [--project P] [--uri URI]   MLflow, as tracker=mlflow
+    reasoningbank export RUNS... --to trackio [--project P]              Trackio, as tracker=trackio
 
 Without --online, wandb writes into each run's directory, and `wandb sync` sends it later. Each tool needs its package.
 """

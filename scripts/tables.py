@@ -1,6 +1,6 @@
 """Print finished runs as a table: arms in rows, benchmarks in columns; or as one of the paper's tables.
 
-    python -m scripts.tables RUNS... [--table matrix]... [--format terminal] [--baseline no_memory] [--partial]
+    reasoningbank tables RUNS... [--table matrix]... [--format terminal] [--baseline no_memory] [--partial]
                                      [--published] [-o FILE]
 
 RUNS are run directories or folders of them. Nothing is averaged or compared across environments, models or sets of

@@ -10,17 +10,26 @@ from conftest import REPO
 
 from benchmarks.__main__ import worse
 from benchmarks.lines import Lines
+from scripts.reasoningbank import COMMANDS, OF_SERVER, start
 
 MODULES = [path.relative_to(REPO) for room in ("scripts", "benchmarks") for path in sorted((REPO / room).rglob("*.py"))]
 
 
 @pytest.mark.parametrize("room", ["scripts", "benchmarks"])
 def test_the_help_of_a_command_names_it(subtests, room):
+    words = {module: f"reasoningbank {word}" for word, (module, _) in COMMANDS.items()}
     for path in (path for path in MODULES if path.parts[0] == room and "def main(" in (REPO / path).read_text()):
         with subtests.test(str(path)):
-            name = ".".join(path.with_suffix("").parts).removesuffix(".__main__")
-            said = importlib.import_module(name).__doc__
-            assert f"python -m {name} " in said or f"python {path} " in said
+            name = ".".join(path.with_suffix("").parts)
+            called = words.get(name) or f"python -m {name.removesuffix('.__main__')}"
+            assert f"{called} " in importlib.import_module(name).__doc__
+
+
+def test_the_help_of_all_commands_fits_a_screen(capsys):
+    assert start(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 88
+    assert all(any(line.split()[:1] == [word] for line in lines) for word in (*COMMANDS, *OF_SERVER))
 
 
 def test_lines_are_printed_counted_and_saved(tmp_path, capsys):

@@ -250,7 +250,7 @@ def test_a_runs_own_bank_is_made_again_from_its_episodes_to_the_same_results(her
     assert len(list(run_dir.glob("bank.sqlite.corrupt-*"))) >= 2
 
 
-@pytest.mark.parametrize("script", ["tables", "show", "report -o page.html", "compare", "judge_report"])
+@pytest.mark.parametrize("script", ["tables", "show", "report -o page.html", "compare", "learn --judges"])
 def test_every_command_names_a_damaged_line(monkeypatch, run_dir, tmp_path, capsys, script):
     monkeypatch.chdir(tmp_path)
     file = run_dir / "episodes.jsonl"
