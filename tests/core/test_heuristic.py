@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -9,6 +12,7 @@ from conftest import TOY, read_json, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import judge_agreement
 from core.learning.judges import heuristic_verdict
 from core.types import CUT_OFF, Step, Trajectory, Usage
 
@@ -200,3 +204,49 @@ def test_in_workflows_of_several_attempts(here, words):
     for row in read_rows(run_dir):
         assert len(row["verdicts"]) > 1
         assert {verdict["source"] for verdict in row["verdicts"]} == {"heuristic"}
+
+
+def test_agreement_on_recordings_counted_by_hand(tmp_path, capsys):
+    """Two games: one won and seen so; one lost in a thought without an action. A gold path, a right and a wrong sum."""
+    games, sums = tmp_path / "trajectories", tmp_path / "grader_pairs"
+    games.mkdir()
+    sums.mkdir()
+    start = "You are in a room.\nYour task is to: look.\n"
+    rows = [
+        {"name": f"{half}-won", "result": True, "traj": start + "> go to desk 1\nOn the desk 1, you see a pen 1.\n"}
+        for half in ("a", "b", "c", "d")
+    ] + [{"name": f"{half}-lost", "result": 0, "traj": start + "> Think: I go on.\n"} for half in ("a", "b", "c", "d")]
+    packed = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    (games / "knowagent_alfworld_d0_510.jsonl.gz").write_bytes(packed)
+    made = [attempt for row in rows for attempt in judge_agreement.alfworld(row)]
+    assert [len(each.trajectory.steps) for each in made] == [1] * 8
+    assert [each.trajectory.success for each in made] == [True] * 4 + [False] * 4
+    assert len({each.half for each in made}) == 2
+    assert sum(len(list(judge_agreement.alfworld_acting(row))) for row in rows) == 4
+    problems = [
+        {"problem": f"{n} + 1?", "gold": f"{n + 1}", "response": f"It is so.\nA: {n + more}", "expected": more == 1}
+        for n in range(8)
+        for more in (1, 2)
+    ]
+    (sums / "gsm8k_solutions_1000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
+    assert judge_agreement.main(["--data", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert "SwiftSage_scienceworld_oracle_30tasks.jsonl is not there" in told.err
+    assert (
+        told.out.count("ok   ALFWorld, ") == 4
+        and len(re.findall(r"ALFWorld, (?:rules|unseen).* 100.000 %", told.out)) == 2
+    )
+    assert len(re.findall(r"GSM8K, (?:rules|unseen).*  50.000 % .* won (\d)/\1, lost 0/\1, kappa 0.00", told.out)) == 2
+
+
+def test_gold_paths_are_cut_short_as_failures():
+    row = {"task": "boil", "steps": [{"action": f"go {n}", "observation": f"Room {n}."} for n in range(10)]}
+    whole, cut = judge_agreement.scienceworld(row)
+    assert (len(whole.trajectory.steps), whole.trajectory.success, cut.trajectory.success) == (10, True, False)
+    assert 1 <= len(cut.trajectory.steps) <= 9
+    assert whole.half == cut.half
+
+
+def test_absent_recordings_are_one_line(tmp_path, capsys):
+    assert judge_agreement.main(["--data", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
