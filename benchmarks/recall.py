@@ -141,7 +141,8 @@ def of_language(embedder: CachedEmbedder, given: list[dict[str, str]]) -> tuple[
     """(questions whose lesson comes first, lessons that are superseded)."""
     life = Consolidator(every=1_000, deduplicate=Deduplicate())
     with tempfile.TemporaryDirectory() as folder:
-        bank = MemoryBank(path=f"{folder}/b.sqlite", embedder=embedder, policy=Cosine(), consolidate=life)
+        policy = Cosine(other_languages_by_words=True)
+        bank = MemoryBank(path=f"{folder}/b.sqlite", embedder=embedder, policy=policy, consolidate=life)
         with closing(bank):
             bank.add_many([record(place, lesson) for place, lesson in enumerate(given)])
             found = sum(search(bank, row["question"])[:1] == [str(place)] for place, row in enumerate(given))

@@ -33,6 +33,8 @@ SETTINGS_NAME = "reasoningbank.yaml"
 TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer token, unless another is named
 VARIABLE = "REASONINGBANK_"  # a variable that sets a key begins so (`environment`)
 OWN_VARIABLES = (SETTINGS_ENV, TOKEN_ENV, *(f"{VARIABLE}{name}" for name in ("MEMORY", "MEMORY_FILE", "TASK")))
+# Keys of a group that mean the same for each of its options: another option does not drop them.
+OF_EVERY_OPTION = ("retrieval.other_languages_by_words", "retrieval.ignore_preamble", "retrieval.corrections_first")
 SINGLE_KEYS = ("preset", "enabled", "llm", "embedder", "retrieval", "judge", "select", "seed")
 
 
@@ -182,12 +184,12 @@ def _with_preset(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
 
 
 def unless_typed(words: list[str], typed: list[str]) -> list[str]:
-    """Drop those overrides in `words` whose key, or group, is also in `typed`."""
+    """Drop those overrides in `words` whose key is also in `typed`, or whose group is, but for OF_EVERY_OPTION."""
     keys = set(map(_key, typed))
     others = [_key(word) for word in typed if word not in words]
     inner = tuple(f"{key.replace('/', '.')}." for key in others if "/" in key)  # of memory/consolidate/merge=voting
-    words = [word for word in words if not {_key(word), re.split("[./]", _key(word))[0]} & keys]
-    return [word for word in words if not word.startswith(inner)]
+    words = [word for word in words if _key(word) in OF_EVERY_OPTION or re.split("[./]", _key(word))[0] not in keys]
+    return [word for word in words if _key(word) not in keys and not word.startswith(inner)]
 
 
 def _preset_words(overrides: list[str]) -> list[str]:

@@ -79,7 +79,7 @@ class MemoryBank(Contents, Memory):
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
     counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
-                 retrievals whose query is in a language that the embedder does not read
+                 retrievals by words, because the embedder does not read the query's language
     """
 
     path: str
@@ -176,16 +176,19 @@ class MemoryBank(Contents, Memory):
         """Warn once that the embedder does not read a language that it is used for."""
         self.counts["said"] += 1
         if self.counts["said"] == 1:
+            option = "retrieval.other_languages_by_words"
+            by_words = f"are retrieved by words ({option}), no threshold applies to them"
+            by_cosine = f"have cosines that say little ({option}=true: they are retrieved by words)"
             log.warning(
-                f"the embedder {self.embedder.name} understands only English: texts in other languages are retrieved "
-                "by words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
-                "embedder=openai, or embedder=huggingface with a multilingual embedder.inner.model, e.g. "
-                "intfloat/multilingual-e5-small (docs/reference/retrieval.md)."
+                f"the embedder {self.embedder.name} understands only English: texts in other languages "
+                f"{by_words if self.policy.other_languages_by_words else by_cosine}, and nothing is merged by meaning. "
+                "One that reads them: embedder=openai, or embedder=huggingface with a multilingual "
+                "embedder.inner.model, e.g. intfloat/multilingual-e5-small (docs/reference/retrieval.md)."
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
         """(the records retrieved, how many of the top_k without a threshold were removed by min_score)."""
-        if self.policy.min_score is None or (self.policy.by_meaning and not self.embedder.reads(query)):
+        if self.policy.min_score is None or self._by_words(query):
             return self.retrieve(query, top_k, where=where), 0
         policy = copy(self.policy)
         policy.min_score = None
@@ -193,6 +196,10 @@ class MemoryBank(Contents, Memory):
         n_removed = len(without_threshold) - len(self.policy.good_enough(without_threshold))
         must_rerank = n_removed or self.policy.rank_based
         return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed
+
+    def _by_words(self, query: str) -> bool:
+        """Whether a query is ranked by words because the embedder does not read its language."""
+        return self.policy.other_languages_by_words and self.policy.by_meaning and not self.embedder.reads(query)
 
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) of the records that a task adds. Domain None: `memory.domain` sets none."""

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def minilm():
 
 @pytest.fixture
 def bank(tmp_path, minilm):
-    bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=minilm, policy=Cosine())
+    bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=minilm, policy=Cosine(ignore_preamble=True))
     yield bank
     bank.close()
 
@@ -171,10 +172,10 @@ def test_five_tasks_with_a_common_preamble_are_five(bank, n, where):
     assert first(bank, REWORDED) == RIGHT
 
 
-@pytest.mark.parametrize("policy", [Trust(), RRF(), Cosine(unit="item"), Cosine(min_score=0.5)])
-def test_whatever_the_policy(bank, policy):
+@pytest.mark.parametrize("make", [Trust, RRF, partial(Cosine, unit="item"), partial(Cosine, min_score=0.5)])
+def test_whatever_the_policy(bank, make):
     bank.add_many([record(k, behind(task, 2500, "both")) for k, task in enumerate(TASKS)])
-    bank.policy = policy
+    bank.policy = make(ignore_preamble=True)
     assert first(bank, [behind(task, 2500, "both") for task in REWORDED]) == RIGHT
 
 
@@ -200,7 +201,7 @@ class Cuts(HashingEmbedder):
 
 
 def test_ties_of_an_embedder_that_cuts_are_broken_by_words(tmp_path):
-    bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=Cuts(), policy=Cosine())
+    bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=Cuts(), policy=Cosine(ignore_preamble=True))
     bank.add_many([record(k, behind(task, 1670, "front")) for k, task in enumerate(TASKS)])
     assert first(bank, [behind(task, 1670, "front") + " Please." for task in TASKS]) == RIGHT
     bank.close()
