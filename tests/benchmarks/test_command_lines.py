@@ -8,6 +8,7 @@ import json
 import pytest
 from conftest import REPO
 
+from benchmarks import __main__ as everything
 from benchmarks.__main__ import worse
 from benchmarks.lines import Lines
 from scripts.reasoningbank import COMMANDS, OF_SERVER, start
@@ -67,3 +68,20 @@ def test_a_count_that_was_zero_is_worse_with_the_first_and_times_of_another_mach
     assert len(list(worse(figures(ratio=0), figures(ratio=1)))) == 1
     elsewhere = figures(time=99.0, ratio=9.0) | {"machine": {"cores": 4}}
     assert [line.partition(":")[0] for line in worse(figures(time=1.0, ratio=1.0), elsewhere)] == ["ratio"]
+
+
+def test_a_benchmark_is_stored_and_the_next_run_is_compared_with_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(everything, "RESULTS", tmp_path / "results")
+    (tmp_path / "grader_pairs").mkdir()
+    rows = [{"problem": f"{n} + 1?", "response": f"A: {n + 1}", "expected": True} for n in range(4)]
+    file = tmp_path / "grader_pairs" / "gsm8k_solutions_1000.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--", "--data", str(tmp_path)]
+    assert everything.main(["judge_agreement", "--store", *words]) == 0
+    assert "are stored of judge_agreement" in capfd.readouterr().out
+    stored = json.loads((tmp_path / "results" / "judge_agreement.json").read_text())
+    assert {row["value"] for row in stored[f"--data {tmp_path}"]["lines"]} == {100.0}
+    file.write_text("".join(json.dumps(row | {"expected": False}) + "\n" for row in rows))
+    assert everything.main(["judge_agreement", *words]) == 1
+    assert "unseen: agreement of 3: 0.000 %, was 100.000" in capfd.readouterr().out
+    assert everything.main(["no_such", *words]) == 2

@@ -90,6 +90,8 @@ def test_setup_takes_gpl_parts_only_if_asked_and_uv_only_where_pip_has_no_settin
     for name in ("uv", "python"):  # what `python -m pip config list` prints is in a file
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\ncat {tmp_path}/settings\n")
         (tmp_path / "bin" / name).chmod(0o755)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
 
     def commands(settings, *words):
@@ -100,5 +102,6 @@ def test_setup_takes_gpl_parts_only_if_asked_and_uv_only_where_pip_has_no_settin
 
     assert all(line.startswith("uv pip install") and "alfworld" not in line for line in commands(""))
     lines = commands("global.index-url='https://one/simple'\n", "ACCEPT_GPL=1")
-    assert all(line.startswith(f"{tmp_path}/bin/python -m pip install") for line in lines)
+    for each in (*lines, *commands("", "PIP_EXTRA_INDEX_URL=https://one/simple")):
+        assert each.strip().startswith(f"{tmp_path}/bin/python -m pip install")
     assert "dev,alfworld,scienceworld,webarena]" in lines[0] and lines[1].endswith("webarena-verified")
