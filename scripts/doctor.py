@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from core.streams import open_standard_streams, reader_is_gone, unfiltered
+from core.terminal import after_output_failed, open_standard_streams, unfiltered
 from scripts.command_line import REPO, command_of, parser
 
 OK, OPTIONAL, BROKEN = "ok", "optional", "broken"
@@ -335,6 +335,6 @@ if __name__ == "__main__":
     try:
         status = main()
         sys.stdout.flush()
-    except BrokenPipeError:
-        status = reader_is_gone()
+    except BrokenPipeError as error:
+        status = after_output_failed(error)
     sys.exit(status)

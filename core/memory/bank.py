@@ -117,7 +117,7 @@ class MemoryBank(Contents, Memory):
             raise UserError(f"memory.tags={self.tags}: give a list of words.")
         self._store = open_store(self.path, read_only=self.read_only, how=self.store).of(self.namespace)
         made_by = self._store.meta("embedder")
-        if made_by not in (None, self.embedder.name, self.embedder.former_name):
+        if made_by not in (None, self.embedder.name):
             self._store.close()
             raise UserError(
                 f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
@@ -206,10 +206,6 @@ class MemoryBank(Contents, Memory):
         tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
         domain = task.type if self.domain == OF_TASK else self.domain
         return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
-
-    def prefetch(self, query: str) -> None:
-        """Embed a query in the background, because a task with it comes next."""
-        self.embedder.prefetch(self._searched(query))
 
     def _searched(self, query: str) -> str:
         """The text that is embedded to search for a query; embedders of instructions are trained on this form."""
