@@ -180,8 +180,7 @@ def writers(bank: Path, clients: int, lessons: int) -> tuple[int, int, float]:
 def at_once(lines: Lines, bank: Path, name: str, clients: int, calls: int) -> None:
     """Retrievals a second of a server over HTTP under so many clients, and its memory after these calls."""
     queries = iter([f"{question(number * 7)}, variation {number}" for number in range(2 * calls)])
-    words = ("--transport", "http", "server.requests_per_min=1000000")
-    with mcp_over_http("--bank", bank, *words) as (port, process):
+    with mcp_over_http("--bank", bank, "--transport", "http") as (port, process):
         asyncio.run(load(port, clients, queries, calls // 10))  # loads libraries
         before, began = memory_mb(process), time.perf_counter()
         asyncio.run(load(port, clients, queries, calls))

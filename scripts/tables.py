@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         "baseline": given.baseline,
         "partial": given.partial,
         "every_published": given.published,
-        "command": shlex.join(["python", "-m", "scripts.tables", *given.runs, *words]),
+        "command": shlex.join(["reasoningbank", "tables", *given.runs, *words]),
     }
     made = [build(frame, **more) for build in builders]
     for name, found in zip(names, made, strict=True):
