@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from benchmarks.bench_languages import lessons
+from benchmarks.recall import language_lessons as lessons
 from core.errors import UserError
 from core.models import weights
 from core.models.embedding import HuggingFaceEmbedder, MiniLMEmbedder, NamedEmbedder
