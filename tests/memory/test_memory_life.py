@@ -355,7 +355,7 @@ def test_the_weaker_of_two_contradicting_records_loses_confidence_and_stays(bank
 
 def test_or_it_goes_to_quarantine(bank):
     records = [record("a", item(0), confidence=0.8), record("b", item(30), confidence=0.6)]
-    strict = Contradict(action="quarantine", factor=1.0)
+    strict = Contradict(action="quarantine")
     one = bank(*records, contradict=strict, role=Teller(verdict("contradicts")).role)
     assert go_over(one) == {"a": "active", "b": "quarantined"}
     assert [hit.record.id for hit in one.nearest("@200", 5)] == ["a"]
@@ -640,7 +640,6 @@ def test_senseless_numbers_are_refused(subtests):
         (Contradict, {"many": 6}),
         (Prune, {"delete_after_days": -1}),
         (Contradict, {"low": 0.9, "high": 0.1}),
-        (Contradict, {"factor": 3}),
         (NLIChecker, {"min_score": 2}),
         (LLMAuthor, {"temperature": -0.1}),
         (Confidence, {"gain": -1}),

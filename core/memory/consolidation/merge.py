@@ -44,12 +44,10 @@ class LLMAuthor:
     """A model writes the common lessons of the group (the `llm` strategy of the ReasoningBank MCP server).
 
     max_items     max. number of lessons in the merged record
-    max_chars     max. characters of each title, description and content shown to the model
     temperature   temperature of this call; None: the role's
     """
 
     max_items: int = 1
-    max_chars: int = 2000
     temperature: float | None = None
     name: str = field(default="llm", init=False)
 
@@ -59,7 +57,7 @@ class LLMAuthor:
     def write(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
         prompt = ctx.render(
             registry.MERGE_LESSONS_PROMPT,
-            lessons=[lesson_for_prompt(lesson, self.max_chars) for record in group for lesson in record.items],
+            lessons=[lesson_for_prompt(lesson) for record in group for lesson in record.items],
             outcome=group[0].outcome,
             max_items=self.max_items,
         )
