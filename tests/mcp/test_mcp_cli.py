@@ -65,7 +65,7 @@ def test_every_tool_has_its_twin(by_hand):
     id = json.loads(out)["memory_id"]
     assert f"id={id}" in by_hand("retrieve_memory", "--query", "fill a form")[1]
     assert json.loads(by_hand("mark_helpful", "--memory-id", id)[1])["helpful"] == 1
-    assert by_hand("delete_insight", "--memory-id", id, "--hard", "true")[0] == 0
+    assert by_hand("delete_insight", "--memory-id", id)[0] == 0
     assert "No memory fits" in by_hand("retrieve_memory", "--query", "fill a form")[1]
     for name in (*CORE, *MORE):
         with pytest.raises(SystemExit) as left:
