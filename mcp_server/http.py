@@ -177,6 +177,7 @@ def serve_http(app: Starlette, server: BankServer, host: str, port: int) -> None
     import uvicorn
 
     how = {"log_level": "warning", "ws": "none", "proxy_headers": False, "timeout_graceful_shutdown": 2}
-    config = uvicorn.Config(app, host=host, port=port, **how)
+    most = server.service.settings.max_sessions
+    config = uvicorn.Config(app, host=host, port=port, limit_concurrency=most, **how)
     redact_logs(server.service.redact, "uvicorn")  # it has handlers of its own
     uvicorn.Server(config).run()
