@@ -136,7 +136,7 @@ BAD = [
     ("list_index", {"sortBy": "title"}, "sortBy should be 'created', 'lastUsed' or 'helpful'"),
     ("list_index", {"limit": 0}, "limit=0: give a whole number from 1 to 1000"),
     ("search_insights", {"query": " "}, "query is empty"),
-    ("export_memory", {"format": "xml"}, "format should be 'json' or 'markdown'"),
+    ("export_memory", {"format": "xml"}, "format should be 'json', 'markdown' or 'jsonl'"),
     ("retrieve_memory", {"query": "x"}, "there is no tool retrieve_memory"),
     ("add_insight", {**TIPS, "agent_id": "me"}, "takes no argument agent_id"),
 ]
