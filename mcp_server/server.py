@@ -52,7 +52,7 @@ PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
 READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 ASK_A_MODEL = ("extract_memory", "contrast_attempts")
 log = logging.getLogger(__name__)
-DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
+DESTRUCTIVE = ("delete_insight", "add_insight")  # which may overwrite
 
 
 class BankServer(MCPServer):
