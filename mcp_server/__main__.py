@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.starting import refuse_little_memory
-from core.streams import cannot_print, open_standard_streams, reader_is_gone
+from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
 from mcp_server.config import TOKEN_ENV, bank_options, bank_path, has_bank
 
@@ -62,10 +61,8 @@ def main(argv: list[str] | None = None) -> int:
             raise
         print('error: the SDK of MCP is not installed: pip install -c constraints.txt -e ".[mcp]".', file=sys.stderr)
         return failed
-    except BrokenPipeError:
-        return reader_is_gone()
     except OSError as error:
-        return cannot_print(error)
+        return after_output_failed(error)
     except KeyboardInterrupt:
         return 130
 

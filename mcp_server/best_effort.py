@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.redact import current
+from core.redact import redactor
 from mcp_server import run_records
 
 
@@ -55,7 +55,7 @@ class BestEffort:
 
     def warn(self, step: str, why: str) -> None:
         """Print a warning to stderr and record it for bank_status; a repeated one is ignored."""
-        why = " ".join(current()(why).split())[:500]  # a provider's error may quote a key
+        why = " ".join(redactor()(why).split())[:500]  # a provider's error may quote a key
         if why in [warning["why"] for warning in self.warnings]:
             return
         self.warnings.append({"what": step, "why": why})

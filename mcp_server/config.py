@@ -22,7 +22,7 @@ from platformdirs.windows import Windows
 from core.errors import UserError, meant
 from core.memory.open import file_of
 from core.memory.open import has_bank as is_there
-from core.mistakes import plain
+from core.mistakes import sentence_for
 from core.textfile import read_text
 from mcp_server.foreign_config import CLAUDE_FLOW, foreign_words, parse_yaml
 from mcp_server.override_words import override
@@ -215,7 +215,7 @@ def _compose(words: list[str], given: list[str]) -> Any:
         with initialize_config_dir(str(FOLDER.resolve()), version_base="1.3", job_name="mcp_server"):
             return compose("mcp", overrides=words)
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: of llm=null
-        said = plain(error, words, config="mcp").removeprefix("error: ")
+        said = sentence_for(error, words, config="mcp").removeprefix("error: ")
         raise UserError(f"{' '.join(said.split())} (given: {' '.join(given)})") from error
 
 

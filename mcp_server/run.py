@@ -17,7 +17,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.jsonl import in_strings
-from core.redact import current
+from core.redact import redactor
 from core.types import Scored
 from mcp_server import run_records
 from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
@@ -223,7 +223,7 @@ def report(where: str | None, result: dict[str, Any]) -> None:
     label, took = verdict.get("label") or "not judged", f"{result['duration_s']:.1f} s{compared(result)}"
     why_not = f" ({result['why_not']})" if result["why_not"] else ""
     print(f"memory: {label}, {result['memories_learned']} learned{why_not}, {took}", file=sys.stderr)
-    result = in_strings(result, current().certain)
+    result = in_strings(result, redactor().certain)
     if where == "-":
         print(json.dumps(result, ensure_ascii=False))
     elif where:

@@ -21,7 +21,7 @@ from core.errors import UserError
 from core.escaping import spreadsheet
 from core.memory.hygiene.scrub import scrub
 from core.memory.moment import now, since
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.types import digest
 from mcp_server.config import bank_file, bank_options
 
@@ -81,7 +81,7 @@ def keep(bank: Path, command: list[str], result: Row, attempt: tuple[str, str, s
     """
     if not bank.parent.is_dir():
         return
-    words, verdict = [storable(word) for word in command], result["verdict"] or {}
+    words, verdict = [without_surrogates(word) for word in command], result["verdict"] or {}
     about = {
         "at": now(),
         "program": Path(words[0]).name,
@@ -97,7 +97,7 @@ def keep(bank: Path, command: list[str], result: Row, attempt: tuple[str, str, s
         marks = ", ".join("?" * len(row))
         added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
         if most := limit():
-            texts = [scrub(storable(text))[0] for text in attempt]
+            texts = [scrub(without_surrogates(text))[0] for text in attempt]
             db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
             query = "DELETE FROM attempts WHERE run NOT IN (SELECT run FROM attempts ORDER BY run DESC LIMIT ?)"
             db.execute(query, (most,))

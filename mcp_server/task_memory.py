@@ -17,7 +17,7 @@ from core.learning.transcript import without_lessons
 from core.memory.citations import cited
 from core.memory.long_texts import both_ends
 from core.memory.protocol import Did
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server.best_effort import BestEffort
 from mcp_server.extraction import as_trajectory
@@ -65,7 +65,7 @@ class TaskMemory:
     @property
     def query(self) -> str:
         """The task's text, its two ends if it is longer than server.max_query_chars."""
-        return both_ends(storable(self.task), self.service().settings.max_query_chars)
+        return both_ends(without_surrogates(self.task), self.service().settings.max_query_chars)
 
     def cfg(self) -> Any:
         """The configuration; raises the errors of `configuration`."""

@@ -27,7 +27,7 @@ from core.memory.moment import added_at, last_use
 from core.memory.open import file_of
 from core.memory.policies.points import Points
 from core.memory.policies.trust import feedback
-from core.redact import current
+from core.redact import redactor
 from core.types import MemoryRecord, content_id
 from core.version import package_version
 from mcp_server import checks, run_records
@@ -288,7 +288,7 @@ class MemoryTools:
         most, whose = service.settings.max_pending_jobs, bank.namespace if service.bound else None
         if service.jobs.get(id, bank.namespace) is None and service.jobs.counts(whose).get("pending", 0) >= most:
             raise UserError(f"{most} extractions wait already: try again when some are done.")
-        job = service.jobs.put(id, bank.namespace, in_strings(payload, current().values))
+        job = service.jobs.put(id, bank.namespace, in_strings(payload, redactor().values))
         self._worker.wake()
         status = _STATES[job.state]
         queued = {"status": status, "message": _MESSAGES[status], "task_id": id, "async_mode": True}

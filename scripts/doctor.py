@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 
-from core.streams import open_standard_streams, reader_is_gone, unfiltered
+from core.terminal import after_output_failed, open_standard_streams, unfiltered
 from scripts import doctor_checks as checks
 from scripts.command_line import REPO, command_of, parser
 from scripts.doctor_checks import BROKEN, OK, OPTIONAL, SETUP, Check
@@ -162,6 +162,6 @@ if __name__ == "__main__":
     try:
         status = main()
         sys.stdout.flush()
-    except BrokenPipeError:
-        status = reader_is_gone()
+    except BrokenPipeError as error:
+        status = after_output_failed(error)
     sys.exit(status)

@@ -15,8 +15,7 @@ from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.memory.records import n_records
 from core.models.embedding import MINILM, NamedEmbedder
-from core.starting import refuse_little_memory
-from core.streams import cannot_print, open_standard_streams, reader_is_gone
+from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
 
 NAMES = (
@@ -47,10 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return reader_is_gone()
     except OSError as error:
-        return cannot_print(error)
+        return after_output_failed(error)
     return status
 
 

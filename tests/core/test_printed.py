@@ -23,7 +23,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 from core.redact import RedactingFilter, Redactor
-from core.streams import Printable, unfiltered
+from core.terminal import Printable, unfiltered
 from core.types import Lesson, MemoryRecord
 
 EVIL = "a\x1b]52;c;aGk=\x07b\x1b]8;;http://evil\x1b\\c\x1b[2J\x9b1m\rd\b\u202ee\x7f\u2028f"
@@ -179,7 +179,7 @@ def hostile_runs(tmp_path_factory, toy_runs):
         ("export", ["{1}", "--to", f"no{EVIL}"]),
         ("replay", [f"none{EVIL}"]),
         ("power", [f"none{EVIL}"]),
-        ("plots", [f"none{EVIL}", "-o", "{out}"]),
+        ("report", [f"none{EVIL}", "--figures", "{out}"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -248,7 +248,7 @@ def test_a_stream_before_another():
 
 LIVE = f"""
 import sys
-from core.streams import open_standard_streams
+from core.terminal import open_standard_streams
 open_standard_streams()
 from core.run.display import RunProgress
 with RunProgress(2, [], "label" + {EVIL!r}) as progress:

@@ -13,7 +13,7 @@ from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 from tokenizers import Tokenizer
 
 from core.errors import UserError
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from mcp_server.config import load_config
 from mcp_server.insights import delete, store_insight
 from mcp_server.server import ACE, CORE, DESTRUCTIVE, MORE, READ_ONLY
@@ -296,7 +296,7 @@ def test_texts_come_back_as_they_were(server):
             assert memory["content"] == odd
 
     run(go())
-    assert storable("a\ud800b") == "a?b"
+    assert without_surrogates("a\ud800b") == "a?b"
 
 
 def test_null_is_not_given_and_null_is_no_agent(server):

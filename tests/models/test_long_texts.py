@@ -18,8 +18,8 @@ from core.memory.policies.cosine import Cosine
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import Trust
 from core.models.cache import CachedEmbedder
-from core.models.embedding import HashingEmbedder, HuggingFaceEmbedder, MiniLMEmbedder, _unit, joined
-from core.models.minilm import LONGEST, windows
+from core.models.embedding import HashingEmbedder, HuggingFaceEmbedder, MiniLMEmbedder, _unit, mean_of_parts
+from core.models.minilm import LONGEST, split_tokens
 from core.types import Lesson, MemoryRecord
 from mcp_server.__main__ import main
 from mcp_server.config import load_config
@@ -146,18 +146,18 @@ def test_windows_divide_no_word():
     text = "aa bb cc dd"
     offsets = [(0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8), (9, 10), (10, 11)]
     words = [0, 0, 1, 1, 2, 2, 3, 3]
-    assert windows(text, offsets, words, 3) == ["aa", "bb", "cc", "dd"]
-    assert windows(text, offsets, words, 5) == ["aa bb", "cc dd"]
-    assert windows(text, offsets, words, 8) == [text]
-    assert windows(text, offsets, [0] * 8, 3) == ["aa b", "b cc", "dd"]  # one word that is too long
-    assert windows("", [], [], 3) == [""]
+    assert split_tokens(text, offsets, words, 3) == ["aa", "bb", "cc", "dd"]
+    assert split_tokens(text, offsets, words, 5) == ["aa bb", "cc dd"]
+    assert split_tokens(text, offsets, words, 8) == [text]
+    assert split_tokens(text, offsets, [0] * 8, 3) == ["aa b", "b cc", "dd"]  # one word that is too long
+    assert split_tokens("", [], [], 3) == [""]
 
 
 def test_a_vector_of_parts_is_their_mean_of_length_one():
     rows = np.eye(3, dtype=np.float32)
-    made = joined(rows, [1, 2])
+    made = mean_of_parts(rows, [1, 2])
     assert made[0].tolist() == [1, 0, 0] and made[1] == pytest.approx([0, 0.5**0.5, 0.5**0.5])
-    assert joined(rows, [1, 1, 1]) is rows
+    assert mean_of_parts(rows, [1, 1, 1]) is rows
 
 
 # The bank

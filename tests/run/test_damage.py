@@ -16,12 +16,12 @@ from conftest import REPO, TOY, command, read_json, read_rows, write_rows
 from analysis.load import frame_of
 from analysis.runs import read_run
 from benchmarks.damage_drill import DAMAGES
-from core import checksum
 from core.errors import OverBudget, UserError
 from core.interrupt import Interrupts
 from core.models.meter import Meter
 from core.run.files import CALLS, PROMPTS, TIMINGS, lines_of
 from core.run.records import RunRecords
+from core.terminal import say_once
 
 LINES = ("episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl")
 WHOLE = ("manifest.json", "summary.json", ".hydra/hydra.yaml", ".hydra/config.yaml")
@@ -44,7 +44,7 @@ def notes(capsys):
     """What was said of damage since the last time it was asked for."""
 
     def said():
-        checksum.say_once.cache_clear()
+        say_once.cache_clear()
         return [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
 
     said()
