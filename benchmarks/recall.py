@@ -62,11 +62,11 @@ def store(tools: MemoryTools, tool: str, lesson: dict[str, Any], under: str) -> 
     title, tags, content = lesson["title"], lesson["tags"], lesson["content"]
     named = f"{title} ({', '.join(tags)})"
     if under == "" and tool == "add_insight":
-        told = tools.add_insight(title, content, tags)
+        told = tools.add_insight(title=title, content=content, tags=tags)
     else:
         query = f"{named}\n{content}" if under == "whole" else title if tool == "save_lesson" else named
         told = tools.save_lesson(query, title, content, tags=tags)
-    return told.structured_content["memory_id"]
+    return told.structured_content.get("memory_id") or told.structured_content["id"]
 
 
 def measure(words: tuple[str, ...], tool: str, rows: list[dict[str, Any]], under: str) -> dict[str, float]:
