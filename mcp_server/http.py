@@ -45,12 +45,9 @@ class TokenBackend(BearerAuthBackend):
     async def authenticate(self, conn: HTTPConnection) -> Any:
         try:
             return await super().authenticate(conn)
-        except UserError as error:  # an unreadable list of tokens lets nobody in
+        except (UserError, InfraError) as error:  # an unreadable list, a provider without an answer: nobody is let in
             log.error(str(error))
-            raise AuthenticationError("the list of tokens cannot be read") from error
-        except InfraError as error:
-            log.warning(str(error))
-            raise AuthenticationError("the identity provider cannot be reached") from error
+            raise AuthenticationError("tokens cannot be checked now: the server's log says why") from error
 
     @staticmethod
     def unavailable(conn: HTTPConnection, error: AuthenticationError) -> Response:
