@@ -224,7 +224,7 @@ def test_a_lesson_cannot_leave_its_block(tmp_path):
             found = await ask(client, "retrieve_memory", query="q one")
             id = found["memories"][0]["memory_id"]
             others = [await ask(client, "list_index"), await ask(client, "get_detail", memory_id=id)]
-            exported = await ask(client, "export_memory", format="markdown")
+            exported = await ask(client, "export_memory", format="jsonl")
             return found, [found["memories"], *others], exported["text"]
 
     with here(tmp_path / "b.sqlite", "preset=paper_faithful") as (server, _):
