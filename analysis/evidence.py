@@ -9,12 +9,12 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
-from analysis.funnel_steps import source_tasks
 from analysis.runs import MADE_ANEW, Run, read_banks
 from core.build import option, options, part
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
 from core.memory.open import first_tick, read_records
+from core.run.columns import source_tasks
 from core.run.records import records_of
 from core.types import MemoryRecord
 

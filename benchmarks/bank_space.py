@@ -46,7 +46,6 @@ SHARES = (0.2, 0.4, 0.6, 0.8)  # of the lessons, those that repeat a rule which 
 CLAIMS = {  # of the ReasoningBank MCP server, whose documents name no bank that they were measured on
     "deduplicated": "20-30 %",
     "and merged": "50-80 % (merging alone 40-60 %)",
-    "vectors of what is set aside": "90 % of the archive",
 }
 
 
@@ -94,7 +93,7 @@ def sizes(bank: MemoryBank) -> dict[str, int]:
     row = " + ".join(f"coalesce(length(CAST(r.{name} AS BLOB)), 0)" for name in names)
     query = f"SELECT r.status = 'active', count(*), sum({row}), sum(coalesce(length(v.vector), 0)) FROM records r"
     found = {
-        line[0]: line[1:] for line in bank._store.rows(f"{query} LEFT JOIN vectors v ON v.rowid = r.rowid GROUP BY 1")
+        line[0]: line[1:] for line in bank._store.rows(f"{query} LEFT JOIN keys v ON v.origin = r.rowid GROUP BY 1")
     }
     n, rows, vectors = found.get(0, (0, 0, 0))
     live = found[1]
@@ -103,12 +102,12 @@ def sizes(bank: MemoryBank) -> dict[str, int]:
     }
 
 
-def stages(folder: Path, embedder: Any, share: float, keep_vectors: bool) -> dict[str, dict[str, int]]:
+def stages(folder: Path, embedder: Any, share: float) -> dict[str, dict[str, int]]:
     """The sizes of a bank as it was filled, deduplicated, merged after that, and of another that was only merged."""
     found = {}
     for name, policies in STAGES.items():
-        path = folder / f"{'merged alone' if name == 'merged alone' else 'bank'}-{share}-{keep_vectors}.sqlite"
-        life = {"every": 10**9, "keep_vectors": keep_vectors, "candidates": 50}
+        path = folder / f"{'merged alone' if name == 'merged alone' else 'bank'}-{share}.sqlite"
+        life = {"every": 10**9, "candidates": 50}
         with closing(open_bank(path, embedder, **life, **policies())) as bank:
             bank.add_many(list(records(48, share)))  # those that are there already stay as they are
             bank.consolidate.consolidate(bank)
@@ -127,16 +126,14 @@ STAGES = {
 def space(folder: Path, embedder: Any) -> Iterator[dict[str, Any]]:
     """For each share of repetitions, how many per cent each stage saves of what the filled bank took."""
     for share in SHARES:
-        kept, dropped = (stages(folder, embedder, share, keep_vectors) for keep_vectors in (True, False))
+        kept = stages(folder, embedder, share)
         row = {"repeated": round(100 * share), "records": kept["filled"]["active"]}
         for stage in list(STAGES)[1:]:
-            end, aside = kept[stage], kept[stage]["aside_rows"] + kept[stage]["aside_vectors"]
+            end = kept[stage]
             row[stage] = {
                 "active": end["active"],
                 "live": saved(kept["filled"]["live"], end["live"]),
                 "file": saved(kept["filled"]["file"], end["file"]),
-                "file, vectors dropped": saved(kept["filled"]["file"], dropped[stage]["file"]),
-                "set aside, vectors dropped": saved(aside, dropped[stage]["aside_rows"]) if aside else None,
             }
         yield row
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from mcp_server.foreign_outline import TEMPLATE
 
 from benchmarks.mcp_parity_kit import MODEL, ParityTable, serving
 from core.memory.store.changes import RELATIONS
 from mcp_server.config import load_config
 from mcp_server.foreign_config import read_foreign
-from mcp_server.foreign_outline import TEMPLATE
 from scripts.command_line import REPO, command_of
 
 RUN = "env=toy llm=scripted embedder=hashing limit=6".split()

@@ -49,7 +49,6 @@ class Agent:
     inject: str = "system"
     prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
-    asks_model: ClassVar[bool] = True  # whether its replies are a model's, and so in calls.jsonl
     thinks: ClassVar[bool] = True  # whether a reply contains a thought besides the action
     keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt contains; None: all
 
@@ -214,7 +213,6 @@ class WebAgent(ReActAgent):
 class Player(Agent):
     """An agent whose whole reply is the action."""
 
-    asks_model: ClassVar[bool] = False
     answer_format: str = ""
 
     def parse(self, text: str) -> tuple[str, str | None]:

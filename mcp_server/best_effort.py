@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 from core.redact import redactor
-from mcp_server import run_warnings
+from mcp_server import run_records
 
 
 @dataclass(kw_only=True)
@@ -60,7 +60,10 @@ class BestEffort:
             return
         self.warnings.append({"what": step, "why": why})
         print(f"memory: warning: {step}: {why}", file=sys.stderr)
-        run_warnings.note(self.bank, step, why)
+        try:
+            run_records.warn(self.bank, step, why)
+        except UserError as error:
+            print(f"memory: the warning is not counted: {error}", file=sys.stderr)
 
 
 class WarningHandler(logging.Handler):

@@ -24,7 +24,7 @@ from core.memory.open import file_of
 from core.memory.open import has_bank as is_there
 from core.mistakes import sentence_for
 from core.textfile import read_text
-from mcp_server.foreign_outline import outline_words
+from mcp_server.foreign_config import CLAUDE_FLOW, foreign_words, parse_yaml
 from mcp_server.override_words import override
 
 FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
@@ -49,7 +49,6 @@ class ServerSettings:
     anonymous: str
     prompt_style: str
     audit_share: float
-    batch: int
     max_top_k: int
     max_query_chars: int
     max_memory_chars: int
@@ -59,11 +58,7 @@ class ServerSettings:
     max_metadata_chars: int
     max_pending_jobs: int
     max_body_bytes: int
-    requests_per_min: int
     trusted_proxies: Any  # http.checked_proxies reads it
-    stateless: bool
-    json_response: bool
-    max_sessions: int
     oauth: dict[str, Any]  # oauth.IdentityProvider, which is made where an issuer is named
 
     @classmethod
@@ -137,24 +132,11 @@ def read_settings(path: Path) -> list[str]:
     if not isinstance(settings, dict):
         raise UserError(f"the settings {path} hold no keys: give lines like `retrieval.top_k: 3`.")
     try:
-        if (words := outline_words(settings)) is not None:
+        if (words := foreign_words(settings, CLAUDE_FLOW)) is not None:
             return words
     except UserError as error:
         raise UserError(f"the settings {path}: {error}") from None
     return sorted(_overrides(settings), key=lambda word: "." in word.partition("=")[0])
-
-
-def parse_yaml(text: str, file_is: str) -> Any:
-    """The data of a YAML text. UserError begins with `file_is`, e.g. "--config FILE is", and does not quote the text:
-    it may hold keys of providers."""
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f" in line {mark.line + 1}"
-        raise UserError(f"{file_is} no YAML{where}.") from None
 
 
 def _overrides(node: dict[Any, Any], above: str = "") -> Iterator[str]:

@@ -22,7 +22,6 @@ from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, cont
 from mcp_server.best_effort import BestEffort
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult
-from mcp_server.run_report import new_memories
 from mcp_server.service import Service, configuration, describe_stored, new_record, open_service, saying_new
 from mcp_server.texts import memory_prompt
 
@@ -144,7 +143,9 @@ class TaskMemory:
             else:
                 why = ", ".join(stored.get("why", ())) or "it repeats a lesson that was shown"
                 outcome |= {"set_aside": stored, "why_not": f"the lesson is {stored['state']} ({why})"}
-            outcome["new_memories"] = new_memories(bank, outcome["learned"], outcome["verdict"])
+            about = {"verdict": verdict.label, "confidence": verdict.confidence}
+            titles = {id: " / ".join(item.title for item in bank.get(id).items) for id in outcome["learned"]}
+            outcome["new_memories"] = [{"id": id, "title": title, **about} for id, title in titles.items()]
         elif self.given.closing_words:
             outcome["why_not"] = "the command printed nothing"
         else:

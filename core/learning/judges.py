@@ -49,11 +49,6 @@ class Judge(Protocol):
         """The verdict on an attempt. Raises InfraError if a model breaks; the attempt then has no label."""
         ...
 
-    @classmethod
-    def label_in(cls, reply: str) -> str | None:
-        """The label that a recorded reply of its model gives, so that an audit can compare; None: it cannot be told."""
-        return None
-
     def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
         """A verdict on each attempt. more: a function (n) -> n further attempts at the task. Raises InfraError."""
         raise NotImplementedError
@@ -69,10 +64,6 @@ class LLMJudge(Learner, Judge):
 
     max_chars: int = 24000
     confidence: bool = False
-
-    @classmethod
-    def label_in(cls, reply: str) -> str | None:
-        return parse_status(reply) or "failure"
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """success or failure. An unreadable reply counts as failure and is marked as not parsed."""

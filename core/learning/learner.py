@@ -67,11 +67,6 @@ class Extractor(Learner):
 
     raw_replies: bool = False
 
-    @classmethod
-    def lessons_in(cls, reply: str, query: str) -> list[Lesson] | None:
-        """All lessons that a recorded reply to `lessons` holds, parsed and raw. query: the task's."""
-        return [*parse_lessons(reply, len(reply))[0], *_raw(reply, query)]
-
     def lessons(
         self,
         template: str,

@@ -22,11 +22,18 @@ def finalize(cfg: DictConfig) -> str:
 
     Returns a line that names the dropped k and r, "" if none was dropped. Raises UserError for an invalid setting.
     """
+    drop_tables(cfg)
     take_env_keys(cfg)
     check_config(cfg)
     expand_fallbacks(cfg)
     take_bank(cfg)
     return dropped_note(drop_unused_k_r(cfg))
+
+
+def drop_tables(cfg: DictConfig) -> None:
+    """Remove the tables that an experiment's file names, which scripts.tables reads there: no run depends on them."""
+    with open_dict(cfg):
+        cfg.pop("tables", None)
 
 
 def take_env_keys(cfg: DictConfig) -> None:

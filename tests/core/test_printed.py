@@ -179,7 +179,7 @@ def hostile_runs(tmp_path_factory, toy_runs):
         ("export", ["{1}", "--to", f"no{EVIL}"]),
         ("replay", [f"none{EVIL}"]),
         ("power", [f"none{EVIL}"]),
-        ("plots", [f"none{EVIL}", "-o", "{out}"]),
+        ("report", [f"none{EVIL}", "--figures", "{out}"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
