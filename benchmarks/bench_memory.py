@@ -187,7 +187,7 @@ def changing(lines: Lines, path: Path, rows: np.ndarray) -> None:
     def merge(number: int) -> None:
         parents = tuple(f"{2 * QUERIES + 2 * number + place:016x}" for place in range(2))
         with opened.change("merge") as change:
-            change.put(replace(merges[number], parents=parents), rows[number].tobytes())
+            change.put(replace(merges[number], parents=parents), [("query", -1, rows[number].tobytes())])
             for one in parents:
                 change.update(one, status="archived")
 

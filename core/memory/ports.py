@@ -35,8 +35,6 @@ class OpenChange(Protocol):
 
     def fact(self, key: str, value: str | None) -> None: ...
 
-    def drop_vectors(self, id: str) -> None: ...
-
     def erase(self, ids: Collection[str]) -> None: ...  # a plug-in calls `Bank.erase`, which also keeps the ids
 
 

@@ -267,20 +267,15 @@ memory_manager:
     }
 
 
-def test_the_merge_has_its_own_temperature_and_the_archive_no_vectors(foreign):
+def test_the_merge_has_its_own_temperature(foreign):
     life = foreign(EXAMPLE).memory.consolidate
-    assert (life.every, life.deduplicate.on_add, life.merge.author.temperature, life.keep_vectors) == (
-        1,
-        True,
-        0.7,
-        False,
-    )
+    assert (life.every, life.deduplicate.on_add, life.merge.author.temperature) == (1, True, 0.7)
     life = foreign(
         edited(
             ("temperature: 0.7", "temperature: 0.2"), ('"archive"', '"archive"\n    archive: {keep_embeddings: true}')
         )
     )
-    assert (life.memory.consolidate.merge.author.temperature, life.memory.consolidate.keep_vectors) == (0.2, True)
+    assert life.memory.consolidate.merge.author.temperature == 0.2
 
 
 def test_what_is_typed_wins_over_the_file(foreign):

@@ -10,7 +10,7 @@ from conftest import REPO
 from memory_kit import Compass, item, record
 
 from benchmarks import recall
-from core.build import part
+from core.build import make
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.ports import CORRECTS, REVISES
@@ -52,8 +52,8 @@ BY_HAND = {
         ["1"],
     ),
     "ignore_preamble": (
-        ["@0 Look.\n" + PREAMBLE, "@0 Listen.\n" + PREAMBLE, "@60 Move.", "@90 Write."],
-        PREAMBLE.replace("Part 0.", "@0 Part 0.") + "\n@90 Write it.",
+        [f"@0 {PREAMBLE} Look.", f"@0 {PREAMBLE} Listen.", "@60 Move.", "@90 Write."],
+        f"@0 {PREAMBLE} @90 Write it.",
         [("0", 1.0), ("1", 1.0), ("2", 0.5), ("3", 0.0)],
         ["3", "2", "0", "1"],
     ),
@@ -76,7 +76,7 @@ def test_a_ranking_by_hand_without_an_option_and_with_it(tmp_path, option):
 
 
 def test_retrieval_cosine_is_the_inner_product_of_the_embeddings(tmp_path, compose):
-    policy = part(compose("retrieval=cosine").retrieval)
+    policy = make(compose("retrieval=cosine").retrieval)
     assert isinstance(policy, Cosine) and not any(getattr(policy, option) for option in OPTIONS)
     embedder = CachedEmbedder(inner=MiniLMEmbedder())
     given = recall.language_lessons()
