@@ -519,7 +519,7 @@ class MemoryBank(Contents, Memory):
                 self._say_keys_missing(left)
 
     def _say_keys_missing(self, n: int) -> None:
-        command = f"`python -m core.memory reembed {self.path} --key {self.key}`"
+        command = f"`reasoningbank bank reembed {self.path} --key {self.key}`"
         text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for memory.key={self.key}"
         if self.key == "item":
             self._store.close()
