@@ -22,7 +22,7 @@ from core.errors import UserError
 from core.types import Task
 from envs.single_turn import ChoiceEnv, MathEnv, SingleTurnEnv
 from single_turn_bench.choice import LETTERS
-from single_turn_bench.datasets import Dataset, Row, load_rows
+from single_turn_bench.datasets import Dataset, Row
 from single_turn_bench.kinds import KINDS, golds, kinds_of, n_shown, same_text
 from single_turn_bench.verbatim import tagged, verbatim_answer
 
@@ -93,7 +93,7 @@ class QuestionsEnv(SingleTurnEnv):
 
     @cached_property
     def _data(self) -> Dataset:
-        return load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
+        return self.load()
 
     @cached_property
     def _kinds(self) -> dict[str, str]:

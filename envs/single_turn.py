@@ -21,6 +21,7 @@ from core.types import Task
 from envs.base import BaseEnv
 from single_turn_bench.answers import extract_answer, gold_answer
 from single_turn_bench.choice import LETTERS, find_choice, lettered, shuffle_options
+from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import Dataset, Row, load_rows, select
 from single_turn_bench.equivalence import MathGrader
 
@@ -33,6 +34,7 @@ class SingleTurnEnv(BaseEnv):
     path      read this file instead of looking the dataset up; null looks it up
     count     rows that the dataset must have; null: any number
     sha256    of the file, which must be this; null: any
+    columns   which column of a file holds what (single_turn_bench/columns.py); null: by their usual names
     ids, subject, level  keep only these rows; null keeps all (lists or single values)
     shuffle   order the rows by a hash of seed and id instead of the file's order
     """
@@ -41,6 +43,7 @@ class SingleTurnEnv(BaseEnv):
     path: str | None = None
     count: int | None = None
     sha256: str | None = None
+    columns: Mapping[str, Any] | None = None
     ids: list[str] | None = None
     subject: str | list[str] | None = None
     level: int | str | list | None = None
@@ -50,13 +53,17 @@ class SingleTurnEnv(BaseEnv):
 
     @cached_property
     def _data(self) -> Dataset:
-        data = load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
+        data = self.load()
         other = next((row for row in data.rows if bool(row.options) != self.multiple_choice), None)
         if other:
             has = "options" if other.options else "no options"
             wants = "envs.single_turn.ChoiceEnv" if other.options else "envs.single_turn.MathEnv"
             raise UserError(f"{other.id} has {has}: give it env._target_={wants}.")
         return data
+
+    def load(self) -> Dataset:
+        columns = Columns(**self.columns) if self.columns else None
+        return load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256, columns=columns)
 
     @cached_property
     def _by_id(self) -> dict[str, Row]:
