@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from core.reply_marks import Tagged, answer_of, next_turns, tagged_answers
+from core.reply_marks import Tagged, next_turns, plain_reply, tagged_answers
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters
 from single_turn_bench.languages import in_english
@@ -177,7 +177,7 @@ def gold_answer(gold: str) -> str:
 
 def reply_of(response: str) -> str:
     """What a response says, without thoughts and marks (`core.reply_marks`); of a long response, the end."""
-    return answer_of(response[-MAX_RESPONSE:])
+    return plain_reply(response[-MAX_RESPONSE:])
 
 
 def answer_tags(text: str) -> list[Tagged]:

@@ -27,7 +27,7 @@ from core.errors import UserError, extra_for
 from core.run.display import percent
 from core.run.folders import discard
 from core.run.launch import interpreter, short
-from core.streams import print_printable
+from core.terminal import print_printable
 
 BEGUN, DONE, FAILED = "running", "done", "failed"  # states of a cell
 EVERY_S = 0.5
