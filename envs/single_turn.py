@@ -50,6 +50,7 @@ class SingleTurnEnv(BaseEnv):
     shuffle: bool = False
     multiple_choice: ClassVar[bool] = False  # whether its rows have options
     _row: Row | None = field(default=None, init=False, repr=False)
+    _task: Task | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def _data(self) -> Dataset:
@@ -76,6 +77,7 @@ class SingleTurnEnv(BaseEnv):
         return [Task(id=row.id, query=self.question(row), type=str(row.subject or row.level or "")) for row in rows]
 
     def _reset(self, task: Task) -> str:
+        self._task = task
         self.start(self._by_id[task.id])
         return task.query
 
@@ -86,7 +88,7 @@ class SingleTurnEnv(BaseEnv):
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         answer, facts = self.read(action)
         won = self.evaluate(answer)
-        return "", float(won), True, {"valid": True, "won": won, "answer": answer, **facts}
+        return "", float(won), True, {"valid": True, "won": won, "answer": answer, **facts, **self.verdicts()}
 
     def describe(self) -> dict[str, Any]:
         return {"dataset": self._data.name, "sha256": self._data.sha256}
@@ -98,6 +100,10 @@ class SingleTurnEnv(BaseEnv):
     def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
         """The answer in a reply, and plain facts about how it was found."""
         raise NotImplementedError
+
+    def verdicts(self) -> dict[str, bool]:
+        """What several graders said of the answer that was evaluated last; {} where there is but one."""
+        return {}
 
 
 @dataclass(kw_only=True)
