@@ -122,14 +122,14 @@ def test_no_tenant_reaches_the_lessons_of_another_by_any_tool(tmp_path, capsys, 
                 before = await said(a, "export_memory")
                 attacks = {
                     "retrieve_memory": {"query": query, "top_k": 50},
-                    "search_insights": {"query": query, "top_k": 50},
+                    "search_insights": {"query": query, "limit": 50},
                     "list_index": {},
                     "export_memory": {"format": "markdown"},
                     "bank_status": {},
                     "get_detail": {"memory_id": saved["memory_id"]},
                     "mark_helpful": {"memory_id": saved["memory_id"]},
                     "mark_harmful": {"memory_id": saved["memory_id"]},
-                    "delete_insight": {"memory_id": saved["memory_id"], "hard": True},
+                    "delete_insight": {"memory_id": saved["memory_id"]},
                     "task_status": {"task_id": job},
                     "save_lesson": {"query": query, "title": "Mine", "content": "Of bob."},
                     "add_insight": {"title": "Vault", "content": "Of bob.", "tags": ["x"], "overwrite": True},
@@ -237,7 +237,7 @@ def test_health_asks_for_no_token_and_reads_the_bank(tmp_path):
 
 
 def postgres_server():
-    from benchmarks.embedded_postgres import Server, missing
+    from embedded_postgres import Server, missing
 
     if reason := missing():
         pytest.skip(reason)
