@@ -8,8 +8,16 @@ from __future__ import annotations
 import sys
 
 from core.run import help as help_text
-from core.starting import begin, need_packages, refuse_little_memory, stage, started
-from core.streams import go_on_without_readers, open_standard_streams, unfiltered
+from core.terminal import (
+    begin,
+    go_on_without_readers,
+    need_packages,
+    open_standard_streams,
+    refuse_little_memory,
+    stage,
+    started,
+    unfiltered,
+)
 
 if __name__ == "__main__":  # before the imports below, which take seconds
     open_standard_streams()
@@ -37,7 +45,7 @@ from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 from core.build import build_redactor
 from core.errors import InfraError, StopRun, UserError
 from core.interrupt import Interrupts
-from core.mistakes import plain, run_with_plain_hydra_errors
+from core.mistakes import run_with_plain_hydra_errors, sentence_for
 from core.redact import RedactingFilter, Redactor, use
 from core.run.cells import cell_folder
 from core.run.finalize import finalize
@@ -66,7 +74,7 @@ def main(cfg: DictConfig) -> float | None:
         bad_input = isinstance(error, UserError) and not isinstance(error, StopRun)  # the same command meets it again
         give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir, resumable=not bad_input)
     except (InterpolationResolutionError, MissingMandatoryValue) as error:  # of the user's own YAML or words
-        give_up(plain(error, sys.argv[1:]), run_dir, resumable=False)
+        give_up(sentence_for(error, sys.argv[1:]), run_dir, resumable=False)
     except MemoryError:
         give_up("error: there is not enough memory for this run: free some, or raise its limit (ulimit -v).", run_dir)
     except KeyboardInterrupt:

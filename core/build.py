@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from core.models.embedding import Embedder
     from core.models.meter import Meter
 
-ROLES = ("agent", "judge", "extractor", "selector")
+ROLES = ("agent", "judge", "extractor", "selector", "grader")
 CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that control how lessons are shown, not how they are stored: {key: the agent's field}.
@@ -44,16 +44,18 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
 def build_models(
     cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None, *, ask: bool = True
 ) -> dict[str, ChatModel]:
-    """{role: model}: that of `<role>_llm` if chosen, else that of `llm`; each with its cache and fallbacks.
+    """{role: model}: that of `<role>_llm` if chosen, else that of `llm`, for the grader the judge's.
+
+    Each has its cache and fallbacks.
 
     A model without a name gets its server's, also in `cfg` (core/models/servers.py), as does its `client`.
 
     recorded   the configuration of the run's earlier starts, if any
     ask        whether servers are asked for their models; not in a dry run, nor where no task is left to do
     """
+    from core.models.base import share_limits
     from core.models.cache import cached
     from core.models.fallback import FallbackModel
-    from core.models.limits import share_limits
     from core.models.servers import name_models
 
     expand_fallbacks(cfg)
@@ -69,7 +71,8 @@ def build_models(
     made = {key: chain[0] if len(chain) == 1 else FallbackModel(models=chain) for key, chain in chains.items()}
     for model in made.values():
         stack.callback(model.close)
-    return {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
+    roles = {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
+    return roles | {"grader": made.get("grader_llm", roles["judge"])}
 
 
 def fallbacks_of(model: ChatModel) -> list[ChatModel]:
@@ -98,14 +101,14 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     if hasattr(given, "items") and "_target_" in given:
-        return plain(given) if OmegaConf.is_config(given) else dict(given)
+        return plain_data(given) if OmegaConf.is_config(given) else dict(given)
     changes = {**given} if hasattr(given, "items") else {"option": given}
     if not isinstance(name := changes.pop("option", None), str):
         raise UserError(
             f"{where}: {given} names no option of llm; give its name, {{option: NAME, ...}}, or a _target_."
         )
     kept = {key: first[key] for key in ("cache", "cache_path") if key in first}
-    merged = plain(option("llm", name)) | kept | changes
+    merged = plain_data(option("llm", name)) | kept | changes
     if missing := [key for key, value in merged.items() if value == "???"]:
         raise UserError(
             f"{where}: the option {name} needs {', '.join(missing)}: {{option: {name}, {missing[0]}: ...}}."
@@ -113,7 +116,7 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
     return merged
 
 
-def plain(node: Any, *, resolve: bool = False, enum_to_str: bool = False) -> dict[str, Any]:
+def plain_data(node: Any, *, resolve: bool = False, enum_to_str: bool = False) -> dict[str, Any]:
     """A node of the configuration that has keys, as plain dictionaries and lists."""
     from omegaconf import OmegaConf
 
@@ -166,17 +169,17 @@ def build_redactor(cfg: Any) -> Redactor:
     nodes += [each for node in nodes for each in node.get("fallbacks") or () if hasattr(each, "get")]
     nodes.append((cfg.get("embedder") or {}).get("inner") or {})
     names = {name for node in nodes if (name := node.get("api_key_env"))}
-    return Redactor(os.environ, names, [_readable(cfg), sys.argv[1:]])
+    return Redactor(os.environ, names, [_resolved(cfg), sys.argv[1:]])
 
 
-def _readable(cfg: Any) -> dict[str, Any]:
+def _resolved(cfg: Any) -> dict[str, Any]:
     """The configuration as plain data; if an interpolation cannot be resolved, with all of them as written."""
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        return plain(cfg, resolve=True)
+        return plain_data(cfg, resolve=True)
     except OmegaConfBaseException:  # it is refused, and its error is told through this redactor
-        return plain(cfg)
+        return plain_data(cfg)
 
 
 def build_meter(cfg: Any, log: JsonLines | None = None, wall_s: float = 0.0, prompts: JsonLines | None = None) -> Meter:
@@ -263,7 +266,7 @@ def build_agent(cfg: Any) -> Any:
 
 
 def build_learner(node: Any, role: Any, cfg: Any) -> Any:
-    """A judge, distiller, contrast or selector; it gets `role`, `seed` and the details for which it has fields.
+    """A judge, distiller, contrast, selector or grader; it gets `role`, `seed` and the details for which it has fields.
 
     node   its part of the configuration `cfg`
     """

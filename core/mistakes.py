@@ -10,11 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import meant, nearest
-from core.starting import started
+from core.terminal import started
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 _FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing them with advice and ending the program
 _QUOTES = "quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'"
+_FLAGS = (
+    "--help --hydra-help --version --cfg --resolve --package --run --multirun --shell-completion --config-path "
+    "--config-name --config-dir --experimental-rerun --info"
+).split()
+_SAID = (  # what Hydra says, and what is said instead
+    (
+        r"In '([^']+)': Could not override '[^'@]+@[^']+'",
+        "{0}.yaml overrides another group of the configuration, so it must begin with the line `# @package _global_`.",
+    ),
+    (
+        r"Additional config directory '([^']*)' not found",
+        "--config-dir {0}: there is no such folder; is a variable in its name not set?",
+    ),
+    (
+        r"Ambiguous value for argument '([^']+)'",
+        f"{{0}}: several values are a sweep, which needs -m; one with a comma needs {_QUOTES}.",
+    ),
+    (r"override '([^']+)'\s+missing EQUAL", "{0}: give a key and its value as KEY=VALUE."),
+    (r"^(\S+) appears more than once", "{0} is chosen twice: give {0}=OPTION once, and without +."),
+)
 
 
 def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path] = ()) -> None:
@@ -36,11 +56,8 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
     try:
         main()
     except (HydraException, CompactHydraException, OmegaConfBaseException) as error:
-        sentence = plain(error, sys.argv[1:])
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # the run directory or its log cannot be written; errors within a run are reported there
+        sentence = sentence_for(error, sys.argv[1:])
+    except (OSError, ValueError) as error:  # of the run directory or its log; errors within a run are reported there
         if str(error).startswith("Unable to configure"):  # Python's logging, of what job_logging or hydra_logging hold
             why = f"{error}: {error.__cause__}".rstrip(".")
             sys.exit(
@@ -59,19 +76,16 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
 
 def refuse_flags(words: list[str]) -> None:
     """End the program (status 2) for a flag that Hydra does not know, and for a flag between KEY=VALUE words."""
-    from hydra._internal.utils import get_args_parser
-
-    parser = get_args_parser()
-    known = [flag for flag in parser._option_string_actions if flag.startswith("--")]
-    wrong = next((word for word in words if word[:2] == "--" and not parser._get_option_tuples(word)), None)
-    name = (wrong or "").partition("=")[0]
-    key = name[2:].replace("-", "_")
-    if wrong and name not in known and key in _keys_of([], "config"):
+    flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+    wrong = next((flag for flag in flags if not any(known.startswith(flag) for known in _FLAGS)), "")
+    key = wrong[2:].replace("-", "_")
+    given = "".join("-" if word.startswith("-") else "=" if "=" in word else "." for word in words)
+    if wrong and key in _keys_of([], "config"):
         said = f"{key} is a key and no flag: give {key}=VALUE."
-    elif wrong and name not in known:
-        said = f"there is no flag {name}{meant(name, known)} python main.py --help shows all."
-    elif late := parser.parse_known_args(words)[1]:
-        said = f"{late[0]} follows a flag such as -m that stands among KEY=VALUE words: give flags first."
+    elif wrong:
+        said = f"there is no flag {wrong}{meant(wrong, _FLAGS)} python main.py --help shows all."
+    elif late := re.search(r"=.*-.*(=)", given):
+        said = f"{words[late.start(1)]} follows a flag such as -m that stands among KEY=VALUE words: give flags first."
     else:
         return
     started()
@@ -106,7 +120,7 @@ def _fault_of(file: Path) -> str | None:
     return None if isinstance(found, DictConfig) else " holds a list, and an option is lines KEY: VALUE"
 
 
-def plain(error: Exception, words: list[str], config: str = "config") -> str:
+def sentence_for(error: Exception, words: list[str], config: str = "config") -> str:
     """One sentence for a known error of Hydra or OmegaConf; the error's own text for all others.
 
     words    the command line
@@ -117,35 +131,24 @@ def plain(error: Exception, words: list[str], config: str = "config") -> str:
     text = str(error)
     if found := re.match(r"Could not override '([^']+)'", text):
         return _no_such_key(found[1], words, config)
-    if found := re.search(r"In '([^']+)': Could not override '[^'@]+@[^']+'", text):
-        return (
-            f"error: {found[1]}.yaml overrides another group of the configuration, so it must begin with the line "
-            "`# @package _global_`."
-        )
-    if found := re.search(r"Environment variable '([^']+)' not found", text):
-        key = getattr(error, "full_key", None)
-        needs = f", which {key} needs" if key else ""
-        return f"error: the environment variable {found[1]} is not set{needs}: export {found[1]}=VALUE."
-    if found := re.match(r"Additional config directory '([^']*)' not found", text):
-        return f"error: --config-dir {found[1]}: there is no such folder; is a variable in its name not set?"
     if isinstance(error, MissingMandatoryValue):
         return f"error: {error.full_key} has no value: give {error.full_key}=VALUE."
+    if found := re.search(r"Environment variable '([^']+)' not found", text):
+        needs = f", which {key} needs" if (key := getattr(error, "full_key", None)) else ""
+        return f"error: the environment variable {found[1]} is not set{needs}: export {found[1]}=VALUE."
     if found := re.search(r"Could not find '([^']+)/([^'/]+)'", text):
         options = re.findall(r"^\t(.+)$", text.partition("Config search path")[0], re.MULTILINE)
         group, name = found[1], found[2]
         return f"error: {group}={name}: there is no such option{meant(name, options)} Choose {', '.join(options)}."
-    if found := re.match(r"Ambiguous value for argument '([^']+)'", text):
-        return f"error: {found[1]}: several values are a sweep, which needs -m; one with a comma needs {_QUOTES}."
-    if "missing EQUAL" in text and (found := re.search(r"override '([^']+)'", text)):
-        return f"error: {found[1]}: give a key and its value as KEY=VALUE."
+    for form, said in _SAID:
+        if found := re.search(form, text):
+            return f"error: {said.format(*found.groups())}"
     if type(error).__name__ == "OverrideParseException":
         word = getattr(error, "override", None) or text.splitlines()[0]
         return (
             f"error: {word} cannot be read: a value with more in it than letters a to z, digits and -_./: "
             f"needs {_QUOTES}."
         )
-    if found := re.match(r"(\S+) appears more than once", text):
-        return f"error: {found[1]} is chosen twice: give {found[1]}=OPTION once, and without +."
     if isinstance(error, OmegaConfBaseException):
         text = text.splitlines()[0]
     return text if text.startswith(("error: ", "Traceback")) else f"error: {text}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from core.build import (
     select_tasks,
     takes,
 )
-from core.checksum import say_once
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.memory.open import has_bank
@@ -38,7 +37,7 @@ from core.memory.records import id_in_bank, tell
 from core.models.base import Role
 from core.models.meter import Meter
 from core.redact import Redactor
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.run.files import EPISODES, has_ended
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
@@ -46,7 +45,7 @@ from core.run.records import RunRecords, as_told
 from core.run.resume import renew, restore
 from core.run.session import Session
 from core.setting import TOLD
-from core.starting import stage
+from core.terminal import say_once, stage
 from core.types import Episode, Lesson, Task
 from envs.base import BaseEnv
 from envs.pool import EnvPool
@@ -56,7 +55,6 @@ from workflows.stored_attempts import NoEnv, StoredAttempts, StoredRun, stored_r
 from workflows.stream import Stream
 
 AT_ONCE = 8  # tasks, where nothing is said: a server answers so many about as fast as one
-GRADER_TOKENS = 768  # max_tokens of a grader's reply, as in WebArena's evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +295,9 @@ def build_workflow(
     """
     agent = roles["agent"]
     rollout = partial(StoredAttempts, stored=stored) if stored else Rollout
-    envs.grader = grader_of(roles["judge"])
+    envs.grader = grader_of(roles["grader"])
+    grader = cfg.get("grader")
+    envs.open_answers = build_learner(grader, roles["grader"], cfg).same if grader else None
     limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats, "timeout_s": cfg.episode_timeout_s}
     parts = {
         "envs": envs,
@@ -319,17 +319,16 @@ def build_workflow(
     return workflow
 
 
-def grader_of(judge: Role) -> Callable[[str, str], str]:
-    """A callable (task id, question) -> reply, for benchmarks whose evaluation asks a model; uses the judge's model.
+def grader_of(role: Role) -> Callable[[str, str], str]:
+    """A callable (task id, question) -> reply, for benchmarks whose evaluation asks a model.
 
     A role of its own, because grader prompts contain the reference answer and judge prompts never do. A failure becomes
     an InfraError.
     """
-    role = replace(judge, name="grader", temperature=0.0, max_tokens=GRADER_TOKENS)
 
     def ask(task: str, question: str) -> str:
         try:
-            return answer_of(role.chat([{"role": "user", "content": question}], task=task).text)
+            return plain_reply(role.chat([{"role": "user", "content": question}], task=task).text)
         except AttemptOver as error:  # or it would be counted as the agent exceeding its limits
             raise InfraError(str(error), error.kind) from error
 

@@ -28,12 +28,12 @@ from rich.table import Table
 from core.build import build_meter, build_models, build_roles, make, part
 from core.console import Console
 from core.errors import UserError, extra_for
-from core.mistakes import plain
+from core.mistakes import sentence_for
 from core.run.finalize import finalize
 from core.run.settle import settle
 from core.run.sweep import planned
 from core.run.sweep_watch import n_finished
-from core.starting import started
+from core.terminal import started
 from core.types import Task, Usage
 from envs.pool import EnvPool
 from workflows.build import open_envs, tasks_of
@@ -253,7 +253,7 @@ def _findable(found: list[SeedGroup], reach: Reach) -> list[str]:
             except ModuleNotFoundError as error:
                 sentence = extra_for(error) or f"{error}."
                 return [f"neither what it could find nor a table at its end can be computed yet: {sentence}"]
-            lines.append(f"{f'{env}: ' if env else ''}{said} (python -m scripts.power).")
+            lines.append(f"{f'{env}: ' if env else ''}{said} (reasoningbank power).")
     return lines
 
 
@@ -295,5 +295,5 @@ def _short(count: int) -> str:
 
 def _first_line(error: BaseException) -> str:
     if isinstance(error, HydraException):
-        return plain(error, sys.argv[1:]).removeprefix("error: ").partition(" Choose ")[0].rstrip(".")
+        return sentence_for(error, sys.argv[1:]).removeprefix("error: ").partition(" Choose ")[0].rstrip(".")
     return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from core.jsonl import in_strings
-from core.models.reply_text import escape_latex, storable
-from core.reply_marks import answer_of, next_turns, own_turn
+from core.models.reply_text import escape_latex, without_surrogates
+from core.reply_marks import next_turns, own_turn, plain_reply
 from core.types import Lesson
 
 CONTENT_CHARS = 600  # maximum of a lesson's content, unless the caller passes more
@@ -21,12 +21,8 @@ THOUGHT_CHARS = 1200  # maximum of a model's reasoning before its answer
 
 def object_schema(properties: dict) -> dict:
     """An object with exactly these keys, each with its schema."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    about = {"properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "object", **about}
 
 
 def text_schema(longest: int) -> dict:
@@ -49,15 +45,10 @@ def lessons_schema(max_items: int, max_content: int = CONTENT_CHARS) -> dict:
 
 # Parsing of replies that may not follow a schema.
 
-_MAX_CHARS = 200_000  # only the end of a reply is read: bounds, like `tries`, the time on garbage
-_CALLS = (
-    "arguments",
-    "parameters",
-    "input",
-    "function",
-    "function_call",
-    "tool_calls",
-)  # keys that hold a tool call's arguments
+_MAX_CHARS = 100_000  # only the end of a reply is read: bounds, like `tries`, the time on garbage
+_DECODER = json.JSONDecoder(strict=False)
+# Keys that hold a tool call's arguments.
+_CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool_calls")
 _MAX_REPAIRED = 20_000  # characters passed to json-repair: bounds its time on garbage
 # What a string holds only if the quote that ends it was left out: the next key, or a comment behind that quote.
 _SWALLOWED = re.compile(r"[\"'](?:title|description|content)[\"']\s*:|[\"'],?\s+(?:\#|//|/\*)")
@@ -89,17 +80,13 @@ def parse_json(text: str | None, key: str) -> dict | None:
 
     Thoughts and objects nested in other objects are ignored. A string whose end is uncertain is None.
     """
-    objects = _objects(_readable(answer_of(text)), key)
-    return storable(objects[-1][0]) if objects else None
+    objects = _objects(_escaped_end(plain_reply(text)), key)
+    return without_surrogates(objects[-1][0]) if objects else None
 
 
 def parse_status(text: str | None) -> str | None:
     """success | failure from a judge's reply, or None. The last statement counts; "unsuccessful" is not success."""
-    text = _readable(_first_turn(answer_of(text), _LABELLED))
-    objects = _objects(text, "status")
-    answer, end = objects[-1] if objects else ({}, 0)
-    in_answer = [answer["status"].strip()] if isinstance(answer.get("status"), str) else []
-    for stated in (_STATUS.findall(text, end), in_answer, _STATUS.findall(text)):
+    for stated in _stated(text, "status", _STATUS, lambda answer: [str(answer.get("status", "")).strip()]):
         if stated and stated[-1].lower() in ("success", "failure"):
             return stated[-1].lower()
     return None
@@ -109,14 +96,9 @@ def parse_confidence(text: str | None, key: str = "status") -> float | None:
     """A judge's confidence in [0, 1] from its reply, written as a share or in per cent; None if there is none.
 
     key   of the answer's object that the confidence is in
-
-    As with the status the last statement counts: after the answer's object, else in it, else anywhere.
     """
-    text = _readable(_first_turn(answer_of(text), _LABELLED))
-    objects = _objects(text, key)
-    answer, end = objects[-1] if objects else ({}, 0)
-    in_answer = re.findall(rf"^\s*{_SHARE}\s*$", str(answer.get("confidence", "")))
-    for stated in (_CONFIDENCE.findall(text, end), in_answer, _CONFIDENCE.findall(text)):
+    form = re.compile(rf"^\s*{_SHARE}\s*$")
+    for stated in _stated(text, key, _CONFIDENCE, lambda answer: form.findall(str(answer.get("confidence", "")))):
         if stated:
             number, percent = stated[-1]
             share = float(number) / (100 if percent else 1)
@@ -124,13 +106,27 @@ def parse_confidence(text: str | None, key: str = "status") -> float | None:
     return None
 
 
+def _stated(text: str | None, key: str, form: re.Pattern, within: Callable[[dict], list]) -> Iterator[list]:
+    """The statements after the answer's object, those `within` it, and those anywhere: the last of the first counts.
+
+    key    of the answer's object
+    form   of a statement in plain text
+    """
+    text = _escaped_end(_first_turn(plain_reply(text), _LABELLED))
+    objects = _objects(text, key)
+    answer, end = objects[-1] if objects else ({}, 0)
+    yield form.findall(text, end)
+    yield within(answer)
+    yield form.findall(text)
+
+
 def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) -> tuple[list[Lesson], int]:
     """(lessons, number of dropped items). Dropped are incomplete items, repetitions and items beyond `max_items`.
 
     truncated   the reply was cut off (finish_reason length): its last item counts as dropped
     """
-    text = _first_turn(answer_of(text), _WRITTEN, blank_line=True)
-    items = _from_markdown(text) if _ITEM.search(text) else _from_objects(_readable(text))
+    text = _first_turn(plain_reply(text), _WRITTEN, blank_line=True)
+    items = _from_markdown(text) if _ITEM.search(text) else _from_objects(_escaped_end(text))
     if truncated:
         items[-1:] = [None]
     lessons = list(dict.fromkeys(item for item in items if item is not None))[:max_items]
@@ -139,11 +135,11 @@ def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) 
 
 def parse_thoughts(text: str | None) -> str:
     """What a reply with lessons says before them, without its label; "" if it says nothing."""
-    text = _first_turn(answer_of(text), _WRITTEN, blank_line=True)
+    text = _first_turn(plain_reply(text), _WRITTEN, blank_line=True)
     if _ITEM.search(text):
         before = _ITEM.split(_GLUED.sub("```\n", text))[0].replace("```markdown", "").replace("```", "")
         return re.sub(r"^\W*thoughts\W*:\W*", "", before.strip(), flags=re.IGNORECASE).strip()
-    objects = _objects(_readable(text), "items")
+    objects = _objects(_escaped_end(text), "items")
     return str(objects[-1][0].get("thoughts", "")).strip() if objects else ""
 
 
@@ -195,7 +191,7 @@ def _lesson(item: Any) -> Lesson | None:
     fields: list[Any] = [item.get(name) for name in ("title", "description", "content")]
     if not all(isinstance(value, str) and value.strip() for value in fields):
         return None
-    title, description, content = (storable(own_turn(value).strip()) for value in fields)
+    title, description, content = (without_surrogates(own_turn(value).strip()) for value in fields)
     if not (title and description and content):
         return None
     if all(_BLANK.fullmatch(value) for value in (title, description, content)):
@@ -214,13 +210,13 @@ def _first_turn(text: str, given: re.Pattern, *, blank_line: bool = False) -> st
     return text[: next(ends, len(text))]
 
 
-def _readable(text: str) -> str:
+def _escaped_end(text: str) -> str:
     return escape_latex(text[-_MAX_CHARS:])
 
 
 def _objects(text: str, key: str) -> list[tuple[dict, int]]:
     """(object with the key, its end): all valid objects, then the damaged ones after the last valid one, repaired."""
-    objects = _read(text, key, _valid_reader(), 0, tries=2000)
+    objects = _read(text, key, _valid, 0, tries=500)
     begin = objects[-1][1] if objects else 0
     repairs = _read(text, key, _repaired, begin, tries=20)
     bare = re.compile(rf"\"{re.escape(key)}\"\s*:").search(text, begin)
@@ -291,32 +287,18 @@ def _read(text: str, key: str, read: Callable, begin: int, *, tries: int) -> lis
     return objects
 
 
-def _valid_reader() -> Callable[[str, int], tuple[Any, int]]:
-    """A parser of valid JSON for one text: returns (value, end), value None if it is invalid.
-
-    Invalid text is parsed again from every bracket in it, so the total of characters parsed in vain is bounded.
-    """
-    left = 20 * _MAX_CHARS
-    decode = json.JSONDecoder(strict=False).raw_decode
-
-    def read(text: str, begin: int) -> tuple[Any, int]:
-        nonlocal left
-        if left > 0:
-            try:
-                return decode(text, begin)
-            except json.JSONDecodeError as error:
-                left -= error.pos - begin
-            except (ValueError, RecursionError):  # a number of thousands of digits; nested thousands of levels deep
-                left -= len(text) - begin
+def _valid(text: str, begin: int) -> tuple[Any, int]:
+    """(the JSON value that opens at `begin`, its end); value None if it is invalid."""
+    try:
+        return _DECODER.raw_decode(text, begin)
+    except (ValueError, RecursionError):  # nested thousands of levels deep
         return None, len(text)
-
-    return read
 
 
 def _holders(value: Any, key: str, depth: int = 6) -> list[dict]:
     """The objects with the key: the value itself, items of a list, or a tool call's arguments (also as JSON text)."""
     if isinstance(value, str):
-        return [holder for holder, _ in _objects(_readable(value), key)]
+        return [holder for holder, _ in _objects(_escaped_end(value), key)]
     if isinstance(value, dict):
         if key in value:
             return [value]

@@ -17,7 +17,7 @@ from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
-REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; is retrieved first
+REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; see corrections_first
 CORRECTS = "differs in "  # how the note of such a link begins
 SAME = "same"  # retrieval.domain: the domain of the task that searches
 
@@ -136,6 +136,8 @@ class Policy(Protocol):
     key          what of the records a query is compared with, instead of memory.key; None: as that
     per_source   at most so many of the retrieved records are of one source; None: no limit
     source       what identifies a source: task | namespace | a key of the records' provenance
+
+    other_languages_by_words, ignore_preamble, corrections_first: see `policies.base.Ranking`.
     """
 
     top_k: int
@@ -144,6 +146,9 @@ class Policy(Protocol):
     key: str | None = None
     per_source: int | None = None
     source: str = "task"
+    other_languages_by_words: bool = False
+    ignore_preamble: bool = False
+    corrections_first: bool = False
     rank_based: ClassVar[bool] = False
     by_meaning: ClassVar[bool] = True
     by_words: ClassVar[bool] = False

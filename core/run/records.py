@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from core.checksum import damaged, say_once, whole_json
+from core.checksum import damaged, whole_json
 from core.errors import UserError
 from core.file_lock import FileLock
 from core.interrupt import Interrupts
@@ -41,7 +41,8 @@ from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
 from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed
-from core.setting import OUTCOME, kept_from
+from core.setting import OUTCOME, blanked
+from core.terminal import say_once
 from core.textfile import write_whole
 from core.types import Episode, MemoryRecord, Usage
 
@@ -134,7 +135,7 @@ class RunRecords:
         timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(row["index"], None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
-        if episode.status != "stopped":  # a stopped one's finished attempts are needed by the next start
+        if episode.status != "stopped":  # else the next start needs the attempts that were finished
             self.rollouts.forget(row["index"])
 
     def row_of(self, episode: Episode) -> dict:
@@ -159,11 +160,12 @@ class RunRecords:
         """`write_text` of redacted JSON data, with a checksum."""
         self.write_text(name, whole_json(self.safe(value)))
 
-    def write_summary(self, value: dict) -> None:
-        """Write summary.json, which notes the files of lines as they are now (`noted_files`)."""
+    def write_summary(self, value: dict) -> dict[str, list[Any]]:
+        """Write summary.json, with the size and hash of each file of lines (`noted_files`); returns these."""
         stopped = self._stopped_before or (self.rows and self.rows[-1]["status"] == "stopped")
         files = noted_files(self.path, len(self._episodes.last()) if stopped else 0)
         self.write_text(SUMMARY, whole_json(self.safe(value) | {"files": files}))
+        return files
 
     def write_text(self, name: str, text: str) -> None:
         """Write a whole file or none of it."""
@@ -241,14 +243,15 @@ class RunRecords:
         return JsonLines(self.path / name, as_read=AS_READ[name], **how)
 
     def _read_episodes(self) -> list[dict]:
-        """The finished episodes, without a stopped last one, which stays in the file until its task has run again."""
+        """The finished episodes. If the budget stopped the last one, its line stays in the file until its task has run
+        again, but is left out here."""
         rows = read_episodes(self.path / EPISODES)
         self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
         return rows[:-1] if self._stopped_before else rows
 
 
 def every_try(run_dir: Path) -> list[dict]:
-    """Every line of a run's episodes, those of tasks that were tried again included, without a stopped one."""
+    """All episodes of a run, also the earlier tries of tasks that were tried again, but not one that was stopped."""
     return [row for row in read_episodes(run_dir / EPISODES) if row["status"] != "stopped"]
 
 
@@ -281,10 +284,10 @@ def episode_row(episode: Episode) -> dict:
 
 
 def as_told(row: dict, kept_back: frozenset[str]) -> dict:
-    """An episode's row as a memory may learn from it: what is kept back of the truth (core/setting.py) is None."""
+    """An episode's row as a memory may see it, without what is kept back of the truth (core/setting.py)."""
     if not kept_back:
         return row
-    attempts = [each | kept_from(each, kept_back) for each in row["trajectories"]]
+    attempts = [each | blanked(each, kept_back) for each in row["trajectories"]]
     told = row | {"trajectories": attempts}
     if OUTCOME in kept_back:
         for attempt in attempts:

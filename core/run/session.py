@@ -19,6 +19,7 @@ from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import Name, env_label
+from core.run.columns import write_columns
 from core.run.display import RunProgress, print_summary
 from core.run.keys import METHOD_KEYS
 from core.run.launch import (
@@ -27,11 +28,11 @@ from core.run.launch import (
     command_line,
     hydra_config,
     in_sweep,
-    interpreter,
     resume_hint,
     run_name,
     save_hydra,
     short,
+    tool,
 )
 from core.run.manifest import continued, label_source, manifest, versions
 from core.run.metrics import VALID, by_pass, summarise
@@ -121,10 +122,13 @@ class Session:
         self.summary["fallbacks"] = self.meter.fallbacks()
         self.summary |= self.meter.odd()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
-        self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, rows)
+        sources = [row["verdict"]["source"] for row in rows]
+        self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, sources)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
-        self.records.write_summary(self.summary | about)
+        noted = self.records.write_summary(self.summary | about)
+        if len(rows) == n_tasks:
+            write_columns(self.records, rows, self.config["memory"] or {}, noted)
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])
@@ -201,7 +205,7 @@ def next_step(run_dir: Path, *, has_memory: bool, needs_bank: bool, plays_gold: 
     partner = run_dir.with_name(run_dir.name + ENDINGS[not has_memory])
     words = [*_words(has_memory), _chosen(has_memory)]
     said = "without memory" if has_memory else "with memory"
-    compare, show = _together(*_pair(run_dir, partner))[0], _script("scripts.show", run_dir)
+    compare, show = _together(*_pair(run_dir, partner))[0], _script("show", run_dir)
     return [f"next, the same {said}, what memory changed, and the run itself:", again(partner, words), compare, show]
 
 
@@ -230,16 +234,9 @@ def _pair(one: Path, other: Path) -> tuple[Path, Path]:
 def _together(*runs: Path) -> list[str]:
     """The compare and report commands for finished runs."""
     page = runs[-1].parent / "report.html"
-    return [_script("scripts.compare", *runs), _script("scripts.report", *runs, "-o", page)]
+    return [_script("compare", *runs), _script("report", *runs, "-o", page)]
 
 
 def _script(name: str, *words: Path | str) -> str:
-    """The command of a script, with `cd` to this checkout, where the scripts are.
-
-    Those of an installed package are found from everywhere.
-    """
-    root = Path(__file__).parents[2]
-    home = root == Path.cwd() or not (root / "pyproject.toml").is_file()
-    typed = [str((short(word) if home else word.resolve()) if isinstance(word, Path) else word) for word in words]
-    go = "" if home else f"cd {shlex.quote(str(root))} && "
-    return go + shlex.join([interpreter(), "-m", name, *typed])
+    """Another command of `reasoningbank`, to paste."""
+    return shlex.join([tool(), name, *(str(short(word)) if isinstance(word, Path) else word for word in words)])

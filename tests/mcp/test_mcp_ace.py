@@ -14,9 +14,9 @@ from mcp_kit import ask, hashed, here, refused, run
 from core.errors import UserError
 from core.memory import formats
 from core.memory.__main__ import main as memory_command
-from mcp_server.__main__ import main, parser
+from mcp_server.__main__ import parser
 from mcp_server.server import ACE, list_tools
-from mcp_server.tools_ace import AceTools
+from mcp_server.tools import MemoryTools
 
 FIELDS = {"id", "title", "tags", "helpful", "harmful", "trustScore", "created", "lastUsed"}
 TIPS = {"title": "React Tips", "tags": ["react"], "content": "Use memo for expensive renders"}
@@ -60,7 +60,7 @@ REFERENCE = {
 
 
 def test_the_tools_and_arguments_are_those_of_the_reference():
-    listed = {tool.name: tool for tool in list_tools("ace", AceTools())}
+    listed = {tool.name: tool for tool in list_tools("ace", MemoryTools())}
     assert list(listed) == ACE and set(listed) == set(REFERENCE)
     for name, (arguments, defaults) in REFERENCE.items():
         schema = listed[name].parameters
@@ -72,11 +72,12 @@ def test_the_tools_and_arguments_are_those_of_the_reference():
             assert schema["properties"][key]["default"] == value
     properties = listed["list_index"].parameters["properties"]
     assert properties["sortBy"]["enum"] == ["created", "lastUsed", "helpful"]
-    assert listed["export_memory"].parameters["properties"]["format"]["enum"] == ["json", "markdown"]
+    assert listed["export_memory"].parameters["properties"]["format"]["enum"] == ["json", "markdown", "jsonl"]
     hints = {name: tool.annotations for name, tool in listed.items()}
-    assert [name for name, hint in hints.items() if hint.read_only_hint] == [
+    assert [name for name, hint in hints.items() if hint and hint.read_only_hint] == [
         "list_index",
         "search_insights",
+        "get_detail",
         "export_memory",
     ]
 
@@ -128,14 +129,14 @@ BAD = [
     ("add_insight", {"title": "x", "content": "y"}, "tags is missing"),
     ("add_insight", {"title": "x", "tags": ["y"]}, "content is missing"),
     ("add_insight", {"content": "x", "tags": ["y"]}, "title is missing"),
-    ("get_detail", {"id": "ace-000099"}, "there is no insight ace-000099: list_index and search_insights show ids"),
-    ("mark_helpful", {"id": "ace-000099"}, "there is no insight"),
+    ("get_detail", {"id": "ace-000099"}, "there is no memory ace-000099: give an id as it was shown"),
+    ("mark_helpful", {"id": "ace-000099"}, "there is no memory"),
     ("mark_harmful", {"id": ""}, "id is empty"),
-    ("delete_insight", {"id": "ace-000099"}, "there is no insight"),
+    ("delete_insight", {"id": "ace-000099"}, "there is no memory"),
     ("list_index", {"sortBy": "title"}, "sortBy should be 'created', 'lastUsed' or 'helpful'"),
     ("list_index", {"limit": 0}, "limit=0: give a whole number from 1 to 1000"),
     ("search_insights", {"query": " "}, "query is empty"),
-    ("export_memory", {"format": "xml"}, "format should be 'json' or 'markdown'"),
+    ("export_memory", {"format": "xml"}, "format should be 'json', 'markdown' or 'jsonl'"),
     ("retrieve_memory", {"query": "x"}, "there is no tool retrieve_memory"),
     ("add_insight", {**TIPS, "agent_id": "me"}, "takes no argument agent_id"),
 ]
@@ -248,7 +249,7 @@ def test_what_was_overwritten_goes_with_a_permanent_deletion_and_stays_with_an_a
         await ask(client, "add_insight", **{**TIPS, "content": "a quagga"}, overwrite=True)
         gone = await ask(client, "delete_insight", id="ace-000001")
         assert gone == {"deleted": ["ace-000001"], "permanent": True}
-        assert "there is no insight" in await refused(client, "get_detail", id="ace-000001")
+        assert "there is no memory" in await refused(client, "get_detail", id="ace-000001")
         files = [file.read_bytes() for file in tmp_path.glob("b.sqlite*")]
         assert not any(b"zebra" in held or b"quagga" in held for held in files)
         await ask(client, "add_insight", **TIPS)
@@ -484,21 +485,7 @@ def test_an_agent_cannot_be_required_where_no_tool_takes_one(tmp_path):
         pass
 
 
-def test_by_hand_and_in_the_documentation(tmp_path, capsys):
-    where = ("--tools", "ace", "--bank", str(tmp_path / "b.sqlite"), "--embedder", "hashing-256")
-
-    def call(tool, *words):
-        assert main([tool, *where, *words]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    call("add_insight", "--title", "React Tips", "--tags", '["react"]', "--content", "memo")
-    assert call("list_index", "--sortBy", "helpful", "--minHelpful", "0")["insights"][0]["id"] == "ace-000001"
-    assert call("search_insights", "--query", "react", "--limit", "3")["insights"][0]["title"] == "React Tips"
-    assert call("delete_insight", "--id", "ace-000001", "--permanent", "false")["permanent"] is False
-    for name in ACE:
-        with pytest.raises(SystemExit) as left:
-            main([name, "--tools", "ace", "--help"])
-        assert left.value.code == 0
+def test_the_documentation_names_each_tool():
     assert parser().parse_intermixed_args(["--tools", "ace", "--bank", "x"]).tools == "ace"
     text = (REPO / "docs/reference/mcp_migration.md").read_text()
     assert all(f"`{name}(" in text.partition("## From the insight memory server")[2] for name in ACE)

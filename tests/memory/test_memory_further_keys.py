@@ -210,6 +210,7 @@ class OnlyEnglish(Compass):
 
 def test_where_words_are_compared_the_words_of_a_duplicate_s_task_count(tmp_path):
     with closing(life(tmp_path / "b.sqlite", embedder=OnlyEnglish())) as bank:
+        bank.policy = Cosine(other_languages_by_words=True)
         lesson = item(0, "先看说明")
         for k, query in enumerate(("登录网站", "下载文件")):
             bank.add(record(f"r{k}", lesson, query=query, tick=k))

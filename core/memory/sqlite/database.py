@@ -88,7 +88,7 @@ def _needs_repair(path: Path, reason: str) -> UserError:
 
 
 def _doctor(path: Path) -> str:
-    return f"`python -m core.memory doctor {path}`"
+    return f"`reasoningbank bank doctor {path}`"
 
 
 def _opened(path: Path, before: Stamp | None) -> tuple[sqlite3.Connection, Stamp | None]:

@@ -108,7 +108,7 @@ class Damaged(UserError):
 
     def __init__(self, bank: object, what: str) -> None:
         self.what = what
-        command = f"python -m core.memory doctor {bank or 'BANK'}"
+        command = f"reasoningbank bank doctor {bank or 'BANK'}"
         super().__init__(f"the bank {bank or ''} is damaged ({what}): close it and run `{command}`.")
 
 
