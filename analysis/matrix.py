@@ -59,7 +59,7 @@ def print_matrix(folder: Path, console: Console) -> None:
     """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
     from analysis.text_table import show
 
-    command = shlex.join(["python", "-m", "scripts.tables", str(folder)])
+    command = shlex.join(["reasoningbank", "tables", str(folder)])
     try:
         _, texts = build_matrix(load_episodes([str(folder)]), command=command)
     except UserError as error:

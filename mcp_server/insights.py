@@ -107,6 +107,6 @@ def exported(bank: MemoryBank, form: str) -> str:
         if path.stat().st_size > MAX_EXPORT:
             raise UserError(
                 f"the export has {path.stat().st_size} bytes, an answer at most {MAX_EXPORT}: run "
-                f"`python -m core.memory export {bank.path} FILE --format {form} --namespace {bank.namespace}`."
+                f"`reasoningbank bank export {bank.path} FILE --format {form} --namespace {bank.namespace}`."
             )
         return path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The commands of the project: python -m scripts.NAME --help."""
+"""The commands of the project: reasoningbank NAME --help."""
 
 import sys
 

@@ -1,8 +1,8 @@
 """Export runs to other tools.
 
-python -m scripts.export RUNS... --to parquet -o FILE      one table, a row an episode (columns: core.run.columns)
-python -m scripts.export RUNS... --to csv [--since 7d] -o FILE    a row of metrics a run (12h, 2w, 2026-01-31)
-python -m scripts.export RUNS... --to inspect -o FOLDER    an Inspect log (.eval) a run
+reasoningbank export RUNS... --to parquet -o FILE      one table, a row an episode (columns: core.run.columns)
+reasoningbank export RUNS... --to csv [--since 7d] -o FILE    a row of metrics a run (12h, 2w, 2026-01-31)
+reasoningbank export RUNS... --to inspect -o FOLDER    an Inspect log (.eval) a run
 """
 
 from __future__ import annotations

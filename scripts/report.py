@@ -1,7 +1,7 @@
 """Make one HTML page of runs: result, tables, plots, bank and every episode, in a file that any browser shows offline.
 
-    python -m scripts.report RUNS... -o FILE.html  [--baseline ARM] [--partial] [--table NAME]... [--title TEXT]
-    python -m scripts.report RUNS... --figures DIR [--format pdf]... [--baseline ARM] [--partial]
+    reasoningbank report RUNS... -o FILE.html  [--baseline ARM] [--partial] [--table NAME]... [--title TEXT]
+    reasoningbank report RUNS... --figures DIR [--format pdf]... [--baseline ARM] [--partial]
 
 RUNS are run directories or folders of them. An unfinished run is shown, but counted only with --partial. --figures
 draws the plots alone, as files for a paper: learning curve, success by task type, success against cost, memory growth
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--format", action="append", choices=("pdf", "svg", "png"), help="of --figures: pdf and svg")
     options.add_argument("--baseline", help="the arm to compare with (default: no_memory, or vanilla, or the first)")
     options.add_argument("--partial", action="store_true", help="count runs that have not finished, marked as partial")
-    options.add_argument("--table", action="append", choices=tables(), help="a table of scripts.tables (default: all)")
+    options.add_argument("--table", action="append", choices=tables(), help="of `reasoningbank tables` (default: all)")
     options.add_argument("--title", default="ReasoningBank report")
     given = options.parse_args(arguments)
     write_figures(given) if given.figures else write_page(given)

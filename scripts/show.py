@@ -1,7 +1,7 @@
 """Show a run in the terminal: all its episodes in short, or one of them in full.
 
-python -m scripts.show RUN [--status failure] [--type pick] [--flag]     a line for each episode
-python -m scripts.show RUN TASK [--prompts]              one episode; TASK is its number, or the end of its task's id
+reasoningbank show RUN [--status failure] [--type pick] [--flag]     a line for each episode
+reasoningbank show RUN TASK [--prompts]              one episode; TASK is its number, or the end of its task's id
 """
 
 from __future__ import annotations

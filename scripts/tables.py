@@ -1,6 +1,6 @@
 """Print finished runs as a table: arms in rows, benchmarks in columns; or as one of the paper's tables.
 
-    python -m scripts.tables RUNS... [--table matrix]... [--columns NAME,...] [--format terminal] [--baseline no_memory]
+    reasoningbank tables RUNS... [--table matrix]... [--columns NAME,...] [--format terminal] [--baseline no_memory]
                                      [--partial] [--published] [-o FILE]
 
 RUNS are run directories or folders of them. Nothing is averaged or compared across environments, models or sets of
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         "baseline": given.baseline,
         "partial": given.partial,
         "every_published": given.published,
-        "command": shlex.join(["python", "-m", "scripts.tables", *given.runs, *words]),
+        "command": shlex.join(["reasoningbank", "tables", *given.runs, *words]),
     }
     made = [build(frame, **more) for build in builders]
     for name, found in zip(names, made, strict=True):

@@ -253,7 +253,7 @@ def _findable(found: list[SeedGroup], reach: Reach) -> list[str]:
             except ModuleNotFoundError as error:
                 sentence = extra_for(error) or f"{error}."
                 return [f"neither what it could find nor a table at its end can be computed yet: {sentence}"]
-            lines.append(f"{f'{env}: ' if env else ''}{said} (python -m scripts.power).")
+            lines.append(f"{f'{env}: ' if env else ''}{said} (reasoningbank power).")
     return lines
 
 

@@ -60,7 +60,7 @@ class Reads:
 
 @dataclass(kw_only=True)
 class NoLessons(Distills):
-    """Makes no lessons: attempts are judged and nothing else (scripts/judge_report.py)."""
+    """Makes no lessons: attempts are judged and nothing else (scripts/judges.py)."""
 
     max_items: int = 0
     max_chars: int = 0

@@ -1,4 +1,4 @@
-"""python -m core.memory COMMAND BANK ...: look into a bank, change it, carry it elsewhere, mend it."""
+"""reasoningbank bank COMMAND BANK ...: look into a bank, change it, carry it elsewhere, mend it."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(prog="python -m core.memory", description=(__doc__ or "").partition(": ")[2])
+    top = argparse.ArgumentParser(prog="reasoningbank bank", description=(__doc__ or "").partition(": ")[2])
     top.add_argument("--version", action=VersionAction)
     add = top.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
     for sub in one.values():
         sub.add_argument("bank", metavar="BANK", help="the bank's SQLite file, or the URL of a PostgreSQL database")
     for name, what in (("backup", "copy a bank into one file"), ("restore", "make a bank from a backup")):
-        sub = add(name, help=what, description=f"{what}; every page and record of the copy is checked")
+        sub = add(name, help=what, description=f"{what}; every page of the copy is checked")
         for word in ("bank", "file") if name == "backup" else ("file", "bank"):
             sub.add_argument(word, metavar=word.upper(), type=Path if word == "file" else str)
     for name in ("stats", "list", "show", "search"):

@@ -108,8 +108,8 @@ def damage_of(path: Path) -> str | None:
     if not path.exists() or path.stat().st_size == 0:
         return None
     with suppress(UserError), closing(open_store(path, read_only=True)) as store:  # opening it to write says the same
-        found = store.of(None).rows("SELECT reason FROM journal WHERE reason LIKE 'rebuilt: %' LIMIT 1", ())
-        return found[0][0] if found else None
+        reason = store.meta("rebuilt")
+        return reason and f"rebuilt: {reason}"
     return None
 
 

@@ -128,7 +128,7 @@ class LiteLLMModel(Endpoint, ChatModel):
         It is one if the prompt nearly fills the window that the server lists, or if the same call is accepted once its
         messages are cut. The latter is tried only for a prompt that is longer than all that the server took.
         """
-        size = _tokens(messages)
+        size = max(_tokens(messages), _length(messages) // 4)  # whichever is higher: servers count differently
         unclear = error.kind in ("bad_request", "server") and error.status in (400, 422, 500)
         if not unclear or size < _LEAST_TOKENS:
             return None

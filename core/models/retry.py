@@ -152,14 +152,14 @@ def explain(
 
     key_env   the environment variable with the key, which is redacted from the message like other secrets
     """
-    status = getattr(error, "status_code", None) or 0
+    status = heard.status if heard.status >= 400 else getattr(error, "status_code", None) or 0
     if not isinstance(status, int):  # from an error within a response, where it may be any value
         status = int(status) if str(status).isdecimal() else 500
     explained = _explained(error, model, api_base, status, key_env, heard)
     if isinstance(explained, InfraError):
-        explained.status = heard.status if heard.status >= 400 else status
+        explained.status = status
     if isinstance(explained, TransientError):
-        explained.loading = explained.status == 503 and faults.is_loading(heard.text)
+        explained.loading = status == 503 and faults.is_loading(heard.text)
     return explained
 
 
@@ -168,32 +168,27 @@ def _explained(
 ) -> Exception:
     short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
     where = api_base or "its server"
+    on_the_way = _on_the_way(heard)
     kind = _refused_for(error, status, heard)
     if kind in ("context", "content_filter"):
         return AttemptOver(f"{model}: {short}", kind)
     if kind == "room":
-        return InfraError(
-            f"{model}: max_tokens={heard.room} alone fills the model's context window: give a smaller one ({short})",
-            "bad_request",
-        )
+        said = f"max_tokens={heard.room} alone fills the model's context window: give a smaller one"
+        return InfraError(f"{model}: {said} ({short})", "bad_request")
     if kind == "region" and not heard.worked:
         return StopRun(f"{model} does not serve the country or region of this machine: {short}")
     if target := heard.headers.get("location") if 300 <= heard.status < 400 else None:
         return StopRun(f"{model}: {where} redirects ({heard.status}) to {target}: give the address there as api_base.")
-    if not heard.worked and api_base and (status in (404, 405) or _is_page(heard)):
-        usual = (
-            "Ollama's own has no path"
-            if model.startswith("ollama")
-            else "an OpenAI-compatible address usually ends in /v1"
-        )
-        return StopRun(
-            f"{model} is not known at api_base={api_base}, which answers {heard.status or status}: {usual} "
-            f"({short}){_on_the_way(heard)}"
-        )
+    is_page = heard.status in (*range(200, 401), *range(404, 407)) and faults.is_page(heard.text)
+    if not heard.worked and api_base and (status in (404, 405) or is_page):  # no model's server at all
+        usual = "an OpenAI-compatible address usually ends in /v1"
+        usual = "Ollama's own has no path" if model.startswith("ollama") else usual
+        at = f"api_base={api_base}, which answers {heard.status or status}"
+        return StopRun(f"{model} is not known at {at}: {usual} ({short}){on_the_way}")
     if status == 403 and heard.worked:
         return InfraError(f"{model} refused this call, though the key has worked before: {short}", "refused")
     if status in (401, 403, 407) or "issing credentials" in short or ("issing" in short and "API key" in short):
-        return StopRun(f"{model} refused the key: {short}{_on_the_way(heard)}")
+        return StopRun(f"{model} refused the key: {short}{on_the_way}")
     if "LLM Provider NOT provided" in short:
         return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
     if _no_credit(status, f"{error} {getattr(error, 'body', None)}"):
@@ -204,18 +199,13 @@ def _explained(
         return TransientError(f"{model} cannot be reached at {where}: {about_connection(error)}.", "unreachable")
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
-    short += _on_the_way(heard)
+    short += on_the_way
     if kind := _transient_kind(error, status) or ("rate_limit" if kind == "rate_limit" else None):
         asked = retry_after(heard.headers or getattr(error, "litellm_response_headers", None))
         if kind == "timeout" and not heard.status:  # a 408 or 504 is an answer
             short = f"no answer within its timeout_s ({short}): raise it (llm.timeout_s), or make fewer calls at once"
         return TransientError(f"{model}: {short}", kind, asked)
     return InfraError(f"{model}: {short}", "bad_request")
-
-
-def _is_page(heard: Heard) -> bool:
-    """Whether a web page came in the place of an answer, as from what is no model's server."""
-    return heard.status in (*range(200, 401), *range(404, 407)) and faults.is_page(heard.text)
 
 
 def _on_the_way(heard: Heard) -> str:
@@ -269,8 +259,7 @@ def _refused_for(error: Exception, status: int, heard: Heard) -> str | None:
     A 429 for too many tokens per minute mentions a large request as well, but is a limit of the account: retried.
     """
     said = heard.text if heard.status else f"{error} {json.dumps(getattr(error, 'body', None) or '', default=str)}"
-    in_200 = heard.status == 200
-    kind = faults.refused_within(said) if in_200 else faults.refused_for(heard.status or status or 400, said)
+    kind = faults.refused_within(said) if heard.status == 200 else faults.refused_for(status or 400, said)
     if kind is None and heard.status not in (*RETRIED, 401, 402, 404):
         kind = "context" if _is_one(error, ("ContextWindowExceededError",)) else None
         kind = "content_filter" if _is_one(error, ("ContentPolicyViolationError",)) else kind

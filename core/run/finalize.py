@@ -31,7 +31,7 @@ def finalize(cfg: DictConfig) -> str:
 
 
 def drop_tables(cfg: DictConfig) -> None:
-    """Remove the tables that an experiment's file names, which scripts.tables reads there: no run depends on them."""
+    """Remove the tables that an experiment's file names for `reasoningbank tables`: no run depends on them."""
     with open_dict(cfg):
         cfg.pop("tables", None)
 

@@ -28,11 +28,11 @@ from core.run.launch import (
     command_line,
     hydra_config,
     in_sweep,
-    interpreter,
     resume_hint,
     run_name,
     save_hydra,
     short,
+    tool,
 )
 from core.run.manifest import continued, label_source, manifest, versions
 from core.run.metrics import VALID, by_pass, summarise
@@ -205,7 +205,7 @@ def next_step(run_dir: Path, *, has_memory: bool, needs_bank: bool, plays_gold: 
     partner = run_dir.with_name(run_dir.name + ENDINGS[not has_memory])
     words = [*_words(has_memory), _chosen(has_memory)]
     said = "without memory" if has_memory else "with memory"
-    compare, show = _together(*_pair(run_dir, partner))[0], _script("scripts.show", run_dir)
+    compare, show = _together(*_pair(run_dir, partner))[0], _script("show", run_dir)
     return [f"next, the same {said}, what memory changed, and the run itself:", again(partner, words), compare, show]
 
 
@@ -234,16 +234,9 @@ def _pair(one: Path, other: Path) -> tuple[Path, Path]:
 def _together(*runs: Path) -> list[str]:
     """The compare and report commands for finished runs."""
     page = runs[-1].parent / "report.html"
-    return [_script("scripts.compare", *runs), _script("scripts.report", *runs, "-o", page)]
+    return [_script("compare", *runs), _script("report", *runs, "-o", page)]
 
 
 def _script(name: str, *words: Path | str) -> str:
-    """The command of a script, with `cd` to this checkout, where the scripts are.
-
-    Those of an installed package are found from everywhere.
-    """
-    root = Path(__file__).parents[2]
-    home = root == Path.cwd() or not (root / "pyproject.toml").is_file()
-    typed = [str((short(word) if home else word.resolve()) if isinstance(word, Path) else word) for word in words]
-    go = "" if home else f"cd {shlex.quote(str(root))} && "
-    return go + shlex.join([interpreter(), "-m", name, *typed])
+    """Another command of `reasoningbank`, to paste."""
+    return shlex.join([tool(), name, *(str(short(word)) if isinstance(word, Path) else word for word in words)])

@@ -26,7 +26,7 @@ from core.console import Console
 from core.errors import UserError, extra_for
 from core.run.display import percent
 from core.run.folders import discard
-from core.run.launch import interpreter, short
+from core.run.launch import short, tool
 from core.terminal import print_printable
 
 BEGUN, DONE, FAILED = "running", "done", "failed"  # states of a cell
@@ -302,7 +302,7 @@ class Watch(threading.Thread):
         return any(cell.summary and (cell.may_go_on or cell.n_new) for cell in self._cells.values())
 
     def _script(self, name: str, *words: str) -> str:
-        return shlex.join([interpreter(), "-m", f"scripts.{name}", str(short(self._folder)), *words])
+        return shlex.join([tool(), name, str(short(self._folder)), *words])
 
     def _print_end(self) -> bool:
         if not self._cells:  # the command was wrong, and Hydra has printed an error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -203,19 +204,14 @@ def test_agreement_on_recordings_counted_by_hand(tmp_path, capsys):
         for more in (1, 2)
     ]
     (sums / "gsm8k_solutions_1000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
-    assert judge_agreement.main(["--data", str(tmp_path), "--resamples", "20", "--repeats", "1"]) == 0
+    assert judge_agreement.main(["--data", str(tmp_path)]) == 0
     told = capsys.readouterr()
     assert "SwiftSage_scienceworld_oracle_30tasks.jsonl is not there" in told.err
-    lines = [line.strip("| ").split("|") for line in told.out.splitlines() if line[:1] == "|"]
-    table = {(row[0].strip(), row[1].strip()): [cell.strip() for cell in row] for row in lines}
-    games_rows = [table["ALFWorld", half] for half in ("rules", "unseen")]
-    assert sum(int(row[2]) for row in games_rows) == 8
-    assert all(row[4].startswith("100.0 ") for row in games_rows)
-    for half in ("rules", "unseen"):
-        row = table["GSM8K", half]
-        n = int(row[2])
-        assert n % 2 == 0  # both solutions of a problem are in one half
-        assert row[3:8] == ["50.0", "50.0 [50.0, 50.0]", f"{n // 2}/{n // 2}", f"0/{n // 2}", "0.00 [0.00, 0.00]"]
+    assert (
+        told.out.count("ok   ALFWorld, ") == 4
+        and len(re.findall(r"ALFWorld, (?:rules|unseen).* 100.000 %", told.out)) == 2
+    )
+    assert len(re.findall(r"GSM8K, (?:rules|unseen).*  50.000 % .* won (\d)/\1, lost 0/\1, kappa 0.00", told.out)) == 2
 
 
 def test_gold_paths_are_cut_short_as_failures():

@@ -237,7 +237,7 @@ def test_health_asks_for_no_token_and_reads_the_bank(tmp_path):
 
 
 def postgres_server():
-    from benchmarks.embedded_postgres import Server, missing
+    from embedded_postgres import Server, missing
 
     if reason := missing():
         pytest.skip(reason)

@@ -300,19 +300,15 @@ def test_the_data_of_the_recall_bench_holds_what_its_docstring_says():
         assert 1 <= len(row["tags"]) <= 2 and row["content"] and row["domain"]
 
 
-def test_the_recall_bench_measures(monkeypatch, capsys):
+def test_the_recall_bench_measures(monkeypatch):
     """On hashed words and ten lessons: the way through the server's tools works, and content is found."""
     rows = [row | {"question": row["content"]} for row in recall.lessons()[:10]]
     monkeypatch.setattr(recall, "lessons", lambda: rows)
     original = recall.Service
     monkeypatch.setattr(recall, "Service", lambda path, cfg: original(path, cfg, embedder="hashing-256"))
-    assert recall.main(["--only", "trust"]) == 0
-    assert recall.main(["--only", "now", "--as", "save_lesson"]) == 0
-    out = capsys.readouterr().out
-    figures = {line[:33].strip(): line[33:].split() for line in out.splitlines()}
-    assert float(figures["now: as the tool stores it"][0]) >= 0.9
-    assert float(figures["title+tags+content, trust"][0]) >= 0.9
-    assert float(figures["before: title (tags), trust"][0]) < 0.9
+    for tool in ("add_insight", "save_lesson"):
+        assert recall.measure(tool, ())["recall@1"] >= 0.9
+    assert recall.measure("save_lesson", ("memory.key=query",))["recall@1"] < 0.9
 
 
 @pytest.mark.sqlite_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from memory_kit import Teller, merged_reply
 
-from benchmarks.bench_corrections import REPETITION, pairs
+from benchmarks.recall import REPETITION, pairs
 from core.memory import formats
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Consolidator

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 import pytest
 
-from benchmarks import bench_languages
+from benchmarks import recall
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.deduplicate import Deduplicate
@@ -21,12 +22,20 @@ from core.models.cache import CachedEmbedder
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder, NamedEmbedder
 from core.models.english import is_english
 
-LESSONS = bench_languages.lessons()
+LESSONS = recall.language_lessons()
 LANGUAGES = [language for language in LESSONS if language != "English"]
 # Short lessons on unlike subjects, which MiniLM takes for one another.
 SHORT = (
     "数据库要备份。 接口要设超时。 日志要分级别。 密码要加盐。 图片要压缩。 缓存要清理。 测试先写。 线程加锁。".split()
 )
+
+
+@dataclass(kw_only=True)
+class ReadsAll(MiniLMEmbedder):
+    """MiniLM that takes any language for one that it reads."""
+
+    def reads(self, text):
+        return True
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +53,7 @@ def open_bank(tmp_path, minilm):
         policy = policy or Cosine(other_languages_by_words=True)
         values = {"embedder": minilm, "policy": policy, "consolidate": life} | changes
         banks.append(MemoryBank(path=path, **values))
-        banks[-1].add_many([bench_languages.record(place, lesson) for place, lesson in enumerate(given)])
+        banks[-1].add_many([recall.record(place, lesson) for place, lesson in enumerate(given)])
         return banks[-1]
 
     yield build
@@ -140,7 +149,7 @@ def shown(hits):
 def test_english_is_ranked_as_if_there_were_no_other_language(open_bank):
     given = LESSONS["English"]
     one = open_bank(given)
-    other = open_bank(given, embedder=CachedEmbedder(inner=bench_languages.ReadsAll()))
+    other = open_bank(given, embedder=CachedEmbedder(inner=ReadsAll()))
     for lesson in given:
         assert shown(one.retrieve(lesson["question"], 24)) == shown(other.retrieve(lesson["question"], 24))
         (hits, n_removed), (hits_there, n_removed_there) = (

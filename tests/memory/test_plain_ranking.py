@@ -9,7 +9,7 @@ import pytest
 from conftest import REPO
 from memory_kit import Compass, item, record
 
-from benchmarks import bench_languages
+from benchmarks import recall
 from core.build import make
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -79,7 +79,7 @@ def test_retrieval_cosine_is_the_inner_product_of_the_embeddings(tmp_path, compo
     policy = make(compose("retrieval=cosine").retrieval)
     assert isinstance(policy, Cosine) and not any(getattr(policy, option) for option in OPTIONS)
     embedder = CachedEmbedder(inner=MiniLMEmbedder())
-    given = bench_languages.lessons()
+    given = recall.language_lessons()
     lessons = [lesson for language in ("Chinese", "Russian", "German", "English") for lesson in given[language][:4]]
     long = [f"{PREAMBLE}\n{lesson['title']}" for lesson in given["English"][:4]]
     keys = [*(lesson["title"] for lesson in lessons), *long, long[0]]

@@ -143,12 +143,12 @@ def test_gpqa_is_read_from_its_archive_in_memory(folder):
     [
         (["{torn\n"], "own.jsonl line 1: not JSON"),
         ([AIME, "\n", "[1]\n"], "own.jsonl line 3: a row is a JSON object"),
-        ([{"id": 1, "answer": "2"}], "own.jsonl line 1: no field 'question' or 'problem'"),
-        ([{"id": 1, "question": "q", "answer": ""}], "own.jsonl line 1: no field 'answer'"),
-        ([{**MMLU, "answer": "A"}], "own.jsonl line 1: the right option is unclear"),
-        ([{**MMLU, "answer_index": 5, "answer": "F"}], "own.jsonl line 1: the right option is unclear"),
-        ([{"question": "q", "options": ["x", "y"]}], "own.jsonl line 1: no field 'answer'"),
-        ([{"question": "q", "options": ["x"], "answer": "A"}], "own.jsonl line 1: 'options' is a list"),
+        ([{"id": 1, "answer": "2"}], "own.jsonl line 1: no column is known to be the question"),
+        ([{"id": 1, "question": "q", "answer": ""}], "own.jsonl line 1: 'answer', the answer, is empty"),
+        ([{**MMLU, "answer": "A"}], "own.jsonl line 1: 'answer' and 'answer_index' do not tell the same right option"),
+        ([{**MMLU, "answer_index": 5, "answer": "F"}], "own.jsonl line 1: 'answer' is 'F', which tells no single one"),
+        ([{"question": "q", "options": ["x", "y"]}], "own.jsonl line 1: no column is known to be the right option"),
+        ([{"question": "q", "options": ["x"], "answer": "A"}], "own.jsonl line 1: 'options' holds no 2 to 26 options"),
         ([], "own.jsonl is empty"),
         ([AIME, AIME], "own.jsonl: 1 unique ids of 2; colliding: own/2024-I-1"),
     ],
@@ -176,9 +176,7 @@ def test_a_file_that_claims_to_be_official_must_be_complete(folder):
 
 
 def test_an_absent_dataset_says_how_to_get_it(folder):
-    with pytest.raises(
-        UserError, match=r"run `python -m scripts.fetch_data gsm8k`, or put GSM8K-1319.jsonl into single_turn"
-    ):
+    with pytest.raises(UserError, match=r"run `reasoningbank fetch gsm8k`, or put GSM8K-1319.jsonl into single_turn"):
         load_rows("gsm8k")
     with pytest.raises(UserError, match="no dataset or file 'nope'; the datasets are math500"):
         load_rows("nope")

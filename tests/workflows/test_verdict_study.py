@@ -315,7 +315,7 @@ def test_a_placebo_has_the_lessons_form_and_length_and_none_of_its_words(tmp_pat
 
 
 def test_a_study_that_is_stored_gives_its_answer_again(helped, tmp_path, monkeypatch, capsys):
-    from scripts import study
+    from benchmarks import study
 
     page = tmp_path / "docs" / "study.md"
     page.parent.mkdir()

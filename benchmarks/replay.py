@@ -1,6 +1,6 @@
 """Replay recorded ALFWorld runs in our environment and compare its observations with the recorded ones.
 
-    python -m scripts.replay TRAJECTORIES.jsonl.gz --games ARCHIVE [--limit N] [--workers K]
+    python -m benchmarks.replay TRAJECTORIES.jsonl.gz --games ARCHIVE [--limit N] [--workers K]
 
 A recording is a line {"name": "<task>/<trial>", "result": true | false | 0, "traj": text}. In the text, an action is
 on a line after "> " (except for thoughts, "> Think: ..." and "> ActionPath: ..."), and the observation is on the lines

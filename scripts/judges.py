@@ -1,21 +1,7 @@
-"""Compare judges with the truth, on the attempts of finished runs. No attempt is made again, and nothing is distilled.
-
-    python -m scripts.judge_report RUNS... [judge=A judge=B ...] [KEY=VALUE...] [--into FOLDER] [--json | --md]
-    python -m scripts.judge_report outputs/main judge=heuristic judge=llm --judge "judge=llm llm@judge_llm=openai"
-
-Each judge=NAME is a judge to compare, and so is each --judge "WORDS"; KEY=VALUE holds for all of them. The first row
-has the verdicts that the runs recorded, which cost nothing here. Verdicts are kept in FOLDER (default:
-outputs/judge_report), in a run directory for each run and judge. So the same command pays for nothing twice, and
-continues after an interruption. No judge but judge=oracle sees the answer.
-
-Precision and recall are those of the label success. Intervals are 95 %, and treat all attempts at one task, over all
-seeds, as one group: Wilson's with the effective number of attempts for agreement, precision and recall, a bootstrap
-over tasks for kappa, Brier and ECE. "broke" counts attempts without a verdict. dry_run=true only estimates the cost.
-"""
+"""Judges against the truth, on the attempts of finished runs (`reasoningbank learn --judges`)."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -26,14 +12,13 @@ from typing import Any
 
 from analysis.judges import JudgedAttempt, judged_in, rated
 from analysis.runs import Run, read_run
-from analysis.text_table import TextTable, print_table, to_markdown
+from analysis.text_table import TextTable
 from core.build import option, options, part
 from core.errors import UserError
 from core.run.arms import key_of
 from core.run.cells import safe
 from core.types import content_id
-from scripts.command_line import parser, plain_errors
-from scripts.learn import check_words, learn, read_runs, split_words
+from scripts.learn import check_words, learn
 
 RECORDED = "as recorded"
 MOST_NAME = 80  # characters of a run's name
@@ -157,34 +142,18 @@ def _shown(row: dict[str, Any], name: str) -> str:
     return f"{text} [{low}, {high}]"
 
 
-@plain_errors()
-def main(arguments: list[str] | None = None) -> int:
-    options_of = parser(__doc__)
-    options_of.add_argument("words", nargs="+", metavar="RUNS... judge=NAME KEY=VALUE")
-    options_of.add_argument("--judge", action="append", default=[], metavar="WORDS", help="one more configuration")
-    options_of.add_argument("--into", type=Path, default=Path("outputs/judge_report"), metavar="FOLDER")
-    shape = options_of.add_mutually_exclusive_group()
-    shape.add_argument("--json", action="store_true", help="everything, for machines")
-    shape.add_argument("--md", action="store_true", help="the tables in Markdown, also in a terminal")
-    given = options_of.parse_intermixed_args(arguments)
-    paths, words = split_words(given.words)
-    judges = configurations(words, given.judge)
+def report(runs: Sequence[Run], words: list[str], more: list[str], into: Path) -> list[dict[str, Any]]:
+    """Judge the attempts of runs by several judges: a row of figures a judge, the recorded verdicts first.
+
+    words   judge=NAME of each judge, and KEY=VALUE for all of them
+    more    a judge each, with words of its own
+    into    the folder of the verdicts
+    """
+    judges = configurations(words, more)
     for each in judges.values():
         check_words(each)
-    if not paths:
-        raise UserError("say which runs the attempts are of.")
-    runs = read_runs(paths, episodes=True)
     rows = [row_of(RECORDED, runs)]
     for name, own in judges.items():
-        if made := verdicts(runs, own, given.into):
+        if made := verdicts(runs, own, into):
             rows.append(row_of(name, made))
-    if given.json:
-        print(json.dumps({"runs": [str(run.path) for run in runs], "judges": rows}, ensure_ascii=False))
-        return 0
-    for table in tables(rows, len(runs)):
-        print(to_markdown(table)) if given.md else print_table(table)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return rows

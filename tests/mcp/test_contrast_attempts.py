@@ -1,23 +1,22 @@
-"""MaTTS over MCP: contrast_attempts, the two prompts, and the controller with real server processes."""
+"""MaTTS over MCP: contrast_attempts, the two prompts, and the program of docs/matts_playbook.md."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
-from conftest import KITS, REPO
+from conftest import REPO
 from mcp.client.client import Client
-from mcp_kit import ask, client, here, http_server, refused, run, until_done
+from mcp_kit import ask, client, here, refused, run, until_done
 
-from core.errors import InfraError
-from core.memory.bank import MemoryBank
-from core.memory.policies.cosine import Cosine
-from core.models.embedding import HashingEmbedder
-from scripts import matts_controller
+from benchmarks.latency_server import running
+from core.memory.open import read_records
 
-MODEL = ("llm=scripted", "llm.script.path=test_matts_controller.play")
+MODEL = ("llm=scripted", "llm.script.path=test_contrast_attempts.play")
 TASK = "How much is six times seven?"
 
 
@@ -144,95 +143,16 @@ def test_the_prompts_name_the_tools_in_their_order(tmp_path):
         assert places == sorted(places) and f"pattern = '{pattern}'" in text
 
 
-@pytest.fixture
-def server_path(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPO), KITS]))
-
-
-def control(capsys, *words):
-    assert matts_controller.main([TASK, *map(str, words), "--json", *MODEL]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def records_at(path):
-    bank = MemoryBank(path=str(path), embedder=HashingEmbedder(), policy=Cosine(), read_only=True)
-    try:
-        return bank.records()
-    finally:
-        bank.close()
-
-
-def test_the_controller_runs_both_patterns_with_a_server_of_its_own(tmp_path, capsys, server_path):
-    bank = ("--bank", tmp_path / "b.sqlite", "--embedder", "hashing-256")
-    told = control(capsys, *bank, "--k", 3)
-    assert (told["attempts"], told["best"], told["answer"]) == (3, 2, "Result: 42.")
-    assert told["memories"][0]["title"] == "parallel 41/42/45"
-    told = control(capsys, *bank, "--pattern", "sequential", "--rounds", 2)  # it is shown the lesson of the first
-    assert (told["attempts"], told["best"]) == (3, 3)
-    assert told["answer"] == "Result: 42. I use the retrieved lesson." and told["outcomes"][0] == "failure"
-    assert told["memories"][0]["title"] == "sequential 41/42/42"
-    first, second = records_at(tmp_path / "b.sqlite")
-    assert (first.n_used, second.n_used) == (1, 0)  # the server knows by its id that the first was used
-
-
-def test_the_controller_uses_a_running_server(tmp_path, capsys, server_path):
-    with http_server(tmp_path / "b.sqlite", "--tools", "all", *MODEL) as url:
-        told = control(capsys, "--url", f"{url}/mcp", "--k", 2, "--agent-id", "solver")
-    assert (told["best"], told["attempts"]) == (2, 2)
-    assert [record.namespace for record in records_at(tmp_path / "b.sqlite")] == ["solver"]
-
-
-def test_the_controller_prints_the_answer_and_what_was_learned(tmp_path, capsys, server_path):
-    words = [TASK, "--bank", str(tmp_path / "b.sqlite"), "--embedder", "hashing-256", "--k", "1", *MODEL]
-    assert matts_controller.main(words) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("Result: 41.\n\nof 1 attempts, number 1; learned (") and "- single 41: About products." in out
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (("--k", "0", *MODEL), "--k 1 to 20"),
-        ((), "say which model"),
-        (("llm=nothing",), "llm"),
-    ],
-)
-def test_the_controllers_bad_input_is_one_sentence(tmp_path, capsys, words, why):
-    assert matts_controller.main([TASK, "--bank", str(tmp_path / "b.sqlite"), *words]) == 2
-    assert why in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("where", [("--url", "http://127.0.0.1:9/mcp"), ("--url", "nonsense"), ("--bank", "{folder}")])
-def test_a_server_that_does_not_answer_is_one_sentence(tmp_path, capfd, where):
-    option, value = where[0], where[1].format(folder=tmp_path)
-    assert matts_controller.main([TASK, option, value, *MODEL]) == 2
-    said = capfd.readouterr().err
-    assert f"error: {value} does not answer as a memory server: " in said and "Traceback" not in said
-    assert said.endswith(".\n") and not said.endswith("..\n")
-
-
-def test_an_attempt_that_breaks_leaves_the_others_and_all_that_break_are_an_error():
-    calls = []
-
-    async def tool(name, **arguments):
-        calls.append((name, arguments))
-        return {"formatted_prompt": "", "best": 1}
-
-    def make(broken):
-        def one(lessons, number):
-            if number in broken:
-                raise InfraError("the provider is gone")
-            return attempt(number)["trajectory"]
-
-        return one
-
-    assert run(matts_controller.solve_apart(tool, TASK, make({1}), 3))["attempts"] == 2
-    assert run(matts_controller.solve_apart(tool, TASK, make({0, 1}), 3))["answer"] == "Result: 2."
-    assert [name for name, _ in calls] == ["retrieve_memory", "contrast_attempts", "retrieve_memory", "extract_memory"]
-    with pytest.raises(InfraError):
-        run(matts_controller.solve_apart(tool, TASK, make({0, 1, 2}), 3))
-
-    def revise(lessons, before):
-        return make({1})(lessons, len(before))
-
-    assert run(matts_controller.solve_in_rounds(tool, TASK, revise, 3))["answer"] == "Result: 0."
+def test_the_program_of_the_playbook_answers_and_learns(tmp_path):
+    page = (REPO / "docs" / "matts_playbook.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "matts.py").write_text(program, encoding="utf-8")
+    bank = tmp_path / "b.sqlite"
+    with running(0.01) as url:
+        env = os.environ | {"OPENAI_BASE_URL": url, "PYTHONPATH": str(REPO), "REASONINGBANK_SETTINGS": "none"}
+        words = [sys.executable, tmp_path / "matts.py", bank, TASK]
+        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "The answer is \\boxed{42}" in done.stdout and "learned: Read the task twice" in done.stdout
+    [record] = read_records(bank, "default")
+    assert record.original_query == TASK and record.provenance["best"] == 1

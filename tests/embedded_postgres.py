@@ -1,9 +1,10 @@
-"""A PostgreSQL with pgvector of one's own in a temporary folder, for tests and benchmarks."""
+"""A PostgreSQL with pgvector of one's own in a temporary folder."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from importlib.util import find_spec
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.servers import free_port
 from core.memory.open import open_store
 
 APP = "bank_app"  # the role that the banks are opened with: no superuser
@@ -44,7 +44,10 @@ class Server:
             shutil.chown(self._folder, "nobody")
         data = self._folder / "data"
         self._run("initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C.UTF-8", "-E", "UTF8")
-        self.port = free_port("") if listen else 5432  # also of the socket's name
+        self.port = 5432  # also of the socket's name
+        if listen:
+            with socket.create_server((listen, 0)) as free:
+                self.port = free.getsockname()[1]
         if network:
             with (data / "pg_hba.conf").open("a") as rules:
                 rules.write(f"host all {APP} {network} trust\n")

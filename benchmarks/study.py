@@ -1,7 +1,7 @@
 """Make the figures of docs/study.md again from the stored episodes, and compare them with the page.
 
-    python -m scripts.study [--write] [--into FOLDER]
-    python -m scripts.study --pack RUNS... --name NAME
+    python -m benchmarks.study [--write] [--into FOLDER]
+    python -m benchmarks.study --pack RUNS... --name NAME
 
 docs/study/NAME.tar.xz holds the complete runs of a part of the study: manifests, episodes, banks. They are unpacked,
 into a temporary folder or into a new FOLDER, and audited. Then every table in docs/study.md below a mark
