@@ -31,16 +31,14 @@ _VARIABLE = re.compile(  # ${X}, $(X), {{X}}, %X%, $X as a folder
 def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) -> BankStore:
     """Open the database that a bank's path names: a PostgreSQL URL or an SQLite file.
 
-    how   PostgreSQL settings (`memory.store`), None: defaults; UserError with a file path
+    how   `memory.store`: PostgreSQL's settings, or what opens another database; None: defaults
     """
     if (file := file_of(path)) is None:
         from core.memory.postgres.store import Postgres
 
         return (how or Postgres()).open(_POSTGRES.sub("postgresql://", str(path)).strip(), read_only=read_only)
     if how is not None:
-        raise UserError(
-            f"memory/store=postgres: memory.path={path} is no URL; give memory.path=postgresql://USER@HOST/DATABASE."
-        )
+        return how.open(str(path), read_only=read_only)
     if file.is_dir():
         raise UserError(f"the bank's path {path} is a folder: give the path of a file, such as {file / 'bank.sqlite'}.")
     return SqliteStore(file, read_only=read_only)
