@@ -26,7 +26,7 @@ from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
 from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
-from core.memory.store.keys import KINDS, QUERY, WHOLE, Keys, texts_of
+from core.memory.store.keys import ITEM, KINDS, QUERY, WHOLE, WINDOW, Keys, texts_of
 from core.memory.store.schema import SqlSession
 from core.memory.uses import after_use
 from core.models.embedding import Embedder
@@ -221,6 +221,8 @@ class MemoryBank(Contents, Memory):
         vector = self.embedder.embed([self._searched(query)])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
+        if lacking := set(KINDS[key]) - set(self._kinds):
+            raise UserError(f"the bank {self.path} has no keys of kind {lacking.pop()}: open it with memory.key={key}.")
         wanted = k
         while True:
             hits = self._search.nearest(vector, wanted, where, exclude, kinds=KINDS[key], distinct=unit == "record")
@@ -486,7 +488,7 @@ class MemoryBank(Contents, Memory):
     def _look_for_keys(self) -> None:
         """Note which kinds of keys the bank's records have from now on, and make those that are missing."""
         known = (self._store.meta(_KINDS) or QUERY).split(",")
-        self._kinds = tuple(dict.fromkeys((*known, *KINDS[self.key])))
+        self._kinds = tuple(dict.fromkeys((*known, *self._wanted)))
         if len(self._kinds) == len(known):
             self._embed_missing()
         elif not self.read_only:
@@ -510,18 +512,24 @@ class MemoryBank(Contents, Memory):
         if self.read_only or not (always or self._store.meta("unembedded")):
             return
         try:
-            most = None if self.key == "item" else MOST_MISSING  # key=item has nothing else to search by
+            most = None if ITEM in self._wanted else MOST_MISSING  # key=item has nothing else to search by
             _, left = self._store.embed_missing(self.keys_of, self._kinds, most)
         except (InfraError, UserError) as error:
             log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
         else:
-            if self.key == "both" and left > MOST_MISSING:
+            if WINDOW in self._wanted and left > MOST_MISSING:
                 self._say_keys_missing(left)
 
+    @property
+    def _wanted(self) -> tuple[str, ...]:
+        """The kinds of keys that searches compare."""
+        return (*KINDS[self.key], *KINDS[self.policy.key or self.key])
+
     def _say_keys_missing(self, n: int) -> None:
-        command = f"`reasoningbank bank reembed {self.path} --key {self.key}`"
-        text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for memory.key={self.key}"
-        if self.key == "item":
+        key = "item" if ITEM in self._wanted else "both"
+        command = f"`reasoningbank bank reembed {self.path} --key {key}`"
+        text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for memory.key={key}"
+        if key == "item":
             self._store.close()
             raise UserError(f"{text}: run {command}, or give memory.key=query.")
         log.warning(f"{text}: they are found by their query alone until you run {command}.")

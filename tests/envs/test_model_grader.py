@@ -78,7 +78,9 @@ def test_only_the_grader_is_told_the_reference_answer(here, words):
 
 
 def test_an_unreadable_verdict_is_no_wrong_answer(here, words):
-    run_dir, _ = here(*words, *OTHER, f"grader_llm.script.path={__name__}.unreadable", "retry_broken=0", "stop_after_broken=null")
+    run_dir, _ = here(
+        *words, *OTHER, f"grader_llm.script.path={__name__}.unreadable", "retry_broken=0", "stop_after_broken=null"
+    )
     rows = rows_of(run_dir)
     assert rows["own/capital"]["status"] == "infra_error" and rows["own/sum"]["status"] == "success"
     assert "verdict cannot be read" in json.dumps(rows["own/capital"])

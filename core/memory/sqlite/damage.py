@@ -31,6 +31,8 @@ def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = Fal
     Raises UserError for a file that never was a bank, and where nothing is left of one.
     """
     journal = journal_file.path_of(path)
+    if journal.is_dir():
+        raise UserError(f"{journal} is a folder, and the journal of the bank {path} belongs there: move it away.")
     known = journal.exists() and journal.stat().st_size > 0
     if not path.exists() or path.stat().st_size == 0:
         if journal.exists() and not known:

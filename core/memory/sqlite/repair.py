@@ -51,7 +51,7 @@ def repair(path: Path, reason: str) -> None:
         file.committed()
         index_file.remove(path)
     text = f"the bank {path} is damaged ({reason}): it is {f'set aside as {aside.name} and ' if aside.exists() else ''}"
-    text += f"rebuilt from its journal with {n_records(count)}"
+    text += f"rebuilt with {n_records(count)} from its journal"
     text += (
         f"; {lost} of its changes could not be read there and are lost, the journal is kept as {kept}" if lost else ""
     )

@@ -237,9 +237,10 @@ class Change:
         values = (seq, None if everyone else self._namespace)
         undone = {row for rows in select(self._db, f"SELECT DISTINCT seq {_SINCE}", values).values() for row in rows}
         restore_rows(self._db, select(self._db, FOUND_SINCE, values))
-        self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
-        self.rolled_back = self._passing = True
-        self._everyone |= everyone
+        if undone:
+            self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
+            self.rolled_back = self._passing = True
+            self._everyone |= everyone
         return len(undone)
 
     def settle(self) -> None:
