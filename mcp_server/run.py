@@ -96,9 +96,7 @@ def run_around(argv: list[str]) -> int:
     result |= {"memories_learned": len(result["learned"]), "warnings": best_effort.warnings}
     result |= {"retrieve_s": round(retrieve_s, 3), "learn_s": round(time.monotonic() - began, 3)}
     attempt = task, done.output, done.errors
-    best_effort.do(
-        "metrics", 10, lambda: run_records.keep(given.bank, command, result, attempt, memory.kept_attempts())
-    )
+    best_effort.do("metrics", 10, lambda: run_records.keep(given.bank, command, result, attempt, memory.kept_attempts))
     best_effort.do("result", 10, lambda: report(given.result, result))
     if best_effort.stuck:  # a thread that hangs must not keep the shell waiting
         sys.stdout.flush()

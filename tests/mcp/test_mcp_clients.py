@@ -111,8 +111,6 @@ def test_arguments_that_clients_add_are_ignored_and_a_near_miss_is_refused(tool,
 
     async def go(server):
         async with Client(server) as client:
-            [listed] = [each for each in (await client.list_tools()).tools if each.name == tool]
-            assert listed.input_schema["additionalProperties"] is True
             plain = await client.call_tool(tool, given)
             for added in ADDED:
                 result = await client.call_tool(tool, given | added)

@@ -237,7 +237,7 @@ def test_two_folders_of_one_name_are_two_embedders(tmp_path, monkeypatch):
     assert sizes == {"a": 32, "b": 64, "c": 32}  # no vector of the one for the other
 
 
-def test_a_bank_refuses_another_folder_of_its_embedders_name_and_opens_where_it_is_older(tmp_path, monkeypatch):
+def test_a_bank_refuses_another_folder_of_its_embedders_name(tmp_path, monkeypatch):
     def opened(name, embedder):
         with closing(MemoryBank(path=str(tmp_path / name), embedder=embedder, policy=Cosine())) as bank:
             if not bank.ids():
@@ -252,10 +252,6 @@ def test_a_bank_refuses_another_folder_of_its_embedders_name_and_opens_where_it_
     opened("bank.sqlite", CachedEmbedder(inner=first))
     with pytest.raises(UserError, match="was made by the embedder 'checkpoint-500-"):
         opened("bank.sqlite", CachedEmbedder(inner=second))
-    older = HashingEmbedder()
-    older.name = "checkpoint-500"  # as banks from before the hash have it
-    opened("older.sqlite", older)
-    opened("older.sqlite", CachedEmbedder(inner=first))
 
 
 def test_a_bank_gets_its_embedder_back_by_name(monkeypatch, compose):
