@@ -114,7 +114,8 @@ class Damaged(UserError):
 
 def to_record(row: tuple, bank: object = None) -> MemoryRecord:
     """Convert a row of Dialect.records to a record. Raises Damaged if it is damaged. bank: its path."""
-    values, blob = dict(zip(FIELDS, row[1:])), row[-1]
+    values: dict[str, Any] = dict(zip(FIELDS, row[1:]))
+    blob = row[-1]
     try:
         values["query_embedding"] = () if blob is None else struct.unpack(f"{len(blob) // 4}f", blob)
         for name in ("tags", "parents"):
