@@ -84,7 +84,7 @@ def refuse_flags(words: list[str]) -> None:
         said = f"{key} is a key and no flag: give {key}=VALUE."
     elif wrong:
         said = f"there is no flag {wrong}{meant(wrong, _FLAGS)} python main.py --help shows all."
-    elif late := re.search(r"=.*-.*(=)", given):
+    elif late := re.search(r"=[^-]*-[^=]*(=)", given):
         said = f"{words[late.start(1)]} follows a flag such as -m that stands among KEY=VALUE words: give flags first."
     else:
         return

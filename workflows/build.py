@@ -223,7 +223,7 @@ def open_bank(
     given, setting = config["memory"].get("path"), config["setting"]
     learned_from = stored.provenance if stored else {}
     bank_run_id = "" if given is None else id_in_bank(str(records.path.resolve()))
-    models = {name: role.llm.name for name, role in roles.items()}
+    models = {name: role.llm.name for name, role in roles.items() if name != "grader"}  # it writes no lesson
     bank = build_bank(
         cfg,
         embedder,

@@ -30,7 +30,7 @@ Out = TypeVar("Out")
 
 FIRST_WAIT_S = 0.5  # before the second attempt, at most; doubled each time up to LONGEST_WAIT_S
 LONGEST_WAIT_S = 30.0
-REASON_CHARS = 160  # of an error, where it stands beside a wait
+REASON_CHARS = 160  # of an error's text, where the progress line says why a call waits
 log = logging.getLogger("run.retries")  # one line per retry in main.log; the progress line shows their number
 
 
@@ -82,10 +82,10 @@ def _wait_s(error: TransientError, number: int) -> float:
 
 
 def retry_after(headers: Any) -> float | None:
-    """Seconds that a server asks to wait; None if it asks for none that can be read; inf: for ever.
+    """Seconds that a server asks to wait; None if no header says so in a form that can be read; inf: for ever.
 
-    By OpenAI's and Azure's headers in milliseconds, which are more exact, else by Retry-After, a number of seconds or
-    an HTTP date (RFC 9110, 10.2.3).
+    OpenAI's and Azure's headers in milliseconds are more exact, so they count before Retry-After, which is a number of
+    seconds or an HTTP date (RFC 9110, 10.2.3).
     """
     named = {str(name).lower(): str(value).strip() for name, value in dict(headers or {}).items()}
     for name, unit in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
@@ -209,12 +209,12 @@ def _explained(
 
 
 def _on_the_way(heard: Heard) -> str:
-    """The proxies that are set, as the end of a sentence; "" if the answer is JSON, and so the server's own."""
+    """The end of a sentence that names the proxies that are set; "" if the answer is JSON, which no proxy sends."""
     return proxies_set() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
-    """The error reported within a response of status 200, or that ended it; None for a real reply.
+    """The error that a response of status 200 reports, or that ended its reply early; None for a real reply.
 
     body   of the server's answer, as parsed; None: unknown
     """
@@ -256,7 +256,7 @@ def _stop_without_credit(model: str, said: str) -> StopRun:
 def _refused_for(error: Exception, status: int, heard: Heard) -> str | None:
     """As faults.refused_for; "room" if the request left no room for any prompt.
 
-    A 429 for too many tokens per minute mentions a large request as well, but is a limit of the account: retried.
+    A 429 for too many tokens per minute also speaks of a large request, but the limit is the account's: tried again.
     """
     said = heard.text if heard.status else f"{error} {json.dumps(getattr(error, 'body', None) or '', default=str)}"
     kind = faults.refused_within(said) if heard.status == 200 else faults.refused_for(status or 400, said)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from core.errors import UserError
+from core.errors import StopRun, UserError
 
 QUESTIONS = [
     ("capital", "What is the capital of Peru?", "Lima", "Lima, Peru"),  # only the model says that it is right
@@ -77,11 +77,11 @@ def test_only_the_grader_is_told_the_reference_answer(here, words):
     assert {role for role, text in PROMPTS if "Goethe" in text} == {"grader"}
 
 
-def test_an_unreadable_verdict_is_no_wrong_answer(here, words):
-    run_dir, _ = here(
-        *words, *OTHER, f"grader_llm.script.path={__name__}.unreadable", "retry_broken=0", "stop_after_broken=null"
-    )
-    rows = rows_of(run_dir)
+def test_an_unreadable_verdict_is_no_wrong_answer(here, words, tmp_path):
+    broken = ("retry_broken=0", "stop_after_broken=null", f"grader_llm.script.path={__name__}.unreadable")
+    with pytest.raises(StopRun, match="3 of 4 tasks broken .3 by grader."):
+        here(*words, *OTHER, *broken)
+    rows = rows_of(tmp_path / "run")
     assert rows["own/capital"]["status"] == "infra_error" and rows["own/sum"]["status"] == "success"
     assert "verdict cannot be read" in json.dumps(rows["own/capital"])
 
