@@ -1,4 +1,4 @@
-"""Checksums at the end of files: a CRC-32 in each whole file of a run, and in each line of a bank's journal."""
+"""Checksums at the end of files: a CRC-32 in each whole file of a run."""
 
 from __future__ import annotations
 
@@ -13,31 +13,9 @@ from zlib import crc32
 from core.errors import UserError
 
 Read = Callable[[bytes], Any]
-KEY = "crc32"  # the last key of a line, and of a whole JSON file
-_MARK = b', "crc32": "'
-_END = b'"}\n'
-_DIGITS = slice(-8 - len(_END), -len(_END))
-_LENGTH = len(_MARK) + 8 + len(_END)
+KEY = "crc32"  # the last key of a whole JSON file
 _MOST = 64  # bytes at the end of a whole file that hold its checksum
 _OF_FILE = re.compile(rb'(?:,\n  "crc32": "([0-9a-f]{8})"\n}|# crc32: ([0-9a-f]{8}))\n\Z')
-
-
-def sealed(line: bytes, before: int) -> tuple[bytes, int]:
-    """(a line with its checksum, the CRC-32 of all lines so far). before: that of the lines above it."""
-    body = line[:-2]  # without "}\n"
-    now = crc32(body, before)
-    return b"%b%b%08x%b" % (body, _MARK, now, _END), now
-
-
-def is_sealed(line: bytes) -> bool:
-    """Whether a line has a checksum."""
-    return line[-_LENGTH : len(_MARK) - _LENGTH] == _MARK
-
-
-def checked(line: bytes, before: int) -> tuple[bool, int]:
-    """(whether the checksum of a line is right, the CRC-32 of all lines so far). before: that of the lines above it."""
-    now = crc32(line[:-_LENGTH], before)
-    return line[_DIGITS] == b"%08x" % now, now
 
 
 def whole_json(value: dict[str, Any]) -> str:
