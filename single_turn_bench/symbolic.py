@@ -63,7 +63,8 @@ def told(parsed: Basic) -> Set | None:
     """The real numbers that a set, or an inequality or a chain of them with one unknown, tells; else None."""
     if isinstance(parsed, Contains):
         return parsed.args[1]
-    if isinstance(parsed, Boolean) and len(parsed.free_symbols) == 1 and not parsed.has(AppliedUndef):
+    solvable = isinstance(parsed, Boolean) and not isinstance(parsed, Equality)
+    if solvable and len(parsed.free_symbols) == 1 and not parsed.has(AppliedUndef):
         with suppress(NotImplementedError, AttributeError, TypeError):
             return parsed.as_set()
     return parsed if isinstance(parsed, Set) and not parsed.free_symbols else None
