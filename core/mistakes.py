@@ -14,7 +14,6 @@ from core.starting import started
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 _FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing them with advice and ending the program
-_QUOTES = "quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'"
 
 
 def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path] = ()) -> None:
@@ -22,7 +21,7 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
 
     folders   the folders of --config-dir
 
-    Ends it in the same way for a flag that Hydra does not know, and for a run directory that cannot be written.
+    Ends it in the same way for a run directory that cannot be written, and for logging that cannot be set up.
     """
     from hydra.errors import CompactHydraException, HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -37,18 +36,14 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
         main()
     except (HydraException, CompactHydraException, OmegaConfBaseException) as error:
         sentence = plain(error, sys.argv[1:])
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # the run directory or its log cannot be written; errors within a run are reported there
-        if str(error).startswith("Unable to configure"):  # Python's logging, of what job_logging or hydra_logging hold
-            why = f"{error}: {error.__cause__}".rstrip(".")
-            sys.exit(
-                f"error: hydra/job_logging or hydra/hydra_logging: {why}. Choose default, stdout, disabled or none."
-            )
-        if not isinstance(cause := error if isinstance(error, OSError) else error.__cause__, OSError):
+    except (OSError, ValueError) as error:  # before the run, which reports its own
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if str(error).startswith("Unable to configure"):  # Python's logging
+            sentence = f"error: hydra/job_logging or hydra/hydra_logging: {error}: {cause}"
+        elif isinstance(cause, OSError):
+            sentence = f"error: {cause.filename or 'run_dir'} cannot be written: {cause.strerror}."
+        else:
             raise
-        sentence = f"error: {cause.filename or 'run_dir'} cannot be written: {cause.strerror}. Give another run_dir."
     else:
         return
     finally:
@@ -58,56 +53,35 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
 
 
 def refuse_flags(words: list[str]) -> None:
-    """End the program (status 2) for a flag that Hydra does not know, and for a flag between KEY=VALUE words."""
+    """End the program (status 2) for a word that Hydra's parser would answer with all of its usage."""
     from hydra._internal.utils import get_args_parser
 
-    parser = get_args_parser()
-    known = [flag for flag in parser._option_string_actions if flag.startswith("--")]
-    wrong = next((word for word in words if word[:2] == "--" and not parser._get_option_tuples(word)), None)
-    name = (wrong or "").partition("=")[0]
-    key = name[2:].replace("-", "_")
-    if wrong and name not in known and key in _keys_of([], "config"):
-        said = f"{key} is a key and no flag: give {key}=VALUE."
-    elif wrong and name not in known:
-        said = f"there is no flag {name}{meant(name, known)} python main.py --help shows all."
-    elif late := parser.parse_known_args(words)[1]:
-        said = f"{late[0]} follows a flag such as -m that stands among KEY=VALUE words: give flags first."
-    else:
-        return
-    started()
-    print(f"error: {said}", file=sys.stderr)
-    sys.exit(2)
+    if unknown := get_args_parser().parse_known_args(words)[1]:
+        started()
+        said = "a key is given as KEY=VALUE, and a flag of Hydra (--hydra-help) before all keys"
+        print(f"error: {unknown[0]} is not understood: {said}.", file=sys.stderr)
+        sys.exit(2)
 
 
 def refuse_unreadable(folders: Iterable[Path]) -> None:
     """End the program for an option in these folders that is no YAML: of such a file Hydra prints a traceback."""
+    from omegaconf import DictConfig, OmegaConf
+    from yaml import YAMLError
+
     groups = sorted(_groups())
     for file in (file for folder in folders for group in groups for file in sorted((folder / group).rglob("*.yaml"))):
-        if (fault := _fault_of(file)) is not None:
-            started()
-            sys.exit(f"error: {file}{fault}.")
-
-
-def _fault_of(file: Path) -> str | None:
-    """Why a file cannot be a part of the configuration; None: it can."""
-    from omegaconf import DictConfig, OmegaConf
-    from yaml import MarkedYAMLError, YAMLError
-
-    try:
-        found = OmegaConf.load(file)
-    except UnicodeDecodeError as error:
-        return f" is no UTF-8 text: {error.reason}"
-    except YAMLError as error:
-        mark, why = None, str(error)
-        if isinstance(error, MarkedYAMLError):
-            mark, why = error.problem_mark, str(error.problem).replace("character '\\t' that", "a tab, which")
-        where = "" if mark is None else f", line {mark.line + 1}"
-        return f"{where} is no YAML: {' '.join(why.split())}"
-    return None if isinstance(found, DictConfig) else " holds a list, and an option is lines KEY: VALUE"
+        try:
+            if isinstance(OmegaConf.load(file), DictConfig):
+                continue
+            fault = "it holds a list, and an option is lines KEY: VALUE"
+        except (UnicodeDecodeError, YAMLError) as error:
+            fault = " ".join(str(error).split())
+        started()
+        sys.exit(f"error: {file} is no option: {fault}.")
 
 
 def plain(error: Exception, words: list[str], config: str = "config") -> str:
-    """One sentence for a known error of Hydra or OmegaConf; the error's own text for all others.
+    """One sentence for an unknown key or option, a missing value and a word that is no KEY=VALUE; else the error's own.
 
     words    the command line
     config   the configuration that it changes: a file of config/, without .yaml
@@ -115,54 +89,34 @@ def plain(error: Exception, words: list[str], config: str = "config") -> str:
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     text = str(error)
-    if found := re.match(r"Could not override '([^']+)'", text):
+    if found := re.match(r"Could not override '([^'@]+)'", text):
         return _no_such_key(found[1], words, config)
-    if found := re.search(r"In '([^']+)': Could not override '[^'@]+@[^']+'", text):
-        return (
-            f"error: {found[1]}.yaml overrides another group of the configuration, so it must begin with the line "
-            "`# @package _global_`."
-        )
-    if found := re.search(r"Environment variable '([^']+)' not found", text):
-        key = getattr(error, "full_key", None)
-        needs = f", which {key} needs" if key else ""
-        return f"error: the environment variable {found[1]} is not set{needs}: export {found[1]}=VALUE."
-    if found := re.match(r"Additional config directory '([^']*)' not found", text):
-        return f"error: --config-dir {found[1]}: there is no such folder; is a variable in its name not set?"
-    if isinstance(error, MissingMandatoryValue):
-        return f"error: {error.full_key} has no value: give {error.full_key}=VALUE."
     if found := re.search(r"Could not find '([^']+)/([^'/]+)'", text):
         options = re.findall(r"^\t(.+)$", text.partition("Config search path")[0], re.MULTILINE)
         group, name = found[1], found[2]
         return f"error: {group}={name}: there is no such option{meant(name, options)} Choose {', '.join(options)}."
-    if found := re.match(r"Ambiguous value for argument '([^']+)'", text):
-        return f"error: {found[1]}: several values are a sweep, which needs -m; one with a comma needs {_QUOTES}."
-    if "missing EQUAL" in text and (found := re.search(r"override '([^']+)'", text)):
-        return f"error: {found[1]}: give a key and its value as KEY=VALUE."
+    if isinstance(error, MissingMandatoryValue):
+        return f"error: {error.full_key} has no value: give {error.full_key}=VALUE."
     if type(error).__name__ == "OverrideParseException":
         word = getattr(error, "override", None) or text.splitlines()[0]
         return (
-            f"error: {word} cannot be read: a value with more in it than letters a to z, digits and -_./: "
-            f"needs {_QUOTES}."
+            f"error: {word} cannot be read as KEY=VALUE: a value with more in it than letters a to z, digits and -_./: "
+            "needs quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'."
         )
-    if found := re.match(r"(\S+) appears more than once", text):
-        return f"error: {found[1]} is chosen twice: give {found[1]}=OPTION once, and without +."
     if isinstance(error, OmegaConfBaseException):
-        text = text.splitlines()[0]
+        text = text.splitlines()[0] + (f" (in {error.full_key})" if error.full_key else "")
     return text if text.startswith(("error: ", "Traceback")) else f"error: {text}"
 
 
 def _no_such_key(key: str, words: list[str], config: str) -> str:
     """The sentence for an unknown key, with known keys that have the same last part or a similar spelling."""
     known = [*_keys_of(words, config)]
-    group, _, last = key.rpartition(".")
+    group, dot, last = key.rpartition(".")
     near = [other for other in known if other.rpartition(".")[2] == last][:3]
-    if not near and group in known:  # `key` names a field of a known part
-        own = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]
-        near = [f"{group}.{name}" for name in nearest(last, own)]
-    near = near or ([] if group in known else nearest(key, known))
+    beside = [other.removeprefix(group + dot) for other in known if other.startswith(group + dot)]
+    near = near or [group + dot + name for name in nearest(last, beside)]
     all_keys = "python main.py --help shows all." if config == "config" else f"config/{config}.yaml has all."
-    said = f"did you mean {' or '.join(near)}?" if near else all_keys
-    return f"error: there is no key {key}: {said}"
+    return f"error: there is no key {key}: " + (f"did you mean {' or '.join(near)}?" if near else all_keys)
 
 
 def _keys_of(words: list[str], config: str) -> Iterator[str]:
