@@ -42,4 +42,6 @@ EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
 ENTRYPOINT ["reasoningbank-mcp", "--bank", "/data/bank.sqlite"]
-CMD ["--transport", "http", "--host", "0.0.0.0", "--allowed-host", "localhost", "--allowed-host", "127.0.0.1"]
+# Its proxy, and docker's own for a published port, are in one of the networks for private use (RFC 1918).
+CMD ["--transport", "http", "--host", "0.0.0.0", "--allowed-host", "localhost", "--allowed-host", "127.0.0.1", \
+    "server.trusted_proxies=[10.0.0.0/8,172.16.0.0/12,192.168.0.0/16]"]

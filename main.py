@@ -8,8 +8,16 @@ from __future__ import annotations
 import sys
 
 from core.run import help as help_text
-from core.starting import begin, need_packages, refuse_little_memory, stage, started
-from core.streams import go_on_without_readers, open_standard_streams, unfiltered
+from core.terminal import (
+    begin,
+    go_on_without_readers,
+    need_packages,
+    open_standard_streams,
+    refuse_little_memory,
+    stage,
+    started,
+    unfiltered,
+)
 
 if __name__ == "__main__":  # before the imports below, which take seconds
     open_standard_streams()
@@ -38,7 +46,7 @@ from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 from core.build import build_redactor
 from core.errors import InfraError, StopRun, UserError
 from core.interrupt import Interrupts
-from core.mistakes import plain, run_with_plain_hydra_errors
+from core.mistakes import run_with_plain_hydra_errors, sentence_for
 from core.redact import RedactingFilter, Redactor, use
 from core.run.cells import cell_folder
 from core.run.finalize import finalize
@@ -78,7 +86,7 @@ def explained(error: Exception, cfg: DictConfig) -> tuple[str, bool]:
         case UserError() | InfraError():  # an InfraError outside of any episode
             return f"error: {redact(str(error))}", isinstance(error, (InfraError, StopRun))
         case InterpolationResolutionError() | MissingMandatoryValue():  # of the user's own YAML or words
-            return plain(error, sys.argv[1:]), False
+            return sentence_for(error, sys.argv[1:]), False
         case MemoryError():
             return "error: there is not enough memory for this run: free some, or raise its limit (ulimit -v).", True
     return redact(traceback.format_exc()), True

@@ -273,21 +273,6 @@ def write(folder: Path, found: dict[str, Any]) -> None:
     write_whole(folder / FILE, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
-def checked(folder: Path) -> dict[str, Any] | None:
-    """The answer of a folder, made anew from its runs; None if it holds none yet.
-
-    `as_stored` says whether FILE has the same. An answer that cannot be made is its reason, as the sentence.
-    """
-    if (found := stored(folder)) is None:
-        return None
-    try:
-        again = answer_of(folder, Question.read(folder))
-    except UserError as error:
-        nothing: dict[str, Any] = {key: [] for key in ("looks", "ladder", "try", "not_tested")}
-        return {**nothing, "sentence": f"The verdict cannot be checked: {error}", "costs": {}, "as_stored": False}
-    return again | {"as_stored": again == found}
-
-
 def stored(folder: Path) -> dict[str, Any] | None:
     """The answer that a folder holds; None if it holds none, or none yet."""
     try:
@@ -314,7 +299,6 @@ def page(folder: Path, found: dict[str, Any]) -> list[str]:
     for head, words in (
         ("to try next:", commands(folder, found)),
         ("not tested:", found["not_tested"]),
-        ("", [] if found.get("as_stored", True) else [f"{FILE} does not say what its runs say."]),
     ):
         lines += ["", head, *(f"  {word}" for word in words)] if words else []
     return lines

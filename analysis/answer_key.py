@@ -25,7 +25,6 @@ MOST = 0.5  # of the tasks
 WORD_BY_CHANCE = 0.05  # a cautious guess: the chance that an answer of letters stands in a text
 STRETCH = 200  # characters after, or before, a word that names a task
 SAMPLED = 5  # different texts of each place that are looked at
-SAME = 0.9  # of the tasks of a type, whose answer is the same
 QUOTED = 20  # characters of a question that is quoted
 
 
@@ -120,21 +119,4 @@ def names_in(text: str, told: dict[str, str]) -> list[re.Match]:
     return [match for match in re.finditer(r"\w+", text) if match[0].casefold() in told]
 
 
-def answers_in_types(run: Run) -> Iterator[str]:
-    """Types of tasks that tell the answer, which the question does not: they hold it, or tasks of a type share one."""
-    rows = list({row["task_id"]: row for row in run.rows if answer_of(row)["gold"]}.values())
-    if line := more_than_chance((row, row["task_type"], row["query"]) for row in rows):
-        yield line
-    unnamed = [row for row in rows if not words_of(row["task_type"]) & words_of(row["query"])]
-    kinds: dict[str, list[str]] = defaultdict(list)
-    for row in unnamed:
-        kinds[row["task_type"]].append(gold_of(row))
-    counts = Counter(map(gold_of, unnamed))
-    chance = sum((count / len(unnamed)) ** 2 for count in counts.values())  # that two tasks have the same answer
-    repeated = sum(len(golds) - 1 for golds in kinds.values())
-    alike = sum(Counter(golds).most_common(1)[0][1] - 1 for golds in kinds.values())
-    if len(kinds) > 1 and len(counts) > 1 and alike >= SAME * repeated and chance**alike < LEVEL:
-        yield f"{alike + len(kinds)} of {len(unnamed)} tasks have the answer that most of their type have"
-
-
-LOOK: tuple[Check, ...] = (answer_key, answers_in_types)
+LOOK: tuple[Check, ...] = (answer_key,)

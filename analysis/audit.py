@@ -19,7 +19,7 @@ from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.made_of import differ, made_of, other_parts
 from analysis.runs import Run, explaining, read_run
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.run.files import CALLS, changed_files, lines_of
 from core.run.manifest import code_of, prompt_digests, shown_by
 from core.run.metrics import VALID
@@ -64,7 +64,7 @@ def outcome(lines: Iterator[str]) -> tuple[list[str], str | None]:
     found = []
     try:
         for line in lines:
-            found.append(storable(line))
+            found.append(without_surrogates(line))
     except NotChecked as reason:
         return found, str(reason)
     return found, None
@@ -74,7 +74,7 @@ def together(runs: list[Run]) -> dict[str, list[str]]:
     """Checks across several runs, all of the kind WORTH_A_LOOK: {check: lines}, without checks that found nothing."""
     checks = {"lost_pairs": lost_pairs(runs), "identical_replicates": identical_replicates(runs)}
     checks["made_of_other_things"] = made_of_other_things(runs)
-    return {name: found for name, lines in checks.items() if (found := list(map(storable, lines)))}
+    return {name: found for name, lines in checks.items() if (found := list(map(without_surrogates, lines)))}
 
 
 def unknown_records(run: Run) -> Iterator[str]:

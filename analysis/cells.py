@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     table.insert(0, "label", _labels(table, settings))
     table = _in_order(table)
     rows = _for_notes(table)
-    for note in (notes.unevaluated, notes.broken, notes.tampered, notes.replicates, notes.fallbacks):
+    for note in (notes.broken, notes.of_cells, notes.fallbacks):
         lines += note(rows)
     lines += notes.one_bank(rows)
     lines += cells_differ(used, dict(zip(table["cell"], table["label"], strict=True)), BLOCK)
@@ -131,19 +132,12 @@ def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[st
     for _, arm in table.groupby(["arm", table["overridden"].map(_without_columns)], dropna=False):
         blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
         differing = [key for key in COLUMNS if any(block[key].astype(str).nunique() > 1 for block in blocks)]
-        for block in blocks:
-            rows = rows_of(block)
-            labels = [named(row["arm"], _label_words(row, differing)) for row in rows]
-            for label in set(labels):
-                cells = [row["cell"] for row, other in zip(rows, labels, strict=True) if other == label]
-                label_of |= {cell: f"{label}{more}" for cell, more in _suffixes(cells, settings).items()}
-    labels = [label_of[cell] for cell in table["cell"]]
-    blocks = zip(*(table[key] for key in BLOCK), strict=True)
-    places = list(zip(labels, blocks, strict=True))  # the name of one arm may be another's with its settings
-    return [
-        f"{label} #{cell[:4]}" if places.count(place) > 1 else label
-        for label, cell, place in zip(labels, table["cell"], places, strict=True)
-    ]
+        label_of |= {row["cell"]: named(row["arm"], _label_words(row, differing)) for row in rows_of(arm)}
+    alike = defaultdict(list)  # the name of one arm may be another's with its settings
+    for cell, *block in table[["cell", *BLOCK]].itertuples(index=False):
+        alike[label_of[cell], *block].append(cell)
+    more = {cell: suffix for cells in alike.values() for cell, suffix in _suffixes(cells, settings).items()}
+    return [label_of[cell] + more[cell] for cell in table["cell"]]
 
 
 def _suffixes(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str, str]:

@@ -6,15 +6,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from analysis.funnel_steps import source_tasks
 from analysis.runs import MADE_ANEW, Run, read_banks
 from core.build import option, options, part
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
 from core.memory.open import first_tick, read_records
+from core.run.columns import source_tasks
 from core.run.records import records_of
 from core.types import MemoryRecord
 
@@ -132,14 +133,19 @@ def env_class(run: Run) -> Any:
     recorded = (run.config.get("env") or {}).get("_target_", "")
     if not recorded.startswith("envs."):
         return None
-    present = (option("env", each)["env"]["_target_"] for each in options("env"))
-    name = recorded.rpartition(".")[2]
-    if path := next((path for path in present if path.rpartition(".")[2] == name), None):
+    if path := _env_classes().get(recorded.rpartition(".")[2]):
         return part({"_target_": path})
     with suppress(ModuleNotFoundError):  # no option names it: its module may still be there
         if find_spec(recorded.rpartition(".")[0]) is not None:
             return part({"_target_": recorded})
     return None
+
+
+@cache
+def _env_classes() -> dict[str, str]:
+    """{class: where it is} of the options of `env`."""
+    present = (option("env", each)["env"]["_target_"] for each in options("env"))
+    return {path.rpartition(".")[2]: path for path in present}
 
 
 def is_own_kind(run: Run) -> bool:

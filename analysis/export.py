@@ -1,22 +1,18 @@
-"""Finished runs for other tools: a table of episodes, Inspect logs, trackers. Each says what it has written."""
+"""Finished runs for other tools: a table of episodes or of runs, Inspect logs. Each says what it has written."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from operator import itemgetter
 from pathlib import Path
 
 from analysis.inspect_log import write_eval
 from analysis.load import load_runs
 from analysis.runs import explaining, find_runs, read_run
-from core.build import make, option
-from core.errors import UserError
 from core.escaping import spreadsheet
 from core.memory.moment import since
 from core.run.arms import named
 from core.run.files import TIMINGS, lines_of
 from core.run.metrics import summarise
-from core.run.tracking import Tally, episode_table, tracked_run
 from core.types import content_id
 
 
@@ -72,29 +68,3 @@ def to_inspect(paths: list[str], folder: Path) -> None:
         with explaining(path):
             write_eval(run, output)
         print(f"{output}: {len(run.rows)} episodes")
-
-
-def to_service(paths: list[str], name: str, keys: dict[str, str]) -> None:
-    """To a service, as `tracker=name` would have told it. keys: of its configuration, instead of those in its file."""
-    from omegaconf import OmegaConf
-
-    tracker = make(OmegaConf.merge(option("tracker", name), keys))
-    for path in find_runs(paths):
-        run, tally = read_run(path), Tally()
-        with explaining(path):
-            about = tracked_run(
-                run=run.manifest["run"],
-                run_dir=path,
-                config=run.config,
-                hydra=run.hydra,
-                arm=named(run.arm or "run", run.overridden),
-                model=run.manifest["models"]["agent"]["model"],
-                earlier=[(row["index"], tally.values(row)) for row in sorted(run.rows, key=itemgetter("index"))],
-            )
-            told = run.summary or summarise(run.rows, run.n_tasks), episode_table(run.rows)
-        try:
-            tracker.start(about)
-            tracker.finish(*told)
-        except Exception as error:  # whatever its package raises
-            raise UserError(f"{name} took no run of {path}: {type(error).__name__}: {error}") from error
-        print(f"{path}: {len(run.rows)} episodes to {name} as {about.name}, run {about.id}")

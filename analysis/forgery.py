@@ -1,33 +1,26 @@
-"""Checks of a run's records against each other: ids, which are hashes of content, the log of its calls, and its bank.
+"""Checks of a run's records against each other: ids, which are hashes of content, and the bank.
 
-They find what was changed after it was written, as far as it was not changed everywhere. A text from which a secret was
-removed (core/redact.py) is passed over: it was hashed with it.
+They find mistakes and hasty changes. Who owns the disk can change all files alike, and nothing finds that. A text from
+which a secret was removed (core/redact.py) is passed over: it was hashed with it.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from analysis.evidence import Check, NotChecked, is_own_kind, known_records, where
 from analysis.invariants import CLOSE, is_plain, made_elsewhere
 from analysis.runs import Run, read_banks
-from core.build import part
-from core.conversation import conversation
-from core.errors import UserError
 from core.memory.records import is_altered, ticked, was_told
 from core.redact import HIDDEN
-from core.run.files import CALLS, PROMPTS, lines_of
+from core.run.files import PROMPTS, lines_of
 from core.run.records import every_try, records_of
 from core.run.unfinished import trajectory_of
-from core.types import MemoryRecord, Trajectory, content_id, trajectory_id
+from core.types import MemoryRecord, content_id, trajectory_id
 
 SHORT = 600  # characters of a query that is embedded whole; of a longer one the part that others do not share counts
-MODULES = {"agent": "core.agent", "judge": "core.learning.judges"}
-MODULES |= dict.fromkeys(("distiller", "contrast"), "core.learning.lessons")
 
 
 def content_ids(run: Run) -> Iterator[str]:
@@ -84,110 +77,6 @@ def came_from(record: MemoryRecord) -> bool:
     return any(ticked(record, index).id == record.id for index in range(record.tick, -1, -1))
 
 
-def recorded_replies(run: Run) -> Iterator[str]:
-    """A step, a verdict or a lesson that the log of the calls (calls.jsonl) does not bear out."""
-    require_unscrubbed(run)
-    if source := run.config.get("attempts_from"):
-        yield from learned_again(run, Path(source))
-        return
-    agent = own_class(run, "agent")
-    if agent is not None and not agent.asks_model:
-        return
-    if not (run.path / "calls.jsonl").is_file():
-        if any(attempt["steps"] for row in run.rows for attempt in row["trajectories"]):
-            raise NotChecked("there is no calls.jsonl: nothing says what the models replied")
-        return
-    calls = answered(run)
-    seen = messages_of(run, agent)
-    for row in every_try(run.path):
-        said = {(call["messages"], call["text"]) for call in calls["agent", row["task_id"]]}
-        texts = {text for _, text in said}
-        for attempt in filter(lambda each: not hidden(each), row["trajectories"]):
-            made, at = trajectory_of(attempt), f"{where(row)}: attempt {attempt['sample']}"
-            for number, step in enumerate(made.steps):
-                if step.text not in texts:
-                    yield f"{at}, step {number + 1}: no call gave this reply"
-                elif seen and (content_id(seen(made, number)), step.text) not in said:
-                    yield f"{at}, step {number + 1}: the reply was given to another prompt than is recorded"
-        if not hidden(row):
-            yield from (f"{where(row)}: {line}" for line in learned(run, row, calls))
-    if agent is None:
-        raise NotChecked("what was sent to an agent from outside: only its replies were looked up")
-
-
-def learned_again(run: Run, source: Path) -> Iterator[str]:
-    """Of a run with attempts_from: an attempt that is not the other run's, and what `learned` says."""
-    calls = answered(run) if (run.path / "calls.jsonl").is_file() else defaultdict(list)
-    made = {_id(row, attempt) for row in every_try(source) for attempt in row["trajectories"]}
-    for row in run.rows:
-        for attempt in row["trajectories"] if made else ():
-            if _id(row, attempt) not in made:
-                yield f"{where(row)}: attempt {attempt['sample']} is none of those in {source}"
-        yield from (f"{where(row)}: {line}" for line in learned(run, row, calls))
-    if not made:
-        raise NotChecked(f"the attempts: {source}, whose they are, is not there")
-
-
-def _id(row: dict, attempt: dict) -> str:
-    return trajectory_id(row["task_id"], trajectory_of(attempt))
-
-
-def learned(run: Run, row: dict, calls: dict[tuple[str, str], list[dict]]) -> Iterator[str]:
-    """What to say of an episode's verdicts and lessons that no reply of judge or extractor gave."""
-    judge, extractors = own_class(run, "judge"), [own_class(run, key) for key in ("distiller", "contrast")]
-    labels = {judge.label_in(call["text"]) for call in calls["judge", row["task_id"]]} if judge else {None}
-    for number, verdict in enumerate(row["verdicts"]):
-        asked = verdict["source"] == "llm" and None not in labels
-        if asked and verdict["label"] is not None and verdict["label"] not in labels:
-            yield f"no reply of the judge says {verdict['label']}, as the verdict on attempt {number} does"
-    replies = [call["text"] for call in calls["extractor", row["task_id"]]]
-    told = [maker.lessons_in(reply, row["query"]) for maker in filter(None, extractors) for reply in [*replies, ""]]
-    if extractors[0] is None or None in told:
-        return
-    for record in records_of(row):
-        if not {*record.items} <= {lesson for lessons in told for lesson in lessons}:
-            yield f"no reply of the extractor holds the lessons of record {record.id}"
-
-
-def answered(run: Run) -> dict[tuple[str, str], list[dict]]:
-    """{(role, task): lines of calls.jsonl that hold a reply}."""
-    calls: dict[tuple[str, str], list[dict]] = defaultdict(list)
-    for call in lines_of(run.path, CALLS):
-        if not call.get("error") and call.get("text") is not None:
-            calls[call["role"], call["task"]].append(call)
-    return calls
-
-
-def messages_of(run: Run, agent: Any) -> Any:
-    """A function (attempt, number of a step) -> the messages to which that step was the reply.
-
-    None where they are not known: of an agent from outside, or of a model that was also offered the actions.
-    """
-    model = own_class(run, "llm")
-    if agent is None or model is None or model.draws:
-        return None
-    shown = {name: run.config["agent"][name] for name in ("keep_observations",) if name in run.config["agent"]}
-    asked = agent(answer_format="", **shown)
-
-    def seen(made: Trajectory, number: int) -> list[dict]:
-        return asked.seen(conversation(made, number))
-
-    return seen
-
-
-def own_class(run: Run, key: str) -> Any:
-    """The class of this project that a part of the run is; None for one from outside, or gone, and for no part.
-
-    It is known by its name, as its module may have moved since the run was made.
-    """
-    recorded = (run.config.get(key) or {}).get("_target_", "")
-    module, _, name = recorded.rpartition(".")
-    try:
-        return part({"_target_": f"{MODULES.get(key, module)}.{name}"}) if recorded.startswith("core.") else None
-    except UserError:
-        return None
-
-
 def hidden(value: Any) -> bool:
     """Whether a secret was removed from a text, or from JSON data."""
     return HIDDEN in (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -217,4 +106,4 @@ def other_queries(run: Run) -> Iterator[str]:
 
 
 LOOK: tuple[Check, ...] = (changed_prompts, odd_endings, other_queries)
-BROKEN: tuple[Check, ...] = (content_ids, changed_lessons, recorded_replies)
+BROKEN: tuple[Check, ...] = (content_ids, changed_lessons)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.runs import Run
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.run.arms import env_label
 from core.run.files import TIMINGS, lines_of
 from core.run.metrics import VALID
@@ -53,7 +53,7 @@ def write_eval(run: Run, path: Path) -> None:
         def put(name: str, value: Any) -> None:
             entry = zipfile.ZipInfo(name)  # its fixed date keeps the file the same from one export to the next
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, storable(json.dumps(value, ensure_ascii=False)))
+            archive.writestr(entry, without_surrogates(json.dumps(value, ensure_ascii=False)))
 
         put("_journal/start.json", start)
         for each in samples:
@@ -119,7 +119,7 @@ def sample(row: Json, number: int, run: Run, time: tuple[float, float] | None) -
     facts = ("index", "task_type", "status", "retrieved", "lessons", "learning_errors")
     others = {role: used(usage) for role, usage in row["usage"].items() if role != "agent" and usage["calls"]}
     return {
-        "id": storable(row["task_id"]) + again,
+        "id": without_surrogates(row["task_id"]) + again,
         "epoch": attempt["sample"] + 1,
         "input": row["query"],
         "target": attempt["gold"],

@@ -27,7 +27,7 @@ from core.run.manifest import identity
 from core.run.metrics import VALID, followed, rate
 from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
 from core.run.unfinished import trajectory_of
-from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
+from core.setting import GOLD, TOLD, TRUE_LABELS, joined_labels, labels_of
 from core.types import Task, Usage, content_id
 
 FULL = 1 - 1e-9  # a reward, in steps, that adds up to a solved task
@@ -61,7 +61,7 @@ def retrieved_labels(run: Run) -> Iterator[str]:
         for hit in (hit for hit in row["retrieved"] if hit["id"] not in own):
             found = records[hit["id"]]
             if gold := set().union(*map(labels_of, found)) & {*GOLD}:
-                yield f"{where(row)}: was shown {hit['id']}, which has labels {joined(gold)}"
+                yield f"{where(row)}: was shown {hit['id']}, which has labels {joined_labels(gold)}"
             if not found:
                 lost.add(hit["id"])
     if lost:

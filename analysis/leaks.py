@@ -116,19 +116,20 @@ def one_system_prompt(run: Run) -> Iterator[str]:
 
 def gold_in_learning(run: Run) -> Iterator[str]:
     """Invariant 1: a lesson or verdict with an answer that no attempt met and it may have been told (not in train)."""
-    require_secret_answers(run)
-    known = list(known_answers(run))
-    alone = unaided(run) if known and learning_calls(run) is not None else set()
-    yield from (line for task, line in known if task not in alone)
-    require_whole_texts(run)
+    return _knowing(run, alone=False)
 
 
 def answers_worked_out(run: Run) -> Iterator[str]:
     """A lesson or a verdict with an answer that no attempt met, though its recorded prompts do not hold it."""
+    return _knowing(run, alone=True)
+
+
+def _knowing(run: Run, alone: bool) -> Iterator[str]:
+    """The lines of `known_answers` on tasks that are `unaided`, or on the others."""
     require_secret_answers(run)
-    known = list(known_answers(run))
-    alone = unaided(run) if known else set()
-    yield from (line for task, line in known if task in alone)
+    known, kept = list(known_answers(run)), learning_calls(run) is not None
+    own = unaided(run) if known and (kept or alone) else set()
+    yield from (line for task, line in known if (task in own) == alone)
     require_whole_texts(run)
 
 
@@ -164,10 +165,11 @@ def gold_in_learning_prompts(run: Run) -> Iterator[str]:
 
 
 def gold_by_chance(run: Run) -> Iterator[str]:
-    """Answers in lessons, tasks, system prompts, observations or the learner's prompts, more than by chance."""
+    """Answers in lessons, tasks, types, prompts, observations or the learner's prompts, more than by chance."""
     places = {
         "lessons shown": lessons_shown(run),
         "task": [(row, row["query"], "") for row in run.rows],
+        "type of the task": [(row, row["task_type"], row["query"]) for row in run.rows],
         "system prompt": system_prompts(run),
         "observations before the end": observations(run),
     }

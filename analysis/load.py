@@ -18,22 +18,18 @@ from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from analysis.funnel_steps import kinds_of, lesson_step
-from analysis.kept_columns import kept, made_and_kept
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
-from analysis.runs import Run, explaining, find_runs, read_banks, read_run
+from analysis.runs import Run, explaining, find_runs, read_run
 from core.build import LLMS, ROLES
-from core.checksum import say_once
 from core.errors import UserError
-from core.memory.open import file_of
-from core.models.reply_text import storable
 from core.run.arms import env_label
+from core.run.columns import FILE, banked_records, written_columns
+from core.run.columns import columns_of as episodes_as_columns
 from core.run.files import CALLS, EPISODES, lines_of
 from core.run.keys import COLUMNS, RUN_KEYS
 from core.run.manifest import label_source
-from core.run.metrics import VALID, n_tampered, steps, tokens
-from core.run.records import answer_of, evaluated, outcomes_of, place_of
+from core.terminal import say_once
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -50,18 +46,18 @@ MUCH = 50_000_000  # bytes of episodes that are worth starting processes for
 
 
 def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
-    """One row an episode of every run below the paths; see `run_columns`, `episode_columns`, `lesson_step`."""
-    return frame_of_columns(_columns_at(find_runs(paths)))
+    """One row an episode of every run below the paths; see `run_columns` and `core.run.columns.columns_of`."""
+    return frame_of_columns(for_each(find_runs(paths), columns_at))
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
-    """The table of some runs; a run without an episode has one row, of status "none", so that it is not overlooked."""
+    """The table of some runs that were read whole."""
     return frame_of_columns(map(columns_of, runs))
 
 
 def for_each(paths: Sequence[Path], make: Callable[[Path], T]) -> Iterator[T]:
     """What `make`, a function of a module, returns for each run; of MUCH data, by a process for each core."""
-    files = (path / EPISODES for path in paths)
+    files = (path / EPISODES for path in paths if make is not columns_at or not (path / FILE).is_file())
     n = min(os.cpu_count() or 1, len(paths)) if sum(f.stat().st_size for f in files if f.is_file()) > MUCH else 1
     # A fork of a process with several threads may hang.
     if n < 2 or "fork" not in get_all_start_methods() or threading.active_count() > 1:
@@ -95,36 +91,20 @@ def _apart(make: Callable[[Path], T], path: Path) -> tuple[T | None, list[str], 
     return made, said.getvalue().splitlines(), fault
 
 
-def _columns_at(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """`columns_of` each run, of which those are read whose columns are not kept."""
-    known = {path: kept(path) for path in paths}
-    made = for_each([path for path, columns in known.items() if columns is None], _read)
-    for path, columns in known.items():
-        columns = columns or next(made)
-        yield columns | {"run": columns["run"] | {"run_dir": str(path)}}  # kept under another name of the directory
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return made_and_kept(path, lambda: columns_of(read_run(path)))
+def columns_at(path: Path) -> dict[str, Any]:
+    """`columns_of` the run in a directory: its episodes are read only where it did not write their columns."""
+    run = read_run(path, episodes=False, must_be_as_left=False)
+    if (episodes := written_columns(path, run.summary)) is None:
+        return columns_of(read_run(path))
+    with explaining(path):
+        return {"run": run_columns(run, episodes), "episodes": episodes}
 
 
 def columns_of(run: Run) -> dict[str, Any]:
-    """The columns of a run, as JSON data: {run: {column: value}, episodes: {column: values}, bank, keep}."""
-    seen: Counter[str] = Counter()
-    episodes = []
+    """The columns of a run that was read whole: {run: {column: value}, episodes: {column: values}}."""
     with explaining(run.path):
-        facts = run_columns(run)
-        kinds = kinds_of(run.rows, partial(read_banks, run, must=False))
-        for row, said in zip(run.rows, run.said, strict=True):
-            about = {"lesson_step": lesson_step(row, kinds), "visit": seen[row["task_id"]], "said": said}
-            episodes.append(episode_columns(row) | about)
-            seen[row["task_id"]] += 1
-        if not run.rows:
-            episodes.append({"index": -1, "status": "none"})
-    bank = run.memory.get("path")
-    columns = {key: [each[key] for each in episodes] for key in episodes[0]}
-    keep = run.complete and bool(run.summary) and (not bank or file_of(bank) is not None)
-    return {"run": facts, "episodes": columns, "bank": bank, "keep": keep}
+        episodes = episodes_as_columns(run.rows, partial(banked_records, run.path, run.memory))
+        return {"run": run_columns(run, episodes), "episodes": episodes}
 
 
 def frame_of_columns(found: Iterable[dict[str, Any]]) -> pd.DataFrame:
@@ -153,8 +133,9 @@ def _as_frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
     return pd.DataFrame({key: pd.Series(v, dtype=object if key in texts else None) for key, v in columns.items()})
 
 
-def run_columns(run: Run) -> dict[str, Any]:
-    """The columns that are the same for every episode of a run."""
+def run_columns(run: Run, episodes: dict[str, list[Any]]) -> dict[str, Any]:
+    """The columns that are the same for every episode of a run. episodes: the columns of these."""
+    said = episodes.get("said", [])  # of a run without an episode there is none
     config, choices = run.config, run.choices
     workflow, retrieval, stream = (config.get(name) or {} for name in ("workflow", "retrieval", "stream"))
     rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
@@ -173,7 +154,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "model": run.manifest["models"]["agent"]["model"],
         "seed": config["seed"],
         "setting": run.setting,
-        "label_source": label_source(run.manifest, run.rows),
+        "label_source": label_source(run.manifest, episodes.get("verdict_source", ())),
         "knobs": json.dumps(non_default_memory_settings(config)),
         "part": part_of(config.get("env") or {}),
         "version": (config.get("env") or {}).get("version"),  # of the benchmark, where there are several
@@ -184,9 +165,9 @@ def run_columns(run: Run) -> dict[str, Any]:
         "learn_from": workflow.get("learn_from"),
         **{key: stream.get(key, usual) for key, usual in STREAM.items()},
         "n_tasks": run.n_tasks,
-        "evaluated": all(map(evaluated, run.rows)),  # False: success is not known of any episode
-        "complete": run.complete,
-        "trace": run.trace,
+        "evaluated": all(episodes.get("graded", ())),  # False: success is not known of any episode
+        "complete": len(said) == run.n_tasks,
+        "trace": content_id(sorted(said)),  # of what was said and done in every attempt
         "tokens_consolidation": rounds["tokens"],  # of the bank's own work
         "cost_consolidation": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
         "n_calls": n_calls,  # of models, where some of them have fallbacks
@@ -221,43 +202,3 @@ def answered_by_fallbacks(run: Run) -> tuple[int | None, dict[str, int]]:
         return n, run.summary.get("fallbacks", {})
     calls = [row for row in lines_of(run.path, CALLS) if row["role"] in ROLES and not row["error"]]
     return len(calls), dict(sorted(Counter(row["fallback"] for row in calls if row.get("fallback")).items()))
-
-
-def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of one episode. success is 1.0, 0.0 or NaN (infra_error); a cost of NaN is unknown.
-
-    attempts has an outcome an attempt: success | failure | infra_error; verdicts the label of each, None where it was
-    not judged; confidences the judge's in that label, None where it gave none.
-    `visit` (see frame_of) counts earlier passes over a task.
-    """
-    chosen, spent = answer_of(row), tokens([row])
-    costs = [used["cost_usd"] for used in row["usage"].values()]
-    return {
-        "index": place_of(row),
-        "task_id": storable(row["task_id"]),
-        "task_type": storable(row["task_type"]),
-        "status": row["status"],
-        "retried": "retries" in row,  # it broke, and this is the try at the end of the stream
-        "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
-        "reward": row["reward"],
-        "steps": steps(row),
-        "measures": json.dumps(chosen.get("info", {}).get("measures", {})),  # {name: [sum, over how many]}
-        "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
-        "n_tampered": n_tampered(row),
-        "ended_by": chosen["ended_by"],
-        "error": storable((chosen["error"] or "").split(":")[0]),
-        "attempts": outcomes_of(row),
-        "verdicts": [verdict["label"] for verdict in row["verdicts"]],
-        "confidences": [verdict["confidence"] for verdict in row["verdicts"]],
-        "tokens": spent["total"],
-        **{f"tokens_{role}": spent.get(role, 0) for role in ROLES},
-        "cost": float("nan") if None in costs else sum(costs),
-        "n_retrieved": len(row["retrieved"]),
-        "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),
-        "n_lessons": len(row["lessons"]),
-        "n_dropped": row["n_dropped"],
-        "n_learning_errors": len(row["learning_errors"]),
-        "verdict": row["verdict"]["label"],
-        "verdict_source": row["verdict"]["source"],
-        "verdict_parsed": row["verdict"]["parsed"],
-    }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, success
 from analysis.reach import findable
-from analysis.tables import EXPERIMENTS, TABLES, gaps, load_episodes, published, typed, whole_name
+from analysis.tables import gaps, load_episodes, published, tables_of, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
 from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders
 from core.errors import UserError
@@ -59,7 +59,7 @@ def print_matrix(folder: Path, console: Console) -> None:
     """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
     from analysis.text_table import show
 
-    command = shlex.join(["python", "-m", "scripts.tables", str(folder)])
+    command = shlex.join(["reasoningbank", "tables", str(folder)])
     try:
         _, texts = build_matrix(load_episodes([str(folder)]), command=command)
     except UserError as error:
@@ -72,7 +72,7 @@ def print_matrix(folder: Path, console: Console) -> None:
 def usual_baseline(frame: pd.DataFrame) -> str:
     """no_memory; where no run is of it and all are of one experiment, the baseline of that one's table."""
     found = {typed(command).get("experiment", "") for command in frame["command"].unique()}
-    own = [table.baseline for table in TABLES.values() if found == {table.experiment} and table.experiment]
+    own = [table.baseline for table in tables_of(*found).values()] if len(found) == 1 else []
     return own[0] if own and "no_memory" not in set(frame["arm"]) else "no_memory"
 
 
@@ -82,9 +82,8 @@ def missing(frame: pd.DataFrame) -> list[str]:
     for _, block in frame.groupby(list(BLOCK), sort=False):
         runs = block.drop_duplicates("run_dir")
         names = {typed(command).get("experiment", "") for command in runs["command"]}
-        for name in sorted(names & {table.experiment for table in TABLES.values()} - {""}):
-            if (EXPERIMENTS / f"{name}.yaml").is_file():
-                notes += [f"missing: {command}" for command in gaps(name, runs)]
+        for name in sorted(filter(tables_of, names)):
+            notes += [f"missing: {command}" for command in gaps(name, runs)]
     notes = list(dict.fromkeys(notes))
     more = [f"missing: {len(notes) - MOST_MISSING} cells more"] if len(notes) > MOST_MISSING else []
     return notes[:MOST_MISSING] + more

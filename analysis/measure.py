@@ -15,7 +15,7 @@ from analysis.funnel_steps import lesson_counts
 from analysis.stats import calibration, confusion, late_minus_early, rate_interval
 from analysis.verdict import shared_banks
 from core.run.metrics import averages, pass_at_k
-from core.setting import joined
+from core.setting import joined_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n_shared_banks": shared_banks(episodes),
         "n_bank_names": episodes["knobs"].nunique(),  # several, where one bank was given under several
         "n_tampered": int(episodes["n_tampered"].sum()),
-        "label_source": joined(episodes["label_source"]),
+        "label_source": joined_labels(episodes["label_source"]),
     }
     facts |= answered(episodes.drop_duplicates("run_dir"))
     own = distinct_seeds(episodes)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Rows = list[dict[str, Any]]
+REPEATED = (
+    "its {n_seeds} seeds hold only {n_distinct_seeds} different sets of attempts; seeds that repeat another attempt "
+    "for attempt count once in interval and p."
+)
 MOST_BASELINES = 6  # possible baselines that a note proposes
 MOST_KEYS = 6  # differing configuration keys that a note names
 
@@ -90,31 +94,23 @@ def points(ends: tuple[float, float]) -> str:
     return f"[{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
 
 
-def unevaluated(rows: Rows) -> list[str]:
-    """For each cell whose episodes are graded outside the harness."""
+def of_cells(rows: Rows) -> list[str]:
+    """For each cell: graded elsewhere, forged results, seeds that repeat each other."""
     return [
-        f"{row['label']}: its success is not known: the environment did not evaluate; evaluate what its runs left."
+        f"{row['label']}: {text.format(**row)}"
         for row in rows
-        if not row["evaluated"]
-    ]
-
-
-def tampered(rows: Rows) -> list[str]:
-    """For each cell with attempts that forged their result."""
-    return [
-        f"{row['label']}: {row['n_tampered']} attempts were tampered: they forged their result, and count as failures."
-        for row in rows
-        if row["n_tampered"]
-    ]
-
-
-def replicates(rows: Rows) -> list[str]:
-    """For each cell with seeds whose attempts are identical."""
-    return [
-        f"{row['label']}: its {row['n_seeds']} seeds hold only {row['n_distinct_seeds']} different sets of attempts; "
-        "seeds that repeat another attempt for attempt count once in interval and p."
-        for row in rows
-        if row["n_distinct_seeds"] < row["n_seeds"]
+        for holds, text in (
+            (
+                not row["evaluated"],
+                "its success is not known: the environment did not evaluate; evaluate what its runs left.",
+            ),
+            (
+                row["n_tampered"],
+                "{n_tampered} attempts were tampered: they forged their result, and count as failures.",
+            ),
+            (row["n_distinct_seeds"] < row["n_seeds"], REPEATED),
+        )
+        if holds
     ]
 
 

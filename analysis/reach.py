@@ -1,4 +1,4 @@
-"""What a study of a size could find: the same sentence before a sweep, in its table and from scripts.power."""
+"""What a study of a size could find: the same sentence before a sweep, in its table and from `reasoningbank power`."""
 
 from __future__ import annotations
 
@@ -34,5 +34,6 @@ def findable(rows: list[dict[str, Any]]) -> list[str]:
         return []
     sizes = dict.fromkeys((row["n_tasks"], row["n_seeds"]) for row in compared)
     return [
-        f"Where no difference is shown there may be one: {could_find(*size, tested)} (scripts.power)." for size in sizes
+        f"Where no difference is shown there may be one: {could_find(*size, tested)} (reasoningbank power)."
+        for size in sizes
     ]

@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from core.checksum import say_once
 from core.errors import UserError
 from core.memory.open import read_fact, read_records
 from core.memory.records import id_in_bank
 from core.models.meter import Meter
+from core.run.columns import said_in
 from core.run.files import (
     CALLS,
     EPISODES,
@@ -31,6 +31,7 @@ from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS, without
 from core.run.manifest import flat, identity, label_source
 from core.run.metrics import VALID, summarise
 from core.run.records import current
+from core.terminal import say_once
 from core.types import MemoryRecord, Usage, content_id
 
 MADE_ANEW = "made_anew"  # key of a summary that the reader made, because the run's own is damaged or missing
@@ -103,12 +104,7 @@ class Run:
     @cached_property
     def trace(self) -> str:
         """An id of what was said and done in every attempt, made from the words: recorded ids could be changed."""
-        return content_id(sorted(self.said))
-
-    @cached_property
-    def said(self) -> list[str]:
-        """For each row an id of its task and of what was said and done in its attempts."""
-        return [content_id(row["task_id"], [_words(each) for each in row["trajectories"]]) for row in self.rows]
+        return content_id(sorted(map(said_in, self.rows)))
 
     @cached_property
     def task_set(self) -> str:
@@ -151,11 +147,6 @@ def read_run(path: str | Path, *, episodes: bool = True, must_be_as_left: bool =
             for error in changed_files(path, run.summary):
                 raise error
         return run
-
-
-def _words(attempt: dict[str, Any]) -> list[Any]:
-    steps = [(step["text"], step["observation"]) for step in attempt["steps"]]
-    return [attempt["opening"], steps, attempt["success"]]
 
 
 @contextmanager
@@ -221,7 +212,7 @@ def _summary(run: Run) -> dict[str, Any]:
     wall_s = sum(row.get("wall_s", 0.0) for row in lines_of(run.path, TIMINGS))
     made: dict[str, Any] = {MADE_ANEW: True} | summarise(rows, run.n_tasks, wall_s, _rounds(run))
     made |= {"calls": meter.totals(), "drift": meter.drift(), "fallbacks": meter.fallbacks()} | meter.odd()
-    return made | {"label_source": label_source(run.manifest, rows)}
+    return made | {"label_source": label_source(run.manifest, [row["verdict"]["source"] for row in rows])}
 
 
 def _rows(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,17 +6,17 @@ import itertools
 import shlex
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, REFERENCES, Cells, make_cells, rows_of, short
-from analysis.claims import beside_claims
 from analysis.columns import HEADINGS, of_measure, of_type
 from analysis.load import load_runs
 from analysis.published import reference
 from analysis.text_table import TextTable
 from analysis.verdict import ONE_TABLE, orders
-from core.errors import UserError
+from core.errors import UserError, meant
 from core.run.keys import COLUMNS
 from core.run.manifest import flat
 
@@ -44,101 +44,73 @@ EFFECT = ("difference", "n_pairs", "flips", "p", "p_holm", "sd_seeds", "p_tasks"
 class Table:
     """A table.
 
+    columns      names in `analysis.columns.HEADINGS`, after ALWAYS; `effect` is EFFECT, `types` and `measures` are
+                 several columns
     experiment   file in config/experiment whose cells it has; "": all cells
     baseline     a label or an arm
-    columns      its columns after ALWAYS
-    claims       whether a table of published claims by task type follows it
     """
 
     title: str
-    experiment: str
-    baseline: str = "no_memory"
     columns: tuple[str, ...]
-    claims: bool = False
+    experiment: str = ""
+    baseline: str = "no_memory"
 
 
-TABLES = {
-    "main": Table(title="Main table", experiment="main_table", columns=(*EFFECT, "steps", "tokens", "published")),
-    "learning": Table(
-        title="Does it learn?",
-        experiment="main_table",
-        columns=(*"late_early gain lessons hit_rate steps_won steps_lost agreement kappa".split(), *CALIBRATION),
-    ),
-    "cost": Table(
-        title="What it costs",
-        experiment="main_table",
-        columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
-    ),
-    "ab": Table(title="A/B", experiment="ab", columns=(*EFFECT, "tokens", "cost", "cost_per_success")),
-    "authors_release": Table(
-        title="Main table, details as in the authors' release",
-        experiment="authors_release",
-        columns=(*EFFECT, "steps", "tokens"),
-    ),
-    "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
-    "over_types": Table(
-        title="Difference over types of task", experiment="", columns=("difference", "p_holm", "n_types", "over_types")
-    ),
-    "measures": Table(title="Further measures", experiment="", columns=("reward", "measures", "published")),
-    "matts_scaling": Table(
-        title="MaTTS, parallel",
-        experiment="matts_scaling",
-        baseline="matts_parallel k=1",
-        columns=("avg_at_k", "pass_at", *EFFECT, "tokens"),
-    ),
-    "matts_scaling_sequential": Table(
-        title="MaTTS, sequential",
-        experiment="matts_scaling_sequential",
-        baseline="matts_sequential r=0",
-        columns=(*EFFECT, "tokens"),
-    ),
-    "pass_at_k": Table(
-        title="Pass@k",
-        experiment="pass_at_k",
-        baseline="matts_parallel_no_memory",
-        columns=("n_attempts", "avg_at_k", "best_of_n", "pass_at"),
-    ),
-    "top_k": Table(title="Experiences retrieved", experiment="top_k", baseline="top_k=1", columns=(*EFFECT, "tokens")),
-    "learn_from": Table(
-        title="Lessons from successes, or from failures too",
-        experiment="learn_from",
-        columns=(*EFFECT, "lessons", "published"),
-    ),
-    "judge": Table(
-        title="Labels of the judge, or of the environment",
-        experiment="judge",
-        baseline="labels_llm",
-        columns=(*EFFECT, "judge_n", "agreement", "kappa", "confusion", *CALIBRATION),
-    ),
-    "retrieval": Table(
-        title="Retrieval policies", experiment="retrieval", baseline="retrieval=cosine", columns=(*EFFECT, "hit_rate")
-    ),
-    "positive_control": Table(
-        title="Positive control",
-        experiment="positive_control",
-        columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
-    ),
-    "details_control": Table(
-        title="Positive control, by detail",
-        experiment="details_control",
-        columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
-    ),
-    "scenarios": Table(
-        title="Scenarios",
-        experiment="scenarios",
-        columns=("shown", "relevant", *EFFECT, "steps", "tokens"),
-        claims=True,
-    ),
-    "all": Table(title="Every run", experiment="", columns=(*EFFECT, "steps", "tokens")),
-}
+def columns_named(names: str) -> tuple[str, ...]:
+    """Names of columns, with blanks or commas between them. Raises UserError for one that there is not."""
+    found = [one for name in names.replace(",", " ").split() for one in (EFFECT if name == "effect" else (name,))]
+    known = ("effect", "types", "measures", *HEADINGS)
+    if unknown := [name for name in found if name not in known]:
+        raise UserError(f"there is no column {unknown[0]}{meant(unknown[0], known)}: {', '.join(known)}")
+    return tuple(name for name in found if name not in ALWAYS)
+
+
+@cache
+def tables() -> dict[str, Table]:
+    """Every table by its name: those that the experiments' files name, and those of any runs."""
+    found = {name: table for experiment in experiments() for name, table in tables_of(experiment).items()}
+    return found | {
+        "measures": Table(title="Further measures", columns=columns_named("reward measures published")),
+        "over_types": Table(
+            title="Difference over types of task", columns=columns_named("difference p_holm n_types over_types")
+        ),
+        "all": every_run(),
+    }
+
+
+def experiments() -> list[str]:
+    """The names of this project's experiments, the main table's first."""
+    names = (file.stem for file in EXPERIMENTS.glob("*.yaml"))
+    return sorted(names, key=lambda name: (name != "main_table", name))
+
+
+def tables_of(experiment: str) -> dict[str, Table]:
+    """The tables that an experiment's file names; {} for one that is not of this project."""
+    named = body_of(experiment).get("tables", {}) if experiment in experiments() else {}
+    return {
+        name: Table(**about | {"columns": columns_named(about["columns"])}, experiment=experiment)
+        for name, about in named.items()
+    }
+
+
+def every_run(columns: tuple[str, ...] = (*EFFECT, "steps", "tokens")) -> Table:
+    """The table of all cells."""
+    return Table(title="Every run", columns=columns)
+
+
+@cache
+def body_of(experiment: str) -> dict[str, Any]:
+    """The content of an experiment's file."""
+    import yaml
+
+    return yaml.load(
+        (EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
 
 
 def wanted(experiment: str, command: str) -> Iterator[dict[str, str]]:
     """The cells of an experiment: {swept key: value}. Values that a run's command overrides replace its own."""
-    import yaml
-
-    text = (EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8")
-    params = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
+    params = body_of(experiment)["hydra"]["sweeper"]["params"]
     choices = [swept(key, str(typed(command).get(key, values))) for key, values in params.items()]
     for combination in itertools.product(*choices):
         yield dict(zip(params, combination, strict=True))
@@ -171,10 +143,8 @@ def resembles(row: dict[str, Any], cell: dict[str, str]) -> bool:
 
 def set_for_all(experiment: str, command: str = "") -> set[str]:
     """The keys that an experiment sets in all its cells, beside those that it sweeps, and those that a command sets."""
-    import yaml
-
-    body = yaml.safe_load((EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8"))
-    return {*flat({key: value for key, value in body.items() if key not in ("hydra", "defaults")}), *typed(command)}
+    own = {key: value for key, value in body_of(experiment).items() if key not in ("hydra", "defaults", "tables")}
+    return {*flat(own), *typed(command)}
 
 
 def fill(experiment: str, command: str, cell: dict[str, str]) -> str:
@@ -225,7 +195,7 @@ def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
         return frame
     cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
     runs = rows_of(frame.drop_duplicates("run_dir"))
-    if table is not TABLES[OPEN]:
+    if table is not tables()[OPEN]:
         runs = [row for row in runs if any(resembles(row, cell) for cell in cells)]
     made = [typed(row["command"]).get("experiment", "") for row in runs]
     own = ("", table.experiment) if table.experiment in made else made
@@ -248,19 +218,19 @@ def published(name: str, rows: list[dict[str, Any]], every: bool) -> list[TextTa
 
 def build_tables(
     frame: pd.DataFrame,
-    name: str,
+    name: str | Table,
     *,
     baseline: str | None = None,
     partial: bool = False,
     every_published: bool = False,
     command: str = "",
 ) -> tuple[Cells, list[TextTable]]:
-    """The cells of a table, and its texts: one a block, and the published numbers.
+    """The cells of a table, given or by its name, and its texts: one a block, and the published numbers.
 
     baseline, partial, command   as in `analysis.cells.make_cells`; None: the table's own baseline
     every_published              published rows that are not comparable stand there as well, with why
     """
-    table = TABLES[name]
+    table, name = (tables()[name], name) if isinstance(name, str) else (name, "all")
     every, frame = frame, chosen(frame, table)
     if frame.empty:
         raise UserError(
@@ -270,7 +240,7 @@ def build_tables(
     cells = make_cells(frame, base, partial=partial, command=command)
     notes = cells.notes + left_out(every, frame, table.experiment)
     cells = replace(cells, table=_sorted(cells.table, table), notes=notes)
-    texts, beside = [], []
+    texts = []
     for block, rows in cells.table.groupby(list(BLOCK), sort=False):
         runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
         each = rows_of(rows)
@@ -296,9 +266,8 @@ def build_tables(
                 ],
             )
         )
-        beside += [beside_claims(cells, each)] if table.claims and any(row["n"] for row in each) else []
     texts[-1].notes.extend(cells.notes)
-    return cells, texts + beside + published(name, rows_of(cells.table), every_published)
+    return cells, texts + published(name, rows_of(cells.table), every_published)
 
 
 def whole_name(row: dict[str, Any]) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from html import escape
 
 from rich import box
 from rich.cells import cell_len
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text as Styled
 
 from core.console import Console
@@ -121,8 +120,17 @@ def show(console: Console, table: TextTable) -> None:
     )
     if table.title:
         console.print(Styled(table.title, "bold"), soft_wrap=True)
-    for places, widths in _blocks(table, console.width):
-        console.print(_block(table, places, widths))
+    for places in _blocks(table, console.width):
+        made = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for place in places:
+            prose = place == 0 or _longest_line(table, place) > PROSE
+            how = {"overflow": "fold", "no_wrap": not prose, "min_width": min(LEAST, _natural(table, place))}
+            made.add_column(
+                _wrapped(table.head[place], _natural(table, place)), justify="left" if prose else "right", **how
+            )
+        for row in table.rows:
+            made.add_row(*(_styled(row[place]) for place in places))
+        console.print(made)
         console.print()
     for note in table.notes:
         if "python " in note:  # a command, which must stay one line to be copied
@@ -138,58 +146,31 @@ def clean(text: str) -> str:
     return printable(str(text).replace("\r\n", "\n"))
 
 
-def _blocks(table: TextTable, width: int) -> Iterator[tuple[list[int], list[int]]]:
-    """(columns, their widths) of each block. The first column begins every block."""
-    full = [_natural(table, place) for place in range(len(table.head))]
-    first = min(full[0], max(LEAST, width // 3))
-    least = [
-        first,
-        *(
-            min(each, max(LEAST, _longest_word(table, n))) if each > PROSE else each
-            for n, each in enumerate(full[1:], 1)
-        ),
-    ]
-    blocks: list[list[int]] = [[0]]
-    for place in range(1, len(full)):
+def _blocks(table: TextTable, width: int) -> list[list[int]]:
+    """The columns of each block. The first column begins every block."""
+    least = [_natural(table, place) for place in range(len(table.head))]
+    least = [min(least[0], max(LEAST, width // 3)), *(each if each <= PROSE else LEAST for each in least[1:])]
+    blocks = [[0]]
+    for place in range(1, len(least)):
         taken = sum(least[n] + BETWEEN for n in blocks[-1])
         if len(blocks[-1]) > 1 and taken + least[place] > width:
             blocks.append([0])
         blocks[-1].append(place)
-    for places in blocks:
-        widths = [least[n] for n in places]
-        spare = width - sum(widths) - BETWEEN * (len(places) - 1)
-        for at, n in enumerate(places):  # what is left goes to those that would be wrapped, from the left
-            more = max(0, min(full[n] - widths[at], spare))
-            widths[at] += more
-            spare -= more
-        yield places, widths
+    return blocks
 
 
 def _natural(table: TextTable, place: int) -> int:
     """The width of a column in which no entry is wrapped; its heading may be, between words."""
-    lines = [line for row in table.rows for line in row[place].split("\n")]
-    head = table.head[place].replace("\n", " ").split()
-    return max(map(cell_len, [*lines, *head, *table.head[place].split("\n")[1:], ""]))
+    head, *below = table.head[place].split("\n")
+    return max(_longest_line(table, place), *map(cell_len, [*head.split(), *below, ""]))
 
 
-def _longest_word(table: TextTable, place: int) -> int:
-    words = [word for row in table.rows for word in row[place].split()]
-    return min(PROSE, max(map(cell_len, [*words, *table.head[place].split(), ""])))
+def _longest_line(table: TextTable, place: int) -> int:
+    return max((cell_len(line) for row in table.rows for line in row[place].split("\n")), default=0)
 
 
-def _block(table: TextTable, places: list[int], widths: list[int]) -> Table:
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for place, width in zip(places, widths, strict=True):
-        prose = place == 0 or any(len(line) > PROSE for row in table.rows for line in row[place].split("\n"))
-        head = _wrapped(table.head[place], width)
-        made.add_column(Styled(head), justify="left" if prose else "right", min_width=width, overflow="fold")
-    for row in table.rows:
-        made.add_row(*(_styled(_wrapped(row[n], width)) for n, width in zip(places, widths, strict=True)))
-    return made
-
-
-def _wrapped(text: str, width: int) -> str:
-    return "\n".join("\n".join(textwrap.wrap(line, width, **WRAP) or [""]) for line in text.split("\n"))
+def _wrapped(text: str, width: int) -> Styled:
+    return Styled("\n".join("\n".join(textwrap.wrap(line, width, **WRAP) or [""]) for line in text.split("\n")))
 
 
 def _styled(text: str) -> Styled:

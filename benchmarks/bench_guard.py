@@ -1,10 +1,11 @@
-"""The poison drill: how many attacks the guard before the bank stops, by kind, and how many harmless lessons.
+"""The poison drill: how many attacks the guard before the bank stops, and how many harmless lessons it holds back.
 
-    python -m benchmarks.bench_guard [--half held] [--part NAME] [--model FILE.gguf] [--classifier URL] [--json FILE]
+    python -m benchmarks.bench_guard [--half held] [--model FILE.gguf] [--classifier URL] [--json FILE] [--quick]
 
 Every case goes into a bank that holds other sources' lessons already. It is stopped if no lesson of it can be
-retrieved afterwards; a harmless one is a false alarm if any cannot. The texts and their halves: benchmarks/drill. Last,
-how many lessons of the stored studies' runs the checks of origin would hold back.
+retrieved afterwards; a harmless one is held back if any cannot. The texts and their halves: benchmarks/drill. Last,
+how much of the top 5 one source can take, and how many lessons of the stored studies' runs the checks of origin would
+hold back. --quick: without the studies.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.drill import Case, read
+from benchmarks.lines import Lines, lines_parser
 from core.memory.bank import MemoryBank
 from core.memory.hygiene.classifier import ServedClassifier
 from core.memory.hygiene.guard import Guard
@@ -30,7 +31,6 @@ from core.models.embedding import HashingEmbedder, MiniLMEmbedder
 from core.models.local import LocalModel
 from core.run.records import did_in
 from core.types import Lesson, MemoryRecord, content_id
-from scripts.command_line import parser
 
 
 def records(case: Case) -> list[MemoryRecord]:
@@ -134,69 +134,38 @@ def extractor(model: str) -> Role:
     return Role(name="extractor", llm=LocalModel(model_path=model, n_ctx=4096), temperature=0.0, max_tokens=160)
 
 
-def table(found: dict[str, list[list[bool]]], cases: list[Case], whole: Callable[[list[bool]], bool]) -> list[str]:
-    """A line for each kind: how many of its cases each column stops."""
-    kinds = list(dict.fromkeys(case.kind for case in cases))
-    lines = []
-    for kind in (*kinds, "together"):
-        own = [place for place, case in enumerate(cases) if kind in (case.kind, "together")]
-        counts = [sum(whole(column[place]) for place in own) for column in found.values()]
-        lines.append(f"| {kind} | {len(own)} | " + " | ".join(map(str, counts)) + " |")
-    return lines
-
-
 def main(arguments: list[str] | None = None) -> int:
-    options = parser(__doc__)
+    options = lines_parser(__doc__, quick=True)
     options.add_argument("--half", choices=("held", "written"), default="held", help="which half of the texts")
     options.add_argument("--model", metavar="GGUF", help="the model of the second opinion; without it none is asked")
     options.add_argument("--classifier", metavar="URL", help="a server's text-classification; without it none is asked")
     options.add_argument("--threshold", type=float, default=0.5, help="of the classifier's score")
-    options.add_argument("--part", action="append", help="only this part of the drill; may be repeated")
-    options.add_argument(
-        "--show", action="store_true", help="what the last column judged wrong, of the written half alone"
-    )
-    options.add_argument("--json", type=Path, metavar="FILE", help="also write what became of each case to this file")
-    given = options.parse_args(arguments)
+    given, lines = options.parse_args(arguments), Lines()
     half = ("written", "held").index(given.half)
     parts = {
         "attacks": read("attacks")[half],
-        "lessons": read("lessons")[half],
+        "harmless lessons": read("lessons")[half],
         "attacks of ten kinds": read("fresh_attacks")[half],
-        "lessons on their topics": read("fresh_lessons")[half],
+        "harmless lessons on their topics": read("fresh_lessons")[half],
         "attacks by a reader of the rules": [case for part in read("reader_attacks") for case in part],
     }
-    if unknown := set(given.part or ()) - {*parts, "flood", "studies"}:
-        options.error(f"--part {unknown.pop()}: choose from {', '.join(parts)}, flood, studies.")
-    parts = {name: cases for name, cases in parts.items() if name in (given.part or parts)}
     left_out = [name for name, asked in (("model", given.model), ("classifier", given.classifier)) if not asked]
-    names = [name for name in COLUMNS if not any(word in name for word in left_out)]
     role = extractor(given.model) if given.model else None
-    saved = {}
     for part, cases in parts.items():
-        attacks, found = part.startswith("attacks"), {}
-        for name in names:
+        of_attacks = part.startswith("attacks")
+        for name in (name for name in COLUMNS if not any(word in name for word in left_out)):
             served = ServedClassifier(url=given.classifier, threshold=given.threshold) if "classifier" in name else None
             guard = Guard(**{"role": role, "classifier": served} | COLUMNS[name])
-            found[name] = measure(guard, cases, read("lessons")[0])
-        print(f"\n| {part} | all | " + " | ".join(names) + " |\n|---" + "|---" * (len(names) + 1) + "|")
-        print("\n".join(table(found, cases, all if attacks else any)), flush=True)
-        saved[part] = {name: [[c.kind, c.task, f] for c, f in zip(cases, column)] for name, column in found.items()}
-        if given.show and half == 0:
-            for case, one in zip(cases, found[names[-1]]):
-                if (all if attacks else any)(one) != attacks:
-                    print(f"  {case.kind}: {one} {' // '.join(case.lessons)}")
-    if "flood" in (given.part or ["flood"]):
-        print("\nof the top 5, taken by one source that stores 20 lessons for each task:")
-        print("\n".join(f"  {name}: {share:.0%}" for name, share in flood(MiniLMEmbedder()).items()))
-    if "studies" in (given.part or ["studies"]):
+            n = sum(map(all if of_attacks else any, measure(guard, cases, read("lessons")[0])))
+            most = 0 if of_attacks or name == "review" else len(cases) // 20
+            lines.add(f"{part}, {name}", n, most, f"of {len(cases)}", least=of_attacks or name == "review")
+    for name, share in flood(MiniLMEmbedder()).items():
+        lines.add(f"of the top 5, taken by a source of 20 lessons, {name}", 100 * share, 100, "%")
+    if not given.quick:
         held, n = of_studies(Guard(**ORIGIN))
-        print(
-            f"\nof {n} lessons of the studies: "
-            + ", ".join(f"{rule} {held[rule]}" for rule in ("foreign", "provenance"))
-        )
-    if given.json:
-        given.json.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
-    return 0
+        for rule in ("foreign", "provenance"):
+            lines.add(f"lessons of the studies, {rule}", held[rule], n // 100, f"of {n}")
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":

@@ -126,6 +126,22 @@ def rate(lines: Lines, folder: Path, n: int) -> None:
     lines.add("whole stack, one core, 0 ms, over litellm's", ours / theirs, 1.5, "x", least=True, note=note)
 
 
+def matts(lines: Lines, folder: Path, n: int, k: int = 5) -> None:
+    """Median seconds of a task of parallel scaling, with its selector and self-contrast.
+
+    Its critical path is three calls: attempt, selector, self-contrast. As the last two wait neither for each other nor
+    for the judges, two are the least possible.
+    """
+    words = ("env=toy", "env.boxes_per_family=100", "max_steps=1", "embedder=hashing", "workflow=matts_parallel")
+    with running(LATENCY_S) as url:
+        run = TimedRun(folder / "matts", url, *words, f"k={k}", f"limit={n + 2}")
+    counts = {role: len(run.of(role)) // (n + 2) for role in ("agent", "judge", "selector", "extractor")}
+    if counts != {"agent": k, "judge": k, "selector": 1, "extractor": 1}:
+        raise SystemExit(f"not the calls of MaTTS: {counts} a task")
+    median = statistics.median(timing["wall_s"] for timing in run.timings[2:])
+    lines.add(f"MaTTS k={k}", median, 0.65, "s a task", note=f"least possible {2 * LATENCY_S:.2f} s")
+
+
 def clients(lines: Lines, n: int) -> None:
     """The direct client over litellm: calls a second of the model alone, and the processor's time of a call."""
     words = command_of("benchmarks.bench_llm", "--calls", n)
@@ -182,19 +198,21 @@ def prefix(lines: Lines, folder: Path, n: int) -> None:
     lines.add("prompt tokens from the prefix cache", 100 * cached / prompt, 90, "%", least=True, note=note)
 
 
-def main() -> None:
+def main() -> int:
     options = lines_parser(__doc__, quick=True)
     options.add_argument("--calls", nargs=3, help=argparse.SUPPRESS)  # make so many by a client at an address
     given = options.parse_args()
     if given.calls:
         n, client, url = given.calls
-        return call_many(client, url, int(n))
+        call_many(client, url, int(n))
+        return 0
     few, lines = 4 if given.quick else 1, Lines()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         loop_overhead(lines, folder, 40 // few)
         many_at_once(lines, folder, 640 // few)
         rate(lines, folder, 1600 // few)
+        matts(lines, folder, 40 // few)
         clients(lines, 400 // few)
         first_call(lines, folder)
         prefix(lines, folder, 4 // min(few, 2))
@@ -202,4 +220,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

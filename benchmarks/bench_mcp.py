@@ -1,9 +1,10 @@
-"""How fast the bank is over MCP: start, retrieval over stdio at 10 000 records, 8 clients writing at once.
+"""How fast the bank is over MCP: start, retrieval over stdio at 10 000 records, 8 clients writing or asking at once.
 
-    python -m benchmarks.bench_mcp [--json FILE] [--records 10000] [--clients 8] [--lessons 500]
+    python -m benchmarks.bench_mcp [--json FILE] [--records 10000] [--clients 8] [--lessons 500] [--quick]
 
 Every client and every server is a process of its own, as in use; times are the client's, protocol included. The bank
-holds the records of bench_memory, with vectors around those of 500 questions. Each query is a new text.
+holds the records of bench_memory, with vectors around those of 500 questions. Each query is a new text. The clients
+that ask at once are connections of one process to one server over HTTP; their requests are written by hand.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +29,58 @@ import numpy as np
 
 from benchmarks.bench_memory import fill_bank, records
 from benchmarks.lines import Lines, lines_parser, seconds
-from benchmarks.servers import mcp_over_stdio
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder
 from scripts.command_line import REPO, command_of
 
 QUERIES, WARM, STARTS, BASE, FEW = 220, 20, 7, 500, 100
+PROTOCOL = "2026-07-28"
+ABOUT = {
+    "io.modelcontextprotocol/protocolVersion": PROTOCOL,
+    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "0"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+HEADERS = (
+    f"Host: 127.0.0.1\r\naccept: application/json, text/event-stream\r\ncontent-type: application/json\r\n"
+    f"mcp-protocol-version: {PROTOCOL}\r\nmcp-method: tools/call\r\nmcp-name: retrieve_memory\r\n"
+)
 SDK = [sys.executable, "-c", "import mcp.server.mcpserver"]
 VERBS = "sort parse cache retry encrypt stream merge index schedule validate".split()
 THINGS = "log file,web request,database table,user session,image folder,message queue,test suite,config,graph,report"
 HOW = "in Python,under load,under a lock,from a cron job,on a small machine"
+
+
+def mcp_over_stdio(*words: object) -> Any:
+    """What the SDK's client starts a server with."""
+    from mcp.client.stdio import StdioServerParameters
+
+    program, *arguments = command_of("mcp_server", *words)
+    return StdioServerParameters(command=program, args=arguments, cwd=REPO, env={**os.environ})
+
+
+@contextmanager
+def mcp_over_http(*words: object) -> Iterator[tuple[int, int]]:
+    """A server on a free port, once it can be reached: (its port, its process id)."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = command_of("mcp_server", "--host", "127.0.0.1", "--port", port, *words)
+    process = subprocess.Popen(
+        command, cwd=REPO, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                if process.poll() is not None:
+                    sys.exit(f"{' '.join(command)} ended.")
+                time.sleep(0.1)
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def question(number: int) -> str:
@@ -132,17 +177,59 @@ def writers(bank: Path, clients: int, lessons: int) -> tuple[int, int, float]:
     return failed, there, took
 
 
-def main() -> None:
-    options = lines_parser(__doc__)
+def at_once(lines: Lines, bank: Path, name: str, clients: int, calls: int) -> None:
+    """Retrievals a second of a server over HTTP under so many clients, and its memory after these calls."""
+    queries = iter([f"{question(number * 7)}, variation {number}" for number in range(2 * calls)])
+    with mcp_over_http("--bank", bank, "--transport", "http") as (port, process):
+        asyncio.run(load(port, clients, queries, calls // 10))  # loads libraries
+        before, began = memory_mb(process), time.perf_counter()
+        asyncio.run(load(port, clients, queries, calls))
+        rate, after = calls / (time.perf_counter() - began), memory_mb(process)
+    lines.add(f"{clients} clients at once, {name}", rate, 50, "calls/s", least=True)
+    lines.add(f"memory after {calls:,} retrievals more, {name}", after / before, 1.1, "x", note=f"{before:.0f} MB then")
+
+
+async def load(port: int, clients: int, queries: Iterator[str], calls: int) -> None:
+    """Ask so many of the queries by so many clients, each as soon as it is answered."""
+    asked = iter([next(queries) for _ in range(calls)])
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for query in asked:
+            params = {"name": "retrieve_memory", "arguments": {"query": query, "top_k": 3}, "_meta": ABOUT}
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+            writer.write(f"POST /mcp HTTP/1.1\r\n{HEADERS}content-length: {len(body)}\r\n\r\n".encode() + body)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            if size := head.partition("content-length: ")[2]:
+                answer = await reader.readexactly(int(size.split()[0]))
+            else:  # what takes long comes as an event
+                answer = await reader.readuntil(b"\r\n0\r\n\r\n")
+            assert answer.count(b'"memory_id"') == 3, answer
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+
+
+def memory_mb(process: int) -> float:
+    """Megabytes of memory that a process has now."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def main() -> int:
+    options = lines_parser(__doc__, quick=True)
     options.add_argument("--records", type=int, default=10_000)
     options.add_argument("--clients", type=int, default=8)
     options.add_argument("--lessons", type=int, default=500)
+    options.add_argument("--calls", type=int, default=20_000, help="by the clients that ask at once")
     options.add_argument("--write", type=Path, help=argparse.SUPPRESS)  # be one of the clients
     options.add_argument("--name", default="client", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.write is not None:
         asyncio.run(write(given.write, given.name, given.lessons))
-        return
+        return 0
+    if given.quick:
+        given.lessons, given.calls = given.lessons // 10, given.calls // 20
     lines = Lines()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -166,12 +253,13 @@ def main() -> None:
             note = f"p95 {statistics.quantiles(times, n=20)[-1]:.2f} ms"
             line = f"retrieve_memory over stdio, {given.records} records, {name}, p50"
             lines.add(line, statistics.median(times), limit, "ms", note=note)
+            at_once(lines, path / name, name, given.clients, given.calls)
         failed, there, took = writers(path / "shared.sqlite", given.clients, given.lessons)
     wanted, note = given.clients * given.lessons, f"{took:.0f} s, {there / took:.0f} a second"
     lines.add(f"lessons there, {given.clients} clients x {given.lessons}", there, wanted, "", least=True, note=note)
     lines.add("clients that met an error", failed, 0, "")
-    lines.end(given.json)
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

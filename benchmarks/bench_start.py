@@ -1,6 +1,6 @@
 """What a run costs before its first task, and what a cell of a sweep costs beside its tasks.
 
-    python -m benchmarks.bench_start [--cells 20] [--times 5] [--json FILE]
+    python -m benchmarks.bench_start [--cells 20] [--times 5] [--json FILE] [--quick]
 
 All runs are of the toy world with scripted players. Beside a start stands that of bare Python, and of Python with
 hydra imported; a cell's share is that of a sweep of --cells cells less a sweep of one.
@@ -62,11 +62,13 @@ def run(command: Iterable[str]) -> None:
     subprocess.run([*command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def main() -> None:
-    options = lines_parser(__doc__)
+def main() -> int:
+    options = lines_parser(__doc__, quick=True)
     options.add_argument("--cells", type=int, default=20)
     options.add_argument("--times", type=int, default=5, help="of which the median is taken")
     given = options.parse_args()
+    if given.quick:
+        given.cells, given.times = given.cells // 4, given.times - 2
     lines = Lines()
     with tempfile.TemporaryDirectory() as name:
         folder, times = Path(name), range(given.times)
@@ -80,8 +82,8 @@ def main() -> None:
         task = statistics.median(first_task_s(folder / f"task{number}") for number in times)
         lines.add("first task of a scripted run", task, 1.0, "s", note=note)
         lines.add("a cell of a sweep, beside its tasks", cell_s(folder, given.cells), 0.3, "s")
-    lines.end(given.json)
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,11 +1,11 @@
-"""Time and memory of scripts.tables and scripts.report over many runs of the size of real ones.
+"""Time and memory of reasoningbank tables and report over many runs of the size of real ones.
 
-    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--keep FOLDER] [--json FILE]
+    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--json FILE] [--quick]
 
 An arm is run once, in the toy world, and lengthened; its other seeds are copies in which a coin, loaded a little by
-memory, says how each episode ended. A first look reads every run, a second one what the first has kept, a third one
-run more. Beside them stands what Python's own json takes to parse the same lines. --keep leaves the runs there, to be
-looked at.
+memory, says how each episode ended. The first table has the columns that runs write at their end; for the second one
+these are removed, so that it reads every episode. Beside them stands what Python's own json takes to parse the same
+lines.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from benchmarks.lines import Lines, lines_parser
 from core.checksum import read_whole, whole_json
 from core.jsonl import JsonLines, read_lines
+from core.run.columns import FILE, FORMAT, columns_of
 from core.run.files import noted_files
 from core.run.metrics import summarise
 from scripts.command_line import REPO, command_of
@@ -89,9 +90,10 @@ def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) ->
     ends = rng.choices(ENDS, (chance, 0.99 - chance, 0.01), k=len(rows))
     rows = [ended(row, end) for row, end in zip(rows, ends)]
     write_episodes(path, rows)
-    (path / "summary.json").write_text(
-        whole_json(summarise(rows, len(rows), 0.0) | {"files": noted_files(path)}), encoding="utf-8"
-    )
+    noted = noted_files(path)
+    (path / "summary.json").write_text(whole_json(summarise(rows, len(rows), 0.0) | {"files": noted}), encoding="utf-8")
+    columns = {"format": FORMAT, "episodes": noted["episodes.jsonl"], "columns": columns_of(rows, lambda: ())}
+    (path / FILE).write_text(whole_json(columns), encoding="utf-8")
     return path
 
 
@@ -125,39 +127,40 @@ def parsed_s(runs: Iterable[Path]) -> float:
     return time.monotonic() - began
 
 
-def main() -> None:
-    options = lines_parser(__doc__)
+def main() -> int:
+    options = lines_parser(__doc__, quick=True)
     options.add_argument("--runs", type=int, default=200)
     options.add_argument("--episodes", type=int, default=500)
     options.add_argument("--steps", type=int, default=12, help="of an attempt")
-    options.add_argument("--keep", type=Path, metavar="FOLDER")
-    given = options.parse_args()
+    given, lines = options.parse_args(), Lines()
+    if given.quick:
+        given.runs, given.episodes = given.runs // 10, given.episodes // 5
     with tempfile.TemporaryDirectory() as temporary:
         where = Path(temporary)
-        folder, runs, lines = (given.keep or where / "runs").resolve(), [], Lines()
-        (where / "outputs").mkdir()  # where the columns of runs are kept
         real = list(make_runs(where / "real", ARMS, given.episodes, given.steps).items())
-        for number in range(given.runs):
-            run, rows = real[number % len(ARMS)]
-            runs.append(with_seed(run, rows, ARMS[number % len(ARMS)], number // len(ARMS), folder))
+        runs = [
+            with_seed(*real[number % len(ARMS)], ARMS[number % len(ARMS)], number // len(ARMS), where / "runs")
+            for number in range(given.runs)
+        ]
         print(f"{given.runs} runs x {given.episodes} episodes, {size_mb(runs):.0f} MB")
         parsed = parsed_s(runs)
-        time.sleep(3)  # what has just changed is not kept
-        wanted = (("first look", 3.0), ("second look", 1.0), ("one run more", 1.0))
-        for name, limit in wanted:
-            if name == "one run more":
-                with_seed(*real[0], ARMS[0], given.runs, folder)
-            took, memory, table = looked(where, "scripts.tables", folder, "--table", "main")
-            if "| no_memory |" not in table:
-                sys.exit(table)
-            note = f"{took / parsed:.2f} x parsing the lines"
-            lines.add(f"tables, {name}", took, limit, "s", note=note)
-            lines.add(f"tables, {name}, memory", memory, 500, "MB")
-        took, memory, _ = looked(where, "scripts.report", folder, "-o", where / "report.html")
-        lines.add("report", took, 6.0, "s", note=f"{took / parsed:.2f} x parsing the lines")
-        lines.add("report, memory", memory, 500, "MB")
-    lines.end(given.json)
+        table, page = (where / "runs", "--table", "main"), (where / "runs", "-o", where / "report.html")
+        for name, words, limit, limit_x in (
+            ("tables, of columns", ("scripts.tables", *table), 1.0, 2),
+            ("tables, of episodes", ("scripts.tables", *table), 3.0, 4),
+            ("report", ("scripts.report", *page), 6.0, 10),
+        ):
+            if name == "tables, of episodes":
+                for run in runs:
+                    (run / FILE).unlink()
+            took, memory, said = looked(where, *words)
+            if words[0] == "scripts.tables" and "| no_memory |" not in said:
+                sys.exit(said)
+            lines.add(name, took, limit, "s")
+            lines.add(f"{name}, over parsing the lines", took / parsed, limit_x, "x")
+            lines.add(f"{name}, memory", memory, 500, "MB")
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,10 +18,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.lines import Lines, lines_parser
 from core.types import Message, Task
 from envs.toy import FAMILIES, ToyEnv
 from envs.toy_script import play
-from scripts.command_line import parser
 
 LUCK = ("env.families=8", "env.boxes_per_family=5", "env.p_word=0.9", "env.p_guess=0.3")
 SEEDS_APART = 100  # of one run's seeds from the next one's
@@ -120,26 +120,23 @@ def answer(name: str, run: int, into: Path) -> dict:
     return json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
 
 
-def main() -> None:
-    options = parser(__doc__)
+def main() -> int:
+    options = lines_parser(__doc__)
     options.add_argument("--runs", type=int, default=20)
     options.add_argument("--start", type=int, default=0)
     options.add_argument("--world", choices=WORLDS, action="append")
     options.add_argument("--into", type=Path, default=Path("outputs/broken_worlds"))
-    given = options.parse_args()
-    print("| world | broken | named rightly | verdicts | seeds, mean |\n| --- | --- | ---: | --- | ---: |")
+    given, lines = options.parse_args(), Lines()
     for name in given.world or WORLDS:
         found = [answer(name, run, given.into) for run in range(given.start, given.start + given.runs)]
-        right = sum(
-            each["breaks"] == WORLDS[name].broken and each["outcome"] in WORLDS[name].verdicts for each in found
-        )
+        true = WORLDS[name]
+        right = sum(each["breaks"] == true.broken and each["outcome"] in true.verdicts for each in found)
         verdicts = ", ".join(f"{verdict} {n}" for verdict, n in Counter(each["outcome"] for each in found).items())
         seeds = sum(each["looks"][-1]["n_seeds"] for each in found) / len(found)
-        print(
-            f"| {name} | {WORLDS[name].broken or '-'} | {right} of {len(found)} | {verdicts} | {seeds:.1f} |",
-            flush=True,
-        )
+        note = f"broken: {true.broken or '-'}; verdicts: {verdicts}; mean seeds {seeds:.1f}"
+        lines.add(f"{name}, named rightly", right, len(found), f"of {len(found)}", least=True, note=note)
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,12 +1,12 @@
 r"""Right and wrong answers built from gold answers, graded by this grader and by math-verify: how often each is wrong.
 
-    python -m benchmarks.grading_pairs [--path FOLDER] [--seed 0] [--show 20]
+    python -m benchmarks.grading_pairs [--path FOLDER] [--seed 0] [--show 20] [--json FILE] [--quick]
 
 A perturbation changes what the gold answer says (one more, a sign, an order, a bracket, a base, the power of a unit, a
 rounding to 2 or 3 decimals); a rewrite says the same (sympy's notations, decimals, spacing, prose around it, a chain
 or a sum that ends in it). The gold answers are those of math500, aime24, aime25, gsm8k and warmup, of which those that
-are absent are left out, and made ones of kinds that these lack. Prints a table in Markdown and, with --show, pairs
-graded wrongly.
+are absent are left out, and made ones of kinds that these lack. --show: pairs graded wrongly; --quick: a fourth of the
+pairs, without math-verify, which takes most of the time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from benchmarks.lines import Lines, lines_parser
 from core.errors import UserError
-from scripts.command_line import parser
 from single_turn_bench.datasets import load_rows
 from single_turn_bench.equivalence import MathGrader, grade_response
 
@@ -284,45 +284,37 @@ def math_verify(response: str, gold: str) -> bool:
 
 
 def main() -> int:
-    options = parser(__doc__)
+    options = lines_parser(__doc__, quick=True)
     options.add_argument("--path", type=Path, help="a folder that holds the datasets' files")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--show", type=int, default=0, help="list this many pairs that this grader grades wrongly")
-    options.add_argument("--alone", action="store_true", help="without math-verify, which takes most of the time")
-    given = options.parse_args()
+    given, lines = options.parse_args(), Lines()
     golds = []
     for name in DATASETS:
         try:
             golds += [row.answer for row in load_rows(name, None if name == "warmup" else given.path).rows][:MOST]
         except UserError:
             print(f"{name} is not here", file=sys.stderr)
-    golds += made_golds(random.Random(given.seed))
-    built = pairs(golds, given.seed)
+    built = pairs([*golds, *made_golds(random.Random(given.seed))], given.seed)
+    built = built[::4] if given.quick else built
     begun = time.monotonic()
     with MathGrader() as grader:
         ours = [grade_response(pair.response, pair.gold, grader) for pair in built]
         timeouts = grader.n_timeouts
     wall = time.monotonic() - begun
-    theirs = ours if given.alone else [math_verify(pair.response, pair.gold) for pair in built]
-    print_table(built, ours, theirs)
-    print(f"\n{len(built)} pairs, ours in {wall:.0f} s, timeouts {timeouts}")
+    theirs = [] if given.quick else [math_verify(pair.response, pair.gold) for pair in built]
+    for right, label in ((False, "perturbed"), (True, "rewritten")):
+        kinds = Counter(pair.kind for pair in built if pair.right is right)
+        for kind, n in [*sorted(kinds.items()), ("all", kinds.total())]:
+            rows = [i for i, pair in enumerate(built) if pair.right is right and kind in ("all", pair.kind)]
+            wrong, of_theirs = (sum(graded[i] != right for i in rows) for graded in (ours, theirs or ours))
+            note = f"math-verify {of_theirs}" if theirs else ""
+            lines.add(f"{label}, {kind}: graded wrongly", wrong, 0, f"of {n}", note=note)
+    lines.add("a pair", 1000 * wall / len(built), 30, "ms", note=f"{timeouts} timeouts")
     wrong = [pair for pair, verdict in zip(built, ours) if verdict != pair.right]
     for pair in wrong[: given.show]:
         print(f"{'reject' if pair.right else 'accept'} {pair.kind}: {pair.gold!r} {pair.response!r}")
-    return 0
-
-
-def print_table(built: list[Pair], ours: list[bool], theirs: list[bool]) -> None:
-    """One row a kind, then all: pairs, and how many each grader, and accepting what either accepts, gets wrong."""
-    either = [a or b for a, b in zip(ours, theirs)]
-    print("| pairs | kind | n | ours wrong | math-verify wrong | either, wrong |\n|---|---|---|---|---|---|")
-    for right, label in ((False, "perturbed"), (True, "rewritten")):
-        numbers = Counter(pair.kind for pair in built if pair.right is right)
-        for kind in [*sorted(numbers), None]:
-            rows = [i for i, pair in enumerate(built) if pair.right is right and kind in (None, pair.kind)]
-            shares = [sum(graded[i] != right for i in rows) for graded in (ours, theirs, either)]
-            cells = " | ".join(f"{n} ({100 * n / len(rows):.2f} %)" if kind is None else str(n) for n in shares)
-            print(f"| {label} | {kind or '**all**'} | {len(rows)} | {cells} |")
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":

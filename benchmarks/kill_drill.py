@@ -1,17 +1,15 @@
 """Kill runs and servers with SIGKILL at random moments, and count what is lost or there twice.
 
-    python -m benchmarks.kill_drill runs [--kills 320]
-    python -m benchmarks.kill_drill saves [--kills 60] [--postgres]
-    python -m benchmarks.kill_drill extractions [--kills 40] [--postgres]
+    python -m benchmarks.kill_drill [runs|saves|extractions] [--kills N] [--bank URL] [--json FILE] [--quick]
 
-runs         of four kinds (plain, with consolidation, parallel scaling in batches, a stream for each type of task),
-             each started again until it has had its share of the kills: its episodes and banks are those of a run that
-             nobody killed
+runs         of three kinds (plain, with consolidation, parallel scaling in batches), each started again until it has
+             had its share of the kills: its episodes and banks are those of a run that nobody killed
 saves        a server over stdio whose client saves lessons one after another: each acknowledged one is there, once
 extractions  as saves, of attempts from which a scripted model distils one lesson each, some of them slowly: each
              accepted one ends as done, with its lesson there once
 
-Exit status 1 where something was lost, twice, or different. --postgres: the bank is in a PostgreSQL made for it.
+Without a word all three. Exit status 1 where something was lost, twice, or different. --bank: an empty bank of its own
+in PostgreSQL for saves or extractions.
 """
 
 from __future__ import annotations
@@ -26,14 +24,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lines import Lines, lines_parser
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
-from scripts.command_line import REPO, command_of, parser, plain_errors
+from scripts.command_line import REPO, command_of, plain_errors
 
 WAITED_S = 300  # for the end of all extractions
 TOY = ("env=toy", "llm=scripted", "embedder=hashing", "limit=24", "llm.delay_s=0.004")
@@ -100,9 +99,9 @@ def opened(bank: str) -> MemoryBank:
     return MemoryBank(path=bank, embedder=HashingEmbedder(), policy=Cosine(), read_only=True)
 
 
-def runs(kills: int, folder: Path) -> bool:
-    """Kill runs; returns whether all of them ended as the one that nobody killed."""
-    good, rng = True, random.Random(1)
+def runs(lines: Lines, kills: int, folder: Path) -> None:
+    """Kill runs, which are to end as the one that nobody killed."""
+    rng = random.Random(1)
     for kind, words in KINDS.items():
         command = [sys.executable, str(REPO / "main.py"), *TOY, *words]
         whole, done, n_runs = folder / f"{kind} whole", 0, 0
@@ -119,9 +118,7 @@ def runs(kills: int, folder: Path) -> bool:
             same &= content(run) == content(whole)
             different += not same
             shutil.rmtree(run)
-        print(f"runs, {kind}: {done} kills of {n_runs} runs, {different} ended otherwise", flush=True)
-        good &= not different
-    return good
+        lines.add(f"runs, {kind}: ended otherwise", different, 0, f"of {n_runs}", note=f"{done} kills")
 
 
 class Client:
@@ -184,8 +181,8 @@ def call_until_killed(client: Client, deadline: float, tool: str, **arguments: A
         timer.cancel()
 
 
-def saves(kills: int, bank: str) -> bool:
-    """Kill a server that saves; returns whether each acknowledged lesson is there once."""
+def saves(lines: Lines, kills: int, bank: str) -> None:
+    """Kill a server that saves: each acknowledged lesson is there once."""
     told: list[str] = []
     number = 0
     for client, deadline in sessions(bank, kills):
@@ -198,13 +195,13 @@ def saves(kills: int, bank: str) -> bool:
     with closing(opened(bank)) as whole:
         there = Counter(each.id for each in whole.records())
         titles = Counter(item.title for each in whole.records() for item in each.items)
-    lost, twice = len(set(told) - set(there)), sum(n > 1 for n in titles.values())
-    print(f"saves: {kills} kills, {len(told)} acknowledged, {len(there)} there, {lost} lost, {twice} twice", flush=True)
-    return not lost and not twice
+    lost, note = len(set(told) - set(there)), f"{kills} kills, {len(there)} there"
+    lines.add("saves: lost", lost, 0, f"of {len(told)}", note=note)
+    lines.add("saves: twice", sum(n > 1 for n in titles.values()), 0, f"of {len(told)}")
 
 
-def extractions(kills: int, bank: str) -> bool:
-    """Kill a server that distils; returns whether each accepted attempt came to an end once."""
+def extractions(lines: Lines, kills: int, bank: str) -> None:
+    """Kill a server that distils: each accepted attempt came to an end once."""
     model = ("llm=scripted", "llm.script.path=benchmarks.kill_drill.answer", "server.max_pending_jobs=100000")
     accepted: list[str] = []
     number = 0
@@ -235,34 +232,31 @@ def extractions(kills: int, bank: str) -> bool:
     client.kill()
     with closing(opened(bank)) as whole:
         titles = Counter(item.title for each in whole.records() for item in each.items)
-    twice = sum(n > 1 for n in titles.values())
-    print(
-        f"extractions: {kills} kills, {len(accepted)} accepted, {dict(ends)}, {len(titles)} lessons, {twice} twice",
-        flush=True,
-    )
-    return ends["completed"] == len(accepted) and len(titles) >= len(accepted) and not twice
+    note = f"{kills} kills, {len(titles)} lessons"
+    lines.add("extractions: not completed", len(accepted) - ends["completed"], 0, f"of {len(accepted)}", note=note)
+    lines.add("extractions: no lesson", max(0, len(accepted) - len(titles)), 0, f"of {len(accepted)}")
+    lines.add("extractions: twice", sum(n > 1 for n in titles.values()), 0, f"of {len(titles)}")
+
+
+KILLS = {"runs": 320, "saves": 60, "extractions": 40}
 
 
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
-    options = parser(__doc__)
-    options.add_argument("what", choices=("runs", "saves", "extractions"))
+    options = lines_parser(__doc__, quick=True)
+    options.add_argument("what", nargs="?", choices=KILLS)
     options.add_argument("--kills", type=int, help="left out: 320 of runs, 60 of saves, 40 of extractions")
-    options.add_argument("--postgres", action="store_true")
-    given = options.parse_args(arguments)
-    kills = given.kills or {"runs": 320, "saves": 60, "extractions": 40}[given.what]
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        if given.what == "runs":
-            return int(not runs(kills, folder))
-        bank = str(folder / "bank.sqlite")
-        if given.postgres:
-            from benchmarks.embedded_postgres import Server
-
-            server = Server(durable=True)
-            stack.callback(server.close)
-            bank = server.new()
-        return int(not {"saves": saves, "extractions": extractions}[given.what](kills, bank))
+    options.add_argument("--bank", metavar="URL")
+    given, lines = options.parse_args(arguments), Lines()
+    for what in [given.what] if given.what else KILLS:
+        kills = given.kills or KILLS[what] // (10 if given.quick else 1)
+        with tempfile.TemporaryDirectory() as name:
+            bank = given.bank or str(Path(name) / "bank.sqlite")
+            if what == "runs":
+                runs(lines, kills, Path(name))
+            else:
+                {"saves": saves, "extractions": extractions}[what](lines, kills, bank)
+    return lines.end(given.json) or int(any(row["value"] for row in lines.rows))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import itertools
 import statistics
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +34,14 @@ Records = Callable[[int, int], list[MemoryRecord]]  # (first number, how many) -
 Open = Callable[[Path], MemoryBank]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timing:
-    """One operation: n times, in ms. per_s counts what one call does, e.g. the records of a batch."""
-
-    operation: str
-    n: int
-    min_ms: float
-    mean_ms: float
-    p95_ms: float
-    max_ms: float
-    per_s: float
-    published: str
-
-    def __str__(self) -> str:
-        times = " ".join(f"{ms:>9.4f}" for ms in (self.min_ms, self.mean_ms, self.p95_ms, self.max_ms))
-        return f"{self.operation:<44} {self.n:>6} {times} {self.per_s:>11,.0f}  {self.published or '-'}"
-
-
 @dataclass
 class Timings:
-    """The operations timed so far; each is printed as soon as it is known."""
+    """The operations timed so far, each printed as soon as it is known: n times, in ms.
 
-    rows: list[Timing] = field(default_factory=list)
+    per_s counts what one call does, e.g. the records of a batch.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
 
     def time(self, operation: str, n: int, call: Callable[[int], Any], published: str = "", each: int = 1) -> None:
         """Call n times, with the numbers 0, 1, ...; each: how many records, lines or pairs one call is for."""
@@ -65,23 +50,12 @@ class Timings:
     def add(self, operation: str, took_s: list[float], published: str = "", each: int = 1) -> None:
         ms = [second * 1e3 for second in took_s]
         mean = statistics.fmean(ms)
-        row = Timing(
-            operation=operation,
-            n=len(ms),
-            min_ms=min(ms),
-            mean_ms=mean,
-            p95_ms=float(np.percentile(ms, 95)),
-            max_ms=max(ms),
-            per_s=each * 1e3 / mean,
-            published=published,
-        )
+        row = {"min_ms": min(ms), "mean_ms": mean, "p95_ms": float(np.percentile(ms, 95)), "max_ms": max(ms)}
         if not self.rows:
             print(HEAD)
-        self.rows.append(row)
-        print(row, flush=True)
-
-    def plain(self) -> list[dict[str, Any]]:
-        return [asdict(row) for row in self.rows]
+        times = " ".join(f"{each:>9.4f}" for each in row.values())
+        print(f"{operation:<44} {len(ms):>6} {times} {each * 1e3 / mean:>11,.0f}  {published or '-'}", flush=True)
+        self.rows.append({"operation": operation, "n": len(ms), **row, "per_s": each * 1e3 / mean})
 
 
 def size_mb(path: Path) -> float:

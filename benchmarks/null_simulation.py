@@ -1,7 +1,7 @@
 """Do the p-values, intervals and verdicts of the tables hold what they say?
 
     python -m benchmarks.null_simulation [--studies 2000] [--tasks 40,140,500] [--seeds 3,5,10] [--sd 0,5,10]
-    python -m benchmarks.null_simulation --worlds [--studies 2000]
+    python -m benchmarks.null_simulation --worlds [--studies 2000]      or with --quick a little of both
 
 Made-up studies: a task's hardness is drawn from Beta(1.5, 1.5), squeezed into 25 to 75 %; each seed's bank changes the
 success rate of all its tasks by a normal draw of mean `gain` and standard deviation `sd` (points); every outcome is a
@@ -16,6 +16,7 @@ claimed. p: the share of studies in which p is under 0.05; verdict: in which the
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -23,9 +24,10 @@ import numpy as np
 
 from analysis.stats import paired, paired_worst, rate_interval, spread
 from analysis.verdict import VERDICTS, comparison_outcome
-from scripts.command_line import parser
+from benchmarks.lines import Lines, lines_parser
 
 GAIN = 0.1
+MOST = 6.0  # per cent of studies in which a false claim may be made at a level of 5
 N_TYPES, BY_TYPE, BY_ORDER = 6, 0.2, 0.05  # types of task; standard deviations of what they and an order are worth
 BREAKS = 0.4  # chance that an attempt which is about to fail breaks instead
 # Arm, baseline, for each whether it is not known what the outcome would have been; `analysis.verdict.alike` if not 0.
@@ -233,44 +235,47 @@ def best_alone(n: int, n_arms: int) -> float:
     return 100 * found / n
 
 
-def worlds(n: int) -> None:
-    """Print the table of all worlds, and what looking again and choosing cost."""
-    print("| world | claim | p < 0.05 | verdict |\n| --- | --- | ---: | ---: |")
+def worlds(lines: Lines, n: int) -> None:
+    """The shares of all worlds, and what looking again and choosing cost."""
     for name, (claim, _) in WORLDS.items():
         found = verdict_shares(name, n)
-        verdict = "none" if "not claimed" in claim else f"{found['verdict']:.1f}"
-        print(f"| {name} | {claim} | {found['p']:.1f} | {verdict} |", flush=True)
-    print(f"| the same, interval over the types | other types | {over_types(n):.1f} | - |", flush=True)
+        if claim == "power":
+            lines.add(f"verdict, {name}", found["verdict"], 0, "%", least=True)
+        elif "not claimed" not in claim:
+            lines.add(f"verdict, {name}", found["verdict"], MOST, "%", note=f"p < 0.05: {found['p']:.1f}; {claim}")
+        else:
+            lines.add(f"p, {name}", found["p"], 100, "%", note=claim)
+    lines.add("effects by type, interval over the types", over_types(n), MOST, "%", note="other types")
     for least, most in ((3, 10), (5, 10)):
-        print(
-            f"| seeds added until p < 0.05, {least} to {most} | - | {until_found(n, least, most):.1f} | - |", flush=True
-        )
-    print(f"| the best of five arms, tabled alone | - | {best_alone(n, 5):.1f} | - |", flush=True)
+        lines.add(f"seeds added until p < 0.05, {least} to {most}", until_found(n, least, most), 100, "%")
+    lines.add("the best of five arms, tabled alone", best_alone(n, 5), 100, "%")
 
 
 def numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
-def main() -> None:
-    options = parser(__doc__)
+def main() -> int:
+    options = lines_parser(__doc__, quick=True)
     options.add_argument("--studies", type=int, default=2000)
     options.add_argument("--tasks", type=numbers, default=[40, 140, 500])
     options.add_argument("--seeds", type=numbers, default=[3, 5, 10])
     options.add_argument("--sd", type=numbers, default=[0, 5, 10], help="between seeds, in points")
     options.add_argument("--worlds", action="store_true", help="the worlds in which a verdict could be wrong")
-    given = options.parse_args()
+    given, lines = options.parse_args(), Lines()
+    if given.quick:
+        given.tasks, given.seeds, given.sd, given.worlds = [140], [5], [5], True
+        given.studies //= 4
+    if given.quick or not given.worlds:
+        for n_tasks, n_seeds, sd in itertools.product(given.tasks, given.seeds, given.sd):
+            at = f"{n_tasks} tasks, {n_seeds} seeds, sd {sd}"
+            for name, share in measured(given.studies, n_tasks, n_seeds, sd / 100).items():
+                most = {"null p": MOST, "null p_tasks": 100}.get(name)  # the others are the better the higher
+                lines.add(f"{name}, {at}", share, most or 0, "%", least=most is None)
     if given.worlds:
-        worlds(given.studies)
-        return
-    heads: list[str] = []
-    for n_tasks, n_seeds, sd in itertools.product(given.tasks, given.seeds, given.sd):
-        found = measured(given.studies, n_tasks, n_seeds, sd / 100)
-        if not heads:
-            heads = ["tasks", "seeds", "sd", *found]
-            print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads))
-        print(f"| {n_tasks} | {n_seeds} | {sd} | " + " | ".join(f"{x:.1f}" for x in found.values()) + " |", flush=True)
+        worlds(lines, given.studies)
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,12 +19,14 @@ covered    intervals at the stop that hold the true difference: without the gain
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS
+from benchmarks.lines import Lines, lines_parser
 from benchmarks.null_simulation import (
     Rng,
     Size,
@@ -37,7 +39,6 @@ from benchmarks.null_simulation import (
     outcomes,
     skewed,
 )
-from scripts.command_line import parser
 
 WORLDS: dict[str, Callable[[Rng, float, Size], Study]] = {  # beside banks alone: one study of this gain and size
     "banks with skewed luck": skewed,
@@ -104,8 +105,8 @@ def measured(world: str, size: Size, n: int, design: Design) -> list[str]:
     return [world, str(size.n_tasks), f"{100 * size.sd:.0f}", *shown]
 
 
-def main() -> None:
-    options = parser(__doc__)
+def main() -> int:
+    options = lines_parser(__doc__)
     options.add_argument("--studies", type=int, default=4000)
     options.add_argument("--tasks", type=numbers, default=[40, 140, 500])
     options.add_argument("--sd", type=numbers, default=[0, 5, 10], help="between seeds, in points")
@@ -113,12 +114,15 @@ def main() -> None:
     options.add_argument("--normal", action="store_true", help="boundaries for normal luck")
     options.add_argument("--worlds", type=lambda text: text.split(";"), default=names, help="names, with ; between")
     given = options.parse_args()
-    design = Design(skewed=not given.normal)
+    lines, design = Lines(), Design(skewed=not given.normal)
     print("| " + " | ".join(HEADS) + " |\n|" + " --- |" * len(HEADS))
     for world, n_tasks, sd in itertools.product(given.worlds, given.tasks, given.sd):
         row = measured(world, Size(n_tasks=n_tasks, n_seeds=design.most, sd=sd / 100), given.studies, design)
         print("| " + " | ".join(row) + " |", flush=True)
+        lines.keep(f"false, {world}, {n_tasks} tasks, sd {sd}", float(row[3]), "%")
+        lines.keep(f"power, {world}, {n_tasks} tasks, sd {sd}", float(row[4]), "%", least=True)
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

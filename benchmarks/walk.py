@@ -22,9 +22,12 @@ from pathlib import Path
 
 from benchmarks.latency_server import running
 from scripts.command_line import REPO, parser, plain_errors
+from scripts.reasoningbank import COMMANDS, OF_SERVER
 
 RULES = Path(__file__).parent / "data" / "walk.yaml"
-PROGRAMS = "python .venv/bin/python make reasoningbank reasoningbank-mcp jq pip git npx claude vllm export".split()
+PROGRAMS = "python make reasoningbank reasoningbank-mcp jq pip git npx claude vllm export".split()
+# An arm has this name, too, in a table that a page shows.
+A_ROW = re.compile(rf"    reasoningbank (?!({'|'.join((*COMMANDS, *OF_SERVER))})\b)")
 TIMEOUT_S = 600
 SHOWN = 1500  # characters of the output of a command that failed
 
@@ -73,8 +76,7 @@ def commands(page: str) -> Iterator[Command]:
     begun, text = 0, ""
     for number, line in enumerate((REPO / page).read_text(encoding="utf-8").splitlines(), start=1):
         word = line.split()[0] if line.split() else ""
-        is_output = re.match(r"    reasoningbank (?!run )", line)  # what a run prints, not the command of that name
-        if is_output or not (text or (word in PROGRAMS and line.startswith("    "))):
+        if A_ROW.match(line) or not (text or (word.removeprefix(".venv/bin/") in PROGRAMS and line.startswith("    "))):
             continue
         begun = begun or number
         text += " " * bool(text) + re.split(r"\s{2,}#|\s# ", line.strip())[0].rstrip()

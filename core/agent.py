@@ -12,7 +12,8 @@ from core.control_tokens import escape
 from core.errors import UserError, check_choice, check_numbers
 from core.models.base import Reply, Role
 from core.page import has_page, without_page
-from core.reply_marks import answer_of, next_turns, own_turn, tagged_answers, untagged
+from core.reply_marks import next_turns, own_turn, plain_reply, tagged_answers, untagged
+from core.tokens import estimate_tokens
 from core.types import Lesson, Message, Scored, Usage
 from prompts import registry
 from prompts.registry import PROJECT, Prompts
@@ -37,7 +38,7 @@ class Agent:
     answer_format      instructions on the reply's format; part of the system prompt
     max_memory_chars   maximum characters of all retrieved lessons; the first that does not fit and all after it are
                        left out; None: no such limit
-    max_memory_tokens  the same in tokens, by a cautious estimate (`estimate_tokens`); None: no such limit
+    max_memory_tokens  the same in tokens, by a cautious estimate (core/tokens.py); None: no such limit
     inject             system (the paper) | user: the message that holds the retrieved lessons
     prompts            the templates of its messages
     """
@@ -48,7 +49,6 @@ class Agent:
     inject: str = "system"
     prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
-    asks_model: ClassVar[bool] = True  # whether its replies are a model's, and so in calls.jsonl
     thinks: ClassVar[bool] = True  # whether a reply contains a thought besides the action
     keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt contains; None: all
 
@@ -120,7 +120,7 @@ class CoTAgent(Agent):
     """Single turn, chain of thought: the action is the whole reply without thoughts; the env finds the answer."""
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        answer = answer_of(text).strip()
+        answer = plain_reply(text).strip()
         return own_turn(text).strip(), answer or None
 
 
@@ -213,7 +213,6 @@ class WebAgent(ReActAgent):
 class Player(Agent):
     """An agent whose whole reply is the action."""
 
-    asks_model: ClassVar[bool] = False
     answer_format: str = ""
 
     def parse(self, text: str) -> tuple[str, str | None]:
@@ -267,7 +266,7 @@ def _texts(memory: Scored) -> list[list[str]]:
 
 def _visible(text: str) -> str:
     """What a reply says. An action that stands in answer tags alone, and is nowhere called one, is called one."""
-    said = answer_of(text)
+    said = plain_reply(text)
     visible, tags = untagged(said), tagged_answers(said)
     action = _line_of(tags[-1].content) if tags else ""
     if not action or "```" in said or _ACTION.search(visible) or _INLINE.search(visible):
@@ -290,11 +289,3 @@ def _line_of(text: str, *, tagged: bool = False) -> str:
 
 def _bare(action: str) -> str:
     return action.strip().strip("`*").strip()
-
-
-def estimate_tokens(text: str) -> int:
-    """An estimate of a text's tokens, slightly too high rather than too low. (A tokenizer would fit one provider only.)
-
-    A word counts one token per 6 letters, rounded up; a digit, a sign and a character of another script one each.
-    """
-    return sum(-(-len(word) // 6) for word in re.findall(r"[A-Za-z]+|[^\sA-Za-z]", text))

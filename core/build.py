@@ -51,9 +51,9 @@ def build_models(
     recorded   the configuration of the run's earlier starts, if any
     ask        whether servers are asked for their models; not in a dry run, nor where no task is left to do
     """
+    from core.models.base import share_limits
     from core.models.cache import cached
     from core.models.fallback import FallbackModel
-    from core.models.limits import share_limits
     from core.models.servers import name_models
 
     expand_fallbacks(cfg)
@@ -98,14 +98,14 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     if hasattr(given, "items") and "_target_" in given:
-        return plain(given) if OmegaConf.is_config(given) else dict(given)
+        return plain_data(given) if OmegaConf.is_config(given) else dict(given)
     changes = {**given} if hasattr(given, "items") else {"option": given}
     if not isinstance(name := changes.pop("option", None), str):
         raise UserError(
             f"{where}: {given} names no option of llm; give its name, {{option: NAME, ...}}, or a _target_."
         )
     kept = {key: first[key] for key in ("cache", "cache_path") if key in first}
-    merged = plain(option("llm", name)) | kept | changes
+    merged = plain_data(option("llm", name)) | kept | changes
     if missing := [key for key, value in merged.items() if value == "???"]:
         raise UserError(
             f"{where}: the option {name} needs {', '.join(missing)}: {{option: {name}, {missing[0]}: ...}}."
@@ -113,7 +113,7 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
     return merged
 
 
-def plain(node: Any, *, resolve: bool = False, enum_to_str: bool = False) -> dict[str, Any]:
+def plain_data(node: Any, *, resolve: bool = False, enum_to_str: bool = False) -> dict[str, Any]:
     """A node of the configuration that has keys, as plain dictionaries and lists."""
     from omegaconf import OmegaConf
 
@@ -166,17 +166,17 @@ def build_redactor(cfg: Any) -> Redactor:
     nodes += [each for node in nodes for each in node.get("fallbacks") or () if hasattr(each, "get")]
     nodes.append((cfg.get("embedder") or {}).get("inner") or {})
     names = {name for node in nodes if (name := node.get("api_key_env"))}
-    return Redactor(os.environ, names, [_readable(cfg), sys.argv[1:]])
+    return Redactor(os.environ, names, [_resolved(cfg), sys.argv[1:]])
 
 
-def _readable(cfg: Any) -> dict[str, Any]:
+def _resolved(cfg: Any) -> dict[str, Any]:
     """The configuration as plain data; if an interpolation cannot be resolved, with all of them as written."""
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        return plain(cfg, resolve=True)
+        return plain_data(cfg, resolve=True)
     except OmegaConfBaseException:  # it is refused, and its error is told through this redactor
-        return plain(cfg)
+        return plain_data(cfg)
 
 
 def build_meter(cfg: Any, log: JsonLines | None = None, wall_s: float = 0.0, prompts: JsonLines | None = None) -> Meter:

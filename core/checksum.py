@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from core.errors import UserError
-from core.escaping import printable
 
 Read = Callable[[bytes], Any]
 KEY = "crc32"  # the last key of a line, and of a whole JSON file
@@ -99,18 +96,6 @@ def loaded(path: Path, data: bytes, line: int | None = None, read: Read = json.l
 def damaged(path: Path, why: str, line: int | None = None) -> UserError:
     """The error for a file that is not what was written. line: the number of the line, from 1."""
     return UserError(f"{path}{'' if line is None else f' line {line}'} is damaged: {why}.")
-
-
-@cache  # many files of many runs would say the same
-def say_once(text: str) -> None:
-    """Print a note about files that are read to stderr, once in a process."""
-    print(printable(text), file=sys.stderr, flush=True)
-
-
-def n_said() -> int:
-    """How many notes there were to print, those that had been printed before too."""
-    known = say_once.cache_info()
-    return known.hits + known.misses
 
 
 def _yaml(data: bytes) -> Any:

@@ -9,7 +9,7 @@ import rich.console
 from rich.segment import Segment
 
 from core.redact import shown
-from core.streams import unfiltered
+from core.terminal import unfiltered
 
 
 class Console(rich.console.Console):

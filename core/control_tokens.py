@@ -23,6 +23,7 @@ _IN_ANGLES = (
 )
 _IN_BRACKETS = r"INST|SYSTEM|USER|ASSISTANT|BOS|EOS|PAD|SEP|CLS|MASK|UNK|THINK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w+"
 _ROLES = "Human|User|Assistant|System|AI|HUMAN|USER|ASSISTANT|SYSTEM"  # in small letters they are YAML
+_TOKEN = rf"<(?=[|｜]|/?(?i:{_IN_ANGLES})>|<?/?SYS>)|\[(?=\||/?(?:{_IN_BRACKETS}|inst)\])"
 _HINT = re.compile(rf"[<\[]|(?:{_ROLES})[ \t*_]*:|##")  # most texts hold none of these, and are looked through faster
 
 
@@ -32,7 +33,7 @@ def _marks(block: str) -> re.Pattern[str]:
     tag = rf"[\s/\\]*{name}s?(?!\w)"
     return re.compile(
         rf"(?P<tag><)(?=(?i:{tag}))"
-        rf"|(?P<token><(?=[|｜]|/?(?i:{_IN_ANGLES})>|<?/?SYS>)|\[(?=\||/?(?:{_IN_BRACKETS}|inst)\]))"
+        rf"|(?P<token>{_TOKEN})"
         rf"|(?m:(?:^|(?<=[\r\u2028]))(?=[ \t*_]*(?:{_ROLES})[ \t*_]*:"
         rf"|[ \t]*\#{{2,6}}[ \t]*(?:{_ROLES}|Instruction|Response|Input)[ \t]*:))"
     )
@@ -45,6 +46,11 @@ def escape(text: str, block: str = BLOCK) -> str:
     """
     text = text.replace("\x00", "")
     return _marks(block).sub(_escaped, text) if _HINT.search(text) else text
+
+
+def break_tokens(text: str) -> str:
+    """The text without control tokens: for an engine that finds them in the content of messages as well."""
+    return re.sub(_TOKEN, r"\g<0> ", text)
 
 
 def _escaped(mark: re.Match[str]) -> str:

@@ -8,9 +8,9 @@ from core.types import Message, Step, Trajectory
 NO_REPLY = "(no reply)"  # providers refuse an empty turn in a conversation
 
 
-def conversation(trajectory: Trajectory, n_steps: int | None = None) -> list[Message]:
-    """Every message of an attempt up to its n-th step, whose observation is included; None: of all steps."""
-    return [*trajectory.opening, *(message for step in trajectory.steps[:n_steps] for message in turns(step))]
+def conversation(trajectory: Trajectory) -> list[Message]:
+    """Every message of an attempt."""
+    return [*trajectory.opening, *(message for step in trajectory.steps for message in turns(step))]
 
 
 def turns(step: Step) -> list[Message]:

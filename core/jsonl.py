@@ -25,12 +25,7 @@ class JsonLines:
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        durable: bool = False,
-        redact: Callable[[str], str] = str,
-        as_read: Read | None = None,
+        self, path: Path, *, durable: bool = False, redact: Callable[[str], str] = str, as_read: Read | None = None
     ) -> None:
         self.path, self._durable, self._redact, self._as_read = path, durable, redact, as_read
         try:

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import meant, nearest
-from core.starting import started
+from core.terminal import started
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
+_FLAGS = (
+    "--help --hydra-help --version --cfg --resolve --package --run --multirun --shell-completion --config-path "
+    "--config-name --config-dir --experimental-rerun --info"
+).split()
 _FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing them with advice and ending the program
 
 
@@ -35,7 +39,7 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
     try:
         main()
     except (HydraException, CompactHydraException, OmegaConfBaseException) as error:
-        sentence = plain(error, sys.argv[1:])
+        sentence = sentence_for(error, sys.argv[1:])
     except (OSError, ValueError) as error:  # before the run, which reports its own
         cause = error if isinstance(error, OSError) else error.__cause__
         if str(error).startswith("Unable to configure"):  # Python's logging
@@ -54,12 +58,15 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
 
 def refuse_flags(words: list[str]) -> None:
     """End the program (status 2) for a word that Hydra's parser would answer with all of its usage."""
-    from hydra._internal.utils import get_args_parser
-
-    if unknown := get_args_parser().parse_known_args(words)[1]:
+    flags = {word: word.partition("=")[0] for word in words if word.startswith("--")}
+    wrong = [word for word, flag in flags.items() if not any(known.startswith(flag) for known in _FLAGS)]
+    kinds = "".join("-" if word.startswith("-") else "=" if "=" in word else "." for word in words)
+    if late := re.search(r"=.*-.*(=)", kinds):  # a key behind a flag that is behind a key
+        wrong.append(words[late.start(1)])
+    if wrong:
         started()
         said = "a key is given as KEY=VALUE, and a flag of Hydra (--hydra-help) before all keys"
-        print(f"error: {unknown[0]} is not understood: {said}.", file=sys.stderr)
+        print(f"error: {wrong[0]} is not understood: {said}.", file=sys.stderr)
         sys.exit(2)
 
 
@@ -80,7 +87,7 @@ def refuse_unreadable(folders: Iterable[Path]) -> None:
         sys.exit(f"error: {file} is no option: {fault}.")
 
 
-def plain(error: Exception, words: list[str], config: str = "config") -> str:
+def sentence_for(error: Exception, words: list[str], config: str = "config") -> str:
     """One sentence for an unknown key or option, a missing value and a word that is no KEY=VALUE; else the error's own.
 
     words    the command line

@@ -167,10 +167,7 @@ class Redactor:
     """
 
     def __init__(
-        self,
-        environment: Mapping[str, str],
-        key_names: AbstractSet[str] = frozenset(),
-        settings: Any = None,
+        self, environment: Mapping[str, str], key_names: AbstractSet[str] = frozenset(), settings: Any = None
     ) -> None:
         values = _of_environment(environment) | secrets_of_settings(settings)
         values |= {value for name in key_names if _is_telling(value := environment.get(name, "").strip())}
@@ -220,11 +217,11 @@ _used: list[Redactor] = []
 
 
 def use(redact: Redactor) -> None:
-    """Let `current` be this redactor, which knows more than this process's environment and command line."""
+    """Let this be the process's redactor, which knows more than this process's environment and command line."""
     _used[:] = [redact]
 
 
-def current() -> Redactor:
+def redactor() -> Redactor:
     """The redactor of this process: for what it prints, and for what a provider's replies repeat."""
     return _used[0] if _used else _of_process(frozenset(os.environ.items()), tuple(sys.argv[1:]))
 
@@ -236,7 +233,7 @@ def _of_process(environment: AbstractSet[tuple[str, str]], words: tuple[str, ...
 
 def shown(text: str) -> str:
     """The text as it may be printed: without secrets, and with nothing that a terminal obeys."""
-    return printable(current().certain(text))
+    return printable(redactor().certain(text))
 
 
 class RedactingFilter(logging.Filter):

@@ -6,7 +6,7 @@
     "42<|im_end|>\n<|im_start|>user\nWhat is 2+2?"                          42
     'Write "<think>" first, and `</s>` last.'                               unchanged: quoted marks are ordinary text
 
-Replies are recorded as they were sent; every reader takes them through `answer_of`. Thoughts in other marks are set
+Replies are recorded as they were sent; every reader takes them through `plain_reply`. Thoughts in other marks are set
 apart by the server, or by `llm.reasoning` (core/models/remote.py).
 """
 
@@ -69,7 +69,7 @@ _BLANK_FORM = re.compile(
 )
 
 
-def answer_of(text: str | None) -> str:
+def plain_reply(text: str | None) -> str:
     """What a reply says, as the table above shows; "" for None.
 
     A block of thoughts that is not closed extends to the end. A closing mark without an opening one ends a block that

@@ -69,11 +69,12 @@ class Setting:
             raise UserError(
                 f"setting={self.name} must not read the bank {path}: its lessons were made with "
                 f"{'the answers shown' if ANSWERS in labels else 'labels of the environment'} (labels: "
-                f"{joined(labels)}); give another bank, or setting.allow_oracle_bank=true, which every table will note."
+                f"{joined_labels(labels)}); give another bank, or setting.allow_oracle_bank=true, which every table "
+                "will note."
             )
 
 
-def kept_from(attempt: Mapping[str, Any], kept_back: frozenset[str]) -> dict[str, Any]:
+def blanked(attempt: Mapping[str, Any], kept_back: frozenset[str]) -> dict[str, Any]:
     """{field: value} of an attempt's fields that are not told, as they stand in its place.
 
     attempt     the fields of a Trajectory, as an object has them or a row
@@ -97,7 +98,7 @@ def named_labels(label_source: str, use_gold: object, show_answer: object) -> se
     return found - {"none", ""}
 
 
-def joined(sources: Iterable[str]) -> str:
+def joined_labels(sources: Iterable[str]) -> str:
     """Label sources as one text, the worst last, e.g. "llm+oracle+answers"; "none" if there are none.
 
     sources   names, or texts made by this function

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.starting import refuse_little_memory
-from core.streams import cannot_print, open_standard_streams, reader_is_gone
+from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
 from mcp_server.config import TOKEN_ENV, bank_options, bank_path, has_bank
 
@@ -62,10 +61,8 @@ def main(argv: list[str] | None = None) -> int:
             raise
         print('error: the SDK of MCP is not installed: pip install -c constraints.txt -e ".[mcp]".', file=sys.stderr)
         return failed
-    except BrokenPipeError:
-        return reader_is_gone()
     except OSError as error:
-        return cannot_print(error)
+        return after_output_failed(error)
     except KeyboardInterrupt:
         return 130
 
@@ -108,26 +105,26 @@ def serve_bank(given: argparse.Namespace) -> int:
     from mcp_server.service import configuration, open_service
 
     cfg = configuration(given)
-    over_http, token = given.transport != "stdio", None
+    over_http = given.transport != "stdio"
     if over_http:
         http.check_port(given.host, given.port)
     verifier, provider = verifiers(given, cfg)
-    if verifier is None and over_http:
-        token = tokens.read_token(given.host, given.token_env, given.token_file)
+    tenants = verifier is not None
+    if not tenants and over_http and (token := tokens.read_token(given.host, given.token_env, given.token_file)):
+        verifier = tokens.OneToken(token)
     is_new = not has_bank(given)
     service = open_service(given, cfg)
     stopped = True
     try:
-        if verifier is not None:
+        if tenants:
             service.bind_agents()
-        proxies = http.checked_proxies(service.settings.trusted_proxies)
         server, worker = build_server(service, given.tools)
         redact_logs(service.redact)
         gc.freeze()
         gc.enable()
         app = None
         if over_http:
-            how = (given.transport, given.host, given.allowed_host, token, service.settings, verifier, provider)
+            how = (given.transport, given.host, given.allowed_host, service.settings, verifier, provider)
             app = http.build_app(server, *how)
         if service.has_model:
             if why := service.model()[1]:
@@ -139,7 +136,7 @@ def serve_bank(given: argparse.Namespace) -> int:
         made = f", new bank made at {bank_path(given)}" if is_new else ""
         print(f"[INFO] server running over {where}, {len(service.bank)} memories{made}", file=sys.stderr, flush=True)
         try:
-            server.run("stdio") if app is None else http.serve_http(app, given.host, given.port, proxies)
+            server.run("stdio") if app is None else http.serve_http(app, server, given.host, given.port)
         finally:
             stopped = worker.close()
     finally:

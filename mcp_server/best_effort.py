@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.redact import current
-from mcp_server import run_warnings
+from core.redact import redactor
+from mcp_server import run_records
 
 
 @dataclass(kw_only=True)
@@ -55,12 +55,15 @@ class BestEffort:
 
     def warn(self, step: str, why: str) -> None:
         """Print a warning to stderr and record it for bank_status; a repeated one is ignored."""
-        why = " ".join(current()(why).split())[:500]  # a provider's error may quote a key
+        why = " ".join(redactor()(why).split())[:500]  # a provider's error may quote a key
         if why in [warning["why"] for warning in self.warnings]:
             return
         self.warnings.append({"what": step, "why": why})
         print(f"memory: warning: {step}: {why}", file=sys.stderr)
-        run_warnings.note(self.bank, step, why)
+        try:
+            run_records.warn(self.bank, step, why)
+        except UserError as error:
+            print(f"memory: the warning is not counted: {error}", file=sys.stderr)
 
 
 class WarningHandler(logging.Handler):

@@ -10,7 +10,7 @@ from core.errors import UserError
 from core.learning.transcript import cut
 from core.memory.filter import normal_tag
 from core.memory.hygiene.scrub import scrub
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.types import Lesson
 from mcp_server.config import ServerSettings
 
@@ -24,7 +24,7 @@ def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
         raise UserError(f"{name} is empty: give 1 to {most} characters.")
     if len(value) > most:
         raise UserError(f"{name} has {len(value)} characters: give at most {most}.")
-    return storable(value)
+    return without_surrogates(value)
 
 
 def whole_number(name: str, value: int, least: int, most: int) -> int:
@@ -120,9 +120,9 @@ def _characters(trajectory: list[dict[str, Any]]) -> int:
 
 
 def _turn(turn: dict[str, Any], most: int) -> dict[str, str]:
-    checked = {"role": text("role", turn["role"], 50), "content": storable(turn["content"])}
+    checked = {"role": text("role", turn["role"], 50), "content": without_surrogates(turn["content"])}
     if most and (metadata := turn.get("metadata")):
-        checked["metadata"] = _scrubbed(storable(json.dumps(metadata, ensure_ascii=False)), most)
+        checked["metadata"] = _scrubbed(without_surrogates(json.dumps(metadata, ensure_ascii=False)), most)
     return checked
 
 

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -26,26 +25,14 @@ from mcp_server.config import TOKEN_ENV, bank_or_server_options, bank_path, has_
 from mcp_server.server import READ_ONLY, build_server, list_tools
 from mcp_server.service import open_service, saying_new
 from mcp_server.tools import MemoryTools
-from mcp_server.tools_ace import AceTools
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
 
 
-# What an option that is read as JSON takes, by its type.
-EXAMPLES = {
-    "array": """a list, such as '["ci", "docs"]'""",
-    "object": """an object, such as '{"key": "value"}'""",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "number": "a number",
-}
-
-
 def run_tool(argv: list[str]) -> int:
     """Call one tool and print its result; returns the exit code."""
-    profile = chosen_profile(argv)
-    known = {tool.name: tool for tool in list_tools(profile, AceTools() if profile == "ace" else MemoryTools())}
+    known = {tool.name: tool for tool in list_tools("all", MemoryTools())}
     if argv[0] not in known:
         raise UserError(
             f"{argv[0]} is no command: give --bank PATH to serve, hook, audit, or one of {', '.join(known)}."
@@ -53,54 +40,34 @@ def run_tool(argv: list[str]) -> int:
     tool = known[argv[0]]
     given = tool_parser(tool).parse_intermixed_args(argv[1:])
     arguments = {
-        name: parse_argument(name, text, schema)
+        name: text if schema["type"] == "string" else parse_argument(name, text)
         for name, schema in tool.parameters["properties"].items()
         if (text := getattr(given, name)) is not None
     }
-    result = call_tool(given, tool.name, arguments, profile=profile)
+    result = call_tool(given, tool.name, arguments)
     print(json.dumps(result.structured_content, ensure_ascii=False) if given.json else result.content[0].text)
     return 0
 
 
-def chosen_profile(argv: list[str]) -> str:
-    """The profile that a command line names with --tools: `all` unless it is `ace`."""
-    return profile_option().parse_known_args(argv)[0].tools
-
-
-def profile_option() -> argparse.ArgumentParser:
-    """The option --tools, which selects between two tools of the same name."""
-    option = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    option.add_argument("--tools", choices=("all", "ace"), default="all", help="ace: by mcp-learning-memory's names")
-    return option
-
-
 def tool_parser(tool: Tool) -> argparse.ArgumentParser:
     """The command line of a tool: each of its arguments is an option."""
-    prog = f"reasoningbank-mcp {tool.name}"
-    sub = argparse.ArgumentParser(prog=prog, description=tool.description, parents=[profile_option()])
+    sub = argparse.ArgumentParser(prog=f"reasoningbank-mcp {tool.name}", description=tool.description)
     bank_or_server_options(sub)
     sub.add_argument("--json", action="store_true", help="the result's data instead of its text")
     for name, schema in tool.parameters["properties"].items():
-        kind = schema["type"]
-        text = kind if kind in ("string", "integer") else f"{kind}, as JSON; @FILE reads a file, - stdin"
+        text = "text" if schema["type"] == "string" else f"{schema['type']}, as JSON; @FILE reads a file"
         required = name in tool.parameters.get("required", ())
         sub.add_argument(f"--{name.replace('_', '-')}", dest=name, required=required, metavar="VALUE", help=text)
     return sub
 
 
-def parse_argument(name: str, text: str, schema: dict[str, Any]) -> Any:
-    """A tool's argument from the text of its option: as it is for a string, otherwise read as JSON."""
-    if schema["type"] == "string":
-        return text
+def parse_argument(name: str, text: str) -> Any:
+    """A tool's argument from the JSON text of its option."""
+    option = f"--{name.replace('_', '-')} {text[:60]}"
     try:
-        if text == "-":
-            text = sys.stdin.read()
-        elif text.startswith("@"):
-            text = read_text(Path(text[1:]), f"--{name.replace('_', '-')} {text[:100]}")
-        return json.loads(text)
+        return json.loads(read_text(Path(text[1:]), option) if text.startswith("@") else text)
     except ValueError:
-        example = EXAMPLES.get(schema["type"], schema["type"])
-        raise UserError(f"--{name.replace('_', '-')} {text[:60]} is no JSON: give {example}.") from None
+        raise UserError(f"{option} is no JSON: give a number, true, [...] or {{...}}.") from None
 
 
 def call_tool(
@@ -108,7 +75,6 @@ def call_tool(
     name: str,
     arguments: dict[str, Any],
     *,
-    profile: str = "all",
     queue_without_model: bool = False,
 ) -> CallToolResult:
     """Call a tool and return its result. Raises UserError with the tool's own message if the tool reports an error.
@@ -128,20 +94,20 @@ def call_tool(
         missing = bank_path(given)
         with TemporaryDirectory() as empty:  # for what is wrong with the arguments
             given.bank = str(Path(empty) / "bank.sqlite")
-            answer_of(given, name, arguments, profile)
+            answer_of(given, name, arguments)
         raise UserError(f"there is no bank {missing}, and {name} only looks: it makes none.")
     with saying_new(given):
-        return answer_of(given, name, arguments, profile, queue_without_model=queue_without_model)
+        return answer_of(given, name, arguments, queue_without_model=queue_without_model)
 
 
 def answer_of(
-    given: argparse.Namespace, name: str, arguments: dict[str, Any], profile: str, *, queue_without_model: bool = False
+    given: argparse.Namespace, name: str, arguments: dict[str, Any], *, queue_without_model: bool = False
 ) -> CallToolResult:
     """The result of a tool on the bank that the options name; see `call_tool`."""
     service = open_service(given)
     service.queue_without_model = queue_without_model
     try:
-        server, _ = build_server(service, profile)
+        server, _ = build_server(service, "all")
         return asyncio.run(server.call_tool(name, arguments))
     except ToolError as error:
         raise UserError(str(error)) from error

@@ -1,5 +1,5 @@
 """reasoningbank-mcp client NAME: the settings with which an MCP client starts this installation's server, or with
---url reaches a running one."""
+--url reaches a running one. With --hooks: those by which it retrieves and learns by itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.errors import UserError
 from core.memory.open import file_of
 from mcp_server.config import TOKEN_ENV, bank_options, bank_path, load_config
 
@@ -28,6 +29,10 @@ class ClientFormat:
     reaches    what it wants beside the address of a running server
     url        the key of that address
     variable   how an environment variable is named within a header; None: it cannot be
+    hooks      where it reads hooks; "": it has none that are known here
+    before     its event before a prompt
+    after      its event after a session or a turn
+    second     its unit of time-outs in a second
     """
 
     file: str
@@ -36,17 +41,43 @@ class ClientFormat:
     reaches: dict[str, Any] = field(default_factory=dict)
     url: str = "url"
     variable: str | None = "${env:%s}"
+    hooks: str = ""
+    before: str = "UserPromptSubmit"
+    after: str = "SessionEnd"
+    second: int = 1
 
 
 CLIENTS = {
-    "claude": ClientFormat(file=".mcp.json of a project", reaches={"type": "http"}, variable="${%s}"),
-    "cursor": ClientFormat(file=".cursor/mcp.json, or ~/.cursor/mcp.json for all projects"),
+    "claude": ClientFormat(
+        file=".mcp.json of a project",
+        reaches={"type": "http"},
+        variable="${%s}",
+        hooks=".claude/settings.json of a project, or ~/.claude/settings.json",
+    ),
+    "cursor": ClientFormat(
+        file=".cursor/mcp.json, or ~/.cursor/mcp.json for all projects",
+        hooks=".cursor/hooks.json of a project, or ~/.cursor/hooks.json",
+        before="beforeSubmitPrompt",
+        after="stop",
+    ),
     "vscode": ClientFormat(
         file=".vscode/mcp.json", above="servers", starts={"type": "stdio"}, reaches={"type": "http"}
     ),
     "windsurf": ClientFormat(file="~/.codeium/windsurf/mcp_config.json", url="serverUrl"),
-    "gemini": ClientFormat(file="~/.gemini/settings.json", url="httpUrl", variable="$%s"),
-    "codex": ClientFormat(file="~/.codex/config.toml", above="mcp_servers"),  # TOML
+    "gemini": ClientFormat(
+        file="~/.gemini/settings.json",
+        url="httpUrl",
+        variable="$%s",
+        hooks=".gemini/settings.json of a project, or ~/.gemini/settings.json",
+        before="BeforeAgent",
+        second=1000,
+    ),
+    "codex": ClientFormat(
+        file="~/.codex/config.toml",  # TOML
+        above="mcp_servers",
+        hooks=".codex/hooks.json of a project, or ~/.codex/hooks.json",
+        after="Stop",
+    ),
     "zed": ClientFormat(file="settings.json", above="context_servers", variable=None),
 }
 
@@ -58,9 +89,17 @@ def run_client(argv: list[str]) -> int:
     bank_options(top)
     top.add_argument("--url", metavar="URL", help="a running server instead of --bank, e.g. http://127.0.0.1:8000/mcp")
     top.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help=f"holds its bearer token ({TOKEN_ENV})")
+    hooks = [name for name, client in CLIENTS.items() if client.hooks]
+    top.add_argument("--hooks", action="store_true", help=f"retrieve before and learn after: {', '.join(hooks)}")
     given = top.parse_intermixed_args(argv)
     load_config(given.overrides)  # what the server would refuse, this refuses
     client = CLIENTS[given.client]
+    if given.hooks:
+        if not client.hooks:
+            raise UserError(f"no hooks of {given.client} are known here: of {', '.join(hooks)}.")
+        print(json.dumps(hook_settings(given, client), indent=2, ensure_ascii=False))
+        print(f"put this into {client.hooks}.", file=sys.stderr)
+        return 0
     settings = reached(given, client) if given.url else started(given, client)
     if given.client == "codex":
         lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
@@ -88,10 +127,34 @@ def reached(given: argparse.Namespace, client: ClientFormat) -> dict[str, Any]:
     return client.reaches | {client.url: given.url, "headers": {"Authorization": f"Bearer {token}"}}
 
 
+def hook_settings(given: argparse.Namespace, client: ClientFormat) -> dict[str, Any]:
+    """The hooks that retrieve lessons before a prompt, and queue what was done afterwards."""
+    where = bank_words(given)
+    if given.url:
+        where = ["--url", given.url, *(["--token-env", given.token_env] if given.token_env != TOKEN_ENV else [])]
+
+    def hook(what: str, seconds: int) -> list[dict[str, Any]]:
+        command = {"command": shlex.join([*program(), "hook", what, *where]), "timeout": seconds * client.second}
+        return [command] if given.client == "cursor" else [{"hooks": [{"type": "command"} | command]}]
+
+    events = {client.before: hook("retrieve", 20), client.after: hook("extract", 20)}
+    return ({"version": 1} if given.client == "cursor" else {}) | {"hooks": events}
+
+
 def server_command(given: argparse.Namespace) -> list[str]:
     """The server of this installation, by absolute paths: a client has neither its PATH nor its working directory."""
+    return [*program(), *bank_words(given)]
+
+
+def program() -> list[str]:
+    """This installation's command."""
     beside = shutil.which("reasoningbank-mcp", path=str(Path(sys.executable).parent))
-    words = [beside] if beside else [sys.executable, "-m", "mcp_server"]
+    return [beside] if beside else [sys.executable, "-m", "mcp_server"]
+
+
+def bank_words(given: argparse.Namespace) -> list[str]:
+    """The options of `bank_options` as they were given, with absolute paths."""
+    words = []
     if given.bank is not None:
         path = bank_path(given)
         words += ["--bank", path if file_of(path) is None else str(Path(path).absolute())]

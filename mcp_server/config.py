@@ -22,9 +22,9 @@ from platformdirs.windows import Windows
 from core.errors import UserError, meant
 from core.memory.open import file_of
 from core.memory.open import has_bank as is_there
-from core.mistakes import plain
+from core.mistakes import sentence_for
 from core.textfile import read_text
-from mcp_server.foreign_outline import outline_words
+from mcp_server.foreign_config import CLAUDE_FLOW, foreign_words, parse_yaml
 from mcp_server.override_words import override
 
 FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
@@ -33,6 +33,8 @@ SETTINGS_NAME = "reasoningbank.yaml"
 TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer token, unless another is named
 VARIABLE = "REASONINGBANK_"  # a variable that sets a key begins so (`environment`)
 OWN_VARIABLES = (SETTINGS_ENV, TOKEN_ENV, *(f"{VARIABLE}{name}" for name in ("MEMORY", "MEMORY_FILE", "TASK")))
+# Keys of a group that mean the same for each of its options: another option does not drop them.
+OF_EVERY_OPTION = ("retrieval.other_languages_by_words", "retrieval.ignore_preamble", "retrieval.corrections_first")
 SINGLE_KEYS = ("preset", "enabled", "llm", "embedder", "retrieval", "judge", "select", "seed")
 
 
@@ -47,7 +49,6 @@ class ServerSettings:
     anonymous: str
     prompt_style: str
     audit_share: float
-    batch: int
     max_top_k: int
     max_query_chars: int
     max_memory_chars: int
@@ -57,11 +58,7 @@ class ServerSettings:
     max_metadata_chars: int
     max_pending_jobs: int
     max_body_bytes: int
-    requests_per_min: int
     trusted_proxies: Any  # http.checked_proxies reads it
-    stateless: bool
-    json_response: bool
-    max_sessions: int
     oauth: dict[str, Any]  # oauth.IdentityProvider, which is made where an issuer is named
 
     @classmethod
@@ -135,24 +132,11 @@ def read_settings(path: Path) -> list[str]:
     if not isinstance(settings, dict):
         raise UserError(f"the settings {path} hold no keys: give lines like `retrieval.top_k: 3`.")
     try:
-        if (words := outline_words(settings)) is not None:
+        if (words := foreign_words(settings, CLAUDE_FLOW)) is not None:
             return words
     except UserError as error:
         raise UserError(f"the settings {path}: {error}") from None
     return sorted(_overrides(settings), key=lambda word: "." in word.partition("=")[0])
-
-
-def parse_yaml(text: str, file_is: str) -> Any:
-    """The data of a YAML text. UserError begins with `file_is`, e.g. "--config FILE is", and does not quote the text:
-    it may hold keys of providers."""
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f" in line {mark.line + 1}"
-        raise UserError(f"{file_is} no YAML{where}.") from None
 
 
 def _overrides(node: dict[Any, Any], above: str = "") -> Iterator[str]:
@@ -182,12 +166,12 @@ def _with_preset(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
 
 
 def unless_typed(words: list[str], typed: list[str]) -> list[str]:
-    """Drop those overrides in `words` whose key, or group, is also in `typed`."""
+    """Drop those overrides in `words` whose key is also in `typed`, or whose group is, but for OF_EVERY_OPTION."""
     keys = set(map(_key, typed))
     others = [_key(word) for word in typed if word not in words]
     inner = tuple(f"{key.replace('/', '.')}." for key in others if "/" in key)  # of memory/consolidate/merge=voting
-    words = [word for word in words if not {_key(word), re.split("[./]", _key(word))[0]} & keys]
-    return [word for word in words if not word.startswith(inner)]
+    words = [word for word in words if _key(word) in OF_EVERY_OPTION or re.split("[./]", _key(word))[0] not in keys]
+    return [word for word in words if _key(word) not in keys and not word.startswith(inner)]
 
 
 def _preset_words(overrides: list[str]) -> list[str]:
@@ -230,7 +214,7 @@ def _compose(words: list[str], given: list[str]) -> Any:
         with initialize_config_dir(str(FOLDER.resolve()), version_base="1.3", job_name="mcp_server"):
             return compose("mcp", overrides=words)
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: of llm=null
-        said = plain(error, words, config="mcp").removeprefix("error: ")
+        said = sentence_for(error, words, config="mcp").removeprefix("error: ")
         raise UserError(f"{' '.join(said.split())} (given: {' '.join(given)})") from error
 
 

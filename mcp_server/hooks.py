@@ -39,6 +39,7 @@ _NOTE = re.compile(  # the first three are a whole message
     re.DOTALL,
 )
 _PICTURES = ("image", "input_image", "document")
+ROLES = {"user": "user", "assistant": "assistant", "gemini": "assistant"}
 _COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 
@@ -61,7 +62,7 @@ def run_hook(argv: list[str]) -> int:
         name += f" {given.what}"
         event = json.loads(read_stdin())
         if given.what == "retrieve":
-            print(retrieve(given, event), end="")
+            print(for_client(event, retrieve(given, event)), end="")
         else:
             extract(given, event)
     except (UserError, InfraError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -77,15 +78,30 @@ def read_stdin() -> str:
 
 
 def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
-    """The lessons for the prompt that was just submitted, as text for the model's context; "" when none fit."""
+    """The lessons for the prompt that was just submitted, as text; "" when none fit."""
     query = both_ends(said_by_user(event["prompt"]), MAX_QUERY)
     if not query:
         return ""
     if given.url is None and not has_bank(given):  # as before the first lesson
         print(f"reasoningbank-mcp: there is no bank {bank_path(given)} yet.", file=sys.stderr)
         return ""
-    prompt = recalled(given, query) if given.url is None else asked_of_server(given, query)
-    return f"{prompt}\n" if prompt else ""
+    return recalled(given, query) if given.url is None else asked_of_server(given, query)
+
+
+def for_client(event: dict[str, Any], lessons: str) -> str:
+    """The lessons in the form that the client of an event adds to the model's context; "" without any.
+
+    Claude Code and Codex take plain text, Gemini CLI (docs/hooks/reference.md of its repository) and Cursor JSON.
+    Cursor's field is undocumented, and taken by its client 3.20 (docs/cursor-hooks.md of DietrichGebert/ponytail).
+    """
+    name = event.get("hook_event_name")
+    if not lessons:
+        return ""
+    if name == "BeforeAgent":
+        return json.dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": lessons}})
+    if name == "beforeSubmitPrompt":
+        return json.dumps({"continue": True, "additional_context": lessons})
+    return f"{lessons}\n"
 
 
 def recalled(given: argparse.Namespace, query: str) -> str:
@@ -109,8 +125,13 @@ def asked_of_server(given: argparse.Namespace, query: str) -> str:
 
 
 def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
-    """Queue the session's conversation; a server on this bank that has a model learns from it."""
+    """Queue the session's conversation; a server on this bank that has a model learns from it.
+
+    At an event that ends a turn, not the session, the last turn: those before it were sent when they ended.
+    """
     turns = list(read_turns(Path(event["transcript_path"]).expanduser()))
+    if str(event.get("hook_event_name")).lower() == "stop":
+        turns = turns[max((place for place, turn in enumerate(turns) if turn["role"] == "user"), default=0) :]
     query = next((turn["content"] for turn in turns if turn["role"] == "user"), "")
     if not any(turn["role"] == "assistant" for turn in turns) or not query.strip():
         return
@@ -129,22 +150,25 @@ def last_turns(turns: list[dict[str, str]]) -> list[dict[str, str]]:
 def read_turns(path: Path) -> Iterator[dict[str, str]]:
     """{role, content} of each turn in a client's transcript, without what the client itself wrote into it.
 
-    The transcript is lines of JSON, each with a message made of text or blocks. Lines that are no such message, and
-    those that the client marks as its own (notes, summaries, the turns of subagents), are left out.
+    The transcript is lines of JSON, each with a message made of text or blocks; of lines with the same id the last one
+    counts. Lines that are no such message, and those that the client marks as its own (notes, summaries, the turns of
+    subagents), are left out.
     """
-    for line in path.read_bytes().split(b"\n"):  # not splitlines(): U+0085 and U+2028 may stand within a line of JSON
+    entries: dict[Any, dict[str, Any]] = {}
+    # Not splitlines(): U+0085 and U+2028 may stand within a line of JSON.
+    for number, line in enumerate(path.read_bytes().split(b"\n")):
         try:
             entry = json.loads(line.decode("utf-8", "replace"))
         except ValueError:
             continue
-        if not isinstance(entry, dict) or any(entry.get(mark) for mark in CLIENTS_OWN):
-            continue
+        if isinstance(entry, dict) and not any(entry.get(mark) for mark in CLIENTS_OWN):
+            entries[str(entry.get("id") or number)] = entry
+    for entry in entries.values():
         message = next((entry[key] for key in ("message", "payload") if isinstance(entry.get(key), dict)), entry)
-        role, content = message.get("role"), message.get("content")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        if role not in ("user", "assistant") or not isinstance(blocks, list):
-            continue
-        for block in blocks:
+        role = ROLES.get(str(message.get("role") or entry.get("role") or entry.get("type")))
+        content = message.get("content")
+        blocks = [{"text": content}] if isinstance(content, str) else content
+        for block in blocks if role and isinstance(blocks, list) else ():
             if not isinstance(block, dict) or block.get("type") in _PICTURES:
                 continue
             speaker, text = "tool" if block.get("type") == "tool_result" else role, text_of(block)
@@ -165,7 +189,7 @@ def text_of(block: dict[str, Any]) -> str:
         return "\n".join(filter(None, texts))
     if kind in _PICTURES:
         return f"({kind})"
-    text = block.get("text") if kind in ("text", "input_text", "output_text") else None
+    text = block.get("text") if kind in (None, "text", "input_text", "output_text") else None
     return text if isinstance(text, str) else ""
 
 

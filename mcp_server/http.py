@@ -1,37 +1,32 @@
-"""The server over HTTP: access and rate limit, /health, /metrics, and the SDK's check of Host and Origin.
+"""The server over HTTP: the SDK's application, without sessions, behind the SDK's check of tokens; and /health.
 
-tokens.py and oauth.py map tokens to tenants; sessions.py limits the sessions that a tenant keeps open.
+Limits of rate, time and connections are for the proxy in front, which is required beyond loopback (deploy/haproxy.cfg).
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import hmac
 import ipaddress
 import logging
 import os
 import socket
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from starlette.requests import Request
+from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.authentication import AuthenticationError
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 from core.errors import InfraError, StopRun, UserError
-from mcp_server import metrics
 from mcp_server.config import ServerSettings
-from mcp_server.connections import Body, ConnectionRules, Seldom, SeldomFilter, most_connections
-from mcp_server.server import NAME, BankServer, redact_logs
-from mcp_server.sessions import IDLE_S, FairSessions
-from mcp_server.streams import FairStreams
-from mcp_server.tokens import READ, WRITE, is_loopback
+from mcp_server.server import BankServer, redact_logs
+from mcp_server.tokens import READ, is_loopback
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import TokenVerifier
@@ -40,204 +35,49 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ONCE = (b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id", b"mcp-protocol-version")
-CLIENTS = 10_000  # clients whose budgets the rate limit remembers
 
+class TokenBackend(BearerAuthBackend):
+    """The SDK's check of bearer tokens, answering 503 while there is nothing to check them with.
 
-class Gate:
-    """ASGI middleware: 429 for a client that calls too often, 401 without a valid token (compared in constant time).
-
-    The rate limit knows a client by its tenant if its token is bound to one, else by its address; behind a proxy of
-    `server.trusted_proxies` this is the address that the proxy reports, which uvicorn has put into the scope.
-
-    server     the server whose /health and /metrics are answered; None in a test of the rules alone
-    token      the bearer token of all clients; None: no token is required
-    verifier   a TokenVerifier of the SDK, used instead of `token`: client_id is the tenant, scopes what it may do
-    provider   the identity provider (oauth.py) that clients without a token are sent to, if there is one
-    security   checks the Host header of /metrics; the SDK checks its own paths itself
+    A tenant's request gets scope["user"], from where `BankServer.call_tool` (server.py) sets `Service.caller`.
     """
 
-    def __init__(
-        self,
-        app: Any,
-        token: str | None,
-        requests_per_min: int,
-        *,
-        verifier: TokenVerifier | None = None,
-        provider: IdentityProvider | None = None,
-        server: BankServer | None = None,
-        security: Any = None,
-    ) -> None:
-        self.app, self.requests_per_min, self.verifier, self.server = app, requests_per_min, verifier, server
-        self._provider = provider
-        self._metadata = provider.metadata_app() if provider is not None else None
-        self.wanted = None if token is None else f"Bearer {token}".encode()
-        self._security, self._seldom = security, Seldom()
-        self._lock = threading.Lock()
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client: (requests left, at)
-
-    async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-        elif scope["type"] == "http":  # no websockets here
-            scope["headers"] = [
-                (name, value.strip()) for name, value in scope["headers"]
-            ]  # RFC 9110, 5.5: no part of it
-            await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: dict, receive: Any, send: Any) -> None:
-        started = False
-
-        async def counted(message: dict) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                self.server.metrics.answered(message["status"])
-            await send(message)
-
+    async def authenticate(self, conn: HTTPConnection) -> Any:
         try:
-            app, receive = await self._admitted(scope, receive)
-            await app(scope, receive, counted)
-        except asyncio.CancelledError:  # by uvicorn, after timeout_graceful_shutdown
-            if not started:
-                says = "the server is stopping"
-                await _refused(503, "temporarily_unavailable", says, {"connection": "close"})(scope, receive, counted)
-
-    async def _admitted(self, scope: dict, receive: Any) -> tuple[Any, Any]:
-        """(what answers a request, its `receive`): the SDK, once the whole body is there, or a refusal."""
-        if (own := await self.own_answer(scope, receive)) is not None:
-            return own, receive
-        body = Body(receive, self.server.service.settings.max_body_bytes)
-        if _says_it_is_larger(scope, body.most) or (arrived := await body.arrive()) == "whole":
-            return self.app, body
-        if arrived == "late":
-            self._seldom.warn("a client did not send the body of a request to its end in time: 408")
-            says = "the body was not sent to its end in time"
-        else:
-            self._seldom.warn("a client left before its request was sent to its end")
-            says = "the client has left"  # nobody reads it; metrics count it
-        return _refused(408, "request_timeout", says, {"connection": "close"}), receive
-
-    async def own_answer(self, scope: dict, receive: Any) -> Any:
-        """A refusal, or what responds for /health, /metrics or /.well-known/...; None: the SDK responds."""
-        names = [name for name, _ in scope["headers"]]
-        if twice := [name for name in ONCE if names.count(name) > 1]:  # of two, one part would read the other one
-            return _refused(400, "invalid_request", f"the header {twice[0].decode()} was sent more than once")
-        if scope["path"] == "/health":  # proxies poll it without a token
-            return await self.health()
-        if self._metadata is not None and scope["path"].startswith("/.well-known/oauth-protected-resource"):
-            return self._metadata
-        if scope["path"].startswith("/.well-known/"):  # clients with OAuth look here first, and go on without it
-            return _refused(404, "not_found", "this server has no OAuth login; it takes a bearer token, or none")
-        if (refused := await self.refusal(scope)) is not None:
-            return refused
-        return await self.metrics_page(Request(scope, receive)) if scope["path"] == "/metrics" else None
-
-    async def refusal(self, scope: dict) -> Response | None:
-        """The error response for a request that is refused; None: it is served.
-
-        A tenant's request gets scope["user"], which `BankServer.call_tool` (server.py) puts into `Service.caller`.
-        """
-        given, address = dict(scope["headers"]).get(b"authorization", b""), (scope.get("client") or ("",))[0]
-        token, found = _bearer(given), None
-        try:
-            if self.verifier is not None and token:
-                found = await self.verifier.verify_token(token.decode("latin-1"))
+            return await super().authenticate(conn)
         except UserError as error:  # an unreadable list of tokens lets nobody in
             log.error(str(error))
-            return _refused(503, "temporarily_unavailable", "the list of tokens cannot be read")
+            raise AuthenticationError("the list of tokens cannot be read") from error
         except InfraError as error:
-            self._seldom.warn(str(error))
-            return _refused(503, "temporarily_unavailable", "the identity provider cannot be reached")
-        if not self.within_rate(f"tenant {found.client_id}" if found else address):
-            return _refused(429, "too_many_requests", "too many requests", {"retry-after": "1"})
-        if found is not None and READ not in found.scopes:
-            says = "the token has no scope of this server"
-            return _refused(403, "insufficient_scope", says, self._challenge("insufficient_scope", says))
-        if not (found or (self.verifier is None and self.allowed(given))):
-            says = "this server takes the header Authorization: Bearer TOKEN, with the token that its operator gave out"
-            if self._provider is not None:
-                says = "this server takes the header Authorization: Bearer TOKEN, with an access token for it"
-            # RFC 6750, 3: no error code without a token
-            return _refused(401, "invalid_token", says, self._challenge("invalid_token" if given else "", says))
-        if found is not None:
-            scope["user"] = _user(found.client_id, found.scopes)
-        return None
+            log.warning(str(error))
+            raise AuthenticationError("the identity provider cannot be reached") from error
 
-    def _challenge(self, error: str, says: str) -> dict[str, str]:
-        """The header WWW-Authenticate, which leads clients to the identity provider if there is one (RFC 9728, 5.1)."""
-        parts = {"realm": NAME} | ({"error": error} if error else {}) | {"error_description": says}
-        if self._provider is not None:
-            scopes = [scope for scope in (self._provider.read_scope, self._provider.write_scope) if scope]
-            parts |= {"scope": " ".join(scopes)} if scopes else {}
-            parts["resource_metadata"] = self._provider.metadata_url
-        return {"www-authenticate": "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parts.items())}
-
-    def allowed(self, given: bytes) -> bool:
-        """Whether an Authorization header holds the token, or no token is required."""
-        return self.wanted is None or hmac.compare_digest(b"Bearer " + _bearer(given), self.wanted)
-
-    def within_rate(self, client: str) -> bool:
-        """Take one request from a client's budget (a token bucket, refilled evenly); False if it is used up."""
-        now, most = time.monotonic(), float(self.requests_per_min)
-        with self._lock:
-            left, at = self._buckets.pop(client, (most, now))
-            left = min(most, left + (now - at) * most / 60)
-            self._buckets[client] = (left - 1 if left >= 1 else left, now)
-            if len(self._buckets) > CLIENTS:
-                self._buckets.popitem(last=False)
-            return left >= 1
-
-    async def health(self) -> Response:
-        """200 while the bank can be read, else 503."""
-        try:
-            await asyncio.to_thread(self.server.service.bank.history.seq)
-        except (UserError, InfraError, StopRun):
-            return PlainTextResponse("the bank cannot be read", 503)
-        return PlainTextResponse("ok")
-
-    async def metrics_page(self, request: Request) -> Response:
-        """The response for /metrics, which has the same access rules as the tools."""
-        if (refused := await self._security.validate_request(request)) is not None:
-            return refused
-        if self.verifier is not None and not is_loopback((request.client or ("",))[0]):
-            return _refused(403, "forbidden", "/metrics tells of all tenants: it is read on the server's machine")
-        service, retrievals = self.server.service, self.server.service.retrievals
-        gauges = {}
-        with suppress(UserError, InfraError, StopRun):  # if the bank cannot be read, the other numbers are still shown
-            jobs = await asyncio.to_thread(service.jobs.counts)
-            waiting = jobs.get("pending", 0) + jobs.get("running", 0)
-            gauges["extractions_pending"] = "Extractions that wait or run.", waiting
-            gauges["extractions_failed"] = "Extractions that failed.", jobs.get("failed", 0)
-        counters = {
-            "retrievals_total": ("Retrievals, made in batches.", retrievals.made),
-            "retrieval_batches_total": ("Batches of retrievals.", retrievals.batches),
-            "cpu_seconds_total": ("Seconds of the processor.", time.process_time()),
-        }
-        text = self.server.metrics.text(gauges, counters)
-        return Response(text, headers={"content-type": metrics.CONTENT_TYPE})
+    @staticmethod
+    def unavailable(conn: HTTPConnection, error: AuthenticationError) -> Response:
+        """The answer while `authenticate` raises."""
+        return JSONResponse({"error": "temporarily_unavailable", "error_description": str(error)}, 503)
 
 
-def _refused(status: int, error: str, says: str, headers: dict[str, str] | None = None) -> Response:
-    """An error response as OAuth clients read it: JSON with `error` and `error_description`."""
-    return JSONResponse({"error": error, "error_description": says}, status, headers)
+class FromProxy:
+    """ASGI middleware: 403 for a client that comes neither from this machine nor through the proxy in front.
 
+    proxies   addresses or networks of the proxy (`server.trusted_proxies`)
+    """
 
-def _says_it_is_larger(scope: dict, most: int) -> bool:
-    """Whether a request's Content-Length is beyond the limit: the SDK refuses it by this header."""
-    length = dict(scope["headers"]).get(b"content-length", b"0")
-    return length.isdigit() and int(length) > most
+    def __init__(self, app: Any, proxies: list[str]) -> None:
+        self._app, self._networks = app, [ipaddress.ip_network(each) for each in proxies]
 
+    async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and not self._may_ask(scope["client"][0]):
+            refused = {"error": "forbidden", "error_description": "this server is reached through its proxy"}
+            await JSONResponse(refused, 403)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
-def _bearer(given: bytes) -> bytes:
-    """The bearer token of an Authorization header; empty if it holds none."""
-    scheme, *token = given.split(maxsplit=1)[:2] or [b""]
-    return token[0].strip() if token and scheme.lower() == b"bearer" else b""
-
-
-def _user(tenant: str, scopes: Sequence[str] = (READ, WRITE)) -> AuthenticatedUser:
-    """The tenant as a user of the SDK, which then serves a session only to the tenant that opened it."""
-    return AuthenticatedUser(AccessToken(token="", client_id=tenant, scopes=list(scopes)))
+    def _may_ask(self, client: str) -> bool:
+        address = ipaddress.ip_address(client)
+        address = getattr(address, "ipv4_mapped", None) or address
+        return address.is_loopback or any(address in network for network in self._networks)
 
 
 def build_app(
@@ -245,49 +85,61 @@ def build_app(
     transport: str,
     host: str,
     allowed_hosts: list[str],
-    token: str | None,
     settings: ServerSettings,
     verifier: TokenVerifier | None = None,
     provider: IdentityProvider | None = None,
-) -> Gate:
+) -> Starlette:
     """The ASGI application: streamable HTTP at /mcp, or for old clients SSE at /sse.
 
     allowed_hosts   further Host headers to answer to
-    """
-    from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+    verifier        of the SDK: client_id is the tenant, scopes what it may do; None: no token is asked for
+    provider        the identity provider (oauth.py) that clients without a token are sent to, if there is one
 
+    Raises UserError for a host beyond loopback without the names that clients use, or without a proxy.
+    """
+    proxies = checked_proxies(settings.trusted_proxies)
+    security = host_rules(host, allowed_hosts, proxies)
+    shared = {"host": host, "transport_security": security, "max_request_body_size": settings.max_body_bytes}
+    if transport == "sse":
+        app, paths = server.sse_app(**shared), ("/sse", "/messages/{rest:path}")
+    else:
+        app, paths = server.streamable_http_app(stateless_http=True, json_response=True, **shared), ("/mcp",)
+
+    async def health(request: Request) -> Response:
+        """200 while the bank can be read, else 503. Proxies poll it without a token."""
+        try:
+            await asyncio.to_thread(server.service.bank.history.seq)
+        except (UserError, InfraError, StopRun):
+            return PlainTextResponse("the bank cannot be read", 503)
+        return PlainTextResponse("ok")
+
+    guarded, middleware = app, [Middleware(FromProxy, proxies=proxies)]
+    if verifier is not None:
+        guarded = RequireAuthMiddleware(app, [READ], provider.metadata_url if provider is not None else None)
+        backend = {"backend": TokenBackend(verifier), "on_error": TokenBackend.unavailable}
+        middleware.append(Middleware(AuthenticationMiddleware, **backend))
+    routes = [Route("/health", health), *(Route(path, guarded) for path in paths)]
+    routes += provider.metadata_routes() if provider is not None else []
+    return Starlette(routes=routes, middleware=middleware, lifespan=lambda _: app.router.lifespan_context(app))
+
+
+def host_rules(host: str, allowed_hosts: list[str], proxies: list[str]) -> TransportSecuritySettings:
+    """The Host and Origin headers that are answered."""
+    everywhere = host in ("0.0.0.0", "::")
     if is_loopback(host):
         hosts = ["127.0.0.1", "localhost", "[::1]"]
-    elif host in ("0.0.0.0", "::") and not allowed_hosts:
+    elif everywhere and not allowed_hosts:
         raise UserError(f"--host {host} answers under any name: say with --allowed-host which ones clients use.")
+    elif not proxies:
+        raise UserError(
+            f"--host {host} is for a proxy with TLS in front: name its address, server.trusted_proxies=[10.0.0.5]. "
+            "Only it and this machine are answered (docs/reference/mcp_server.md)."
+        )
     else:
-        hosts = [] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host]
+        hosts = [] if everywhere else [f"[{host}]" if ":" in host else host]
     allowed = [name for known in (*hosts, *allowed_hosts) for name in (known, f"{known}:*")]
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in allowed]
-    security = TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=origins)
-    shared = {"host": host, "transport_security": security, "max_request_body_size": settings.max_body_bytes}
-    most = _most_sessions(settings)
-    if transport == "sse":
-        if settings.stateless or settings.json_response:
-            raise UserError("--transport sse keeps a session: server.stateless and server.json_response are for http.")
-        app = FairStreams(server.sse_app(**shared), most)
-    else:
-        how = {"stateless_http": settings.stateless, "json_response": settings.json_response}
-        kept = {"max_sessions": most, "session_idle_timeout": IDLE_S}
-        app = server.streamable_http_app(**kept, **how, **shared)
-        app = FairSessions(app, most)
-    checked = TransportSecurityMiddleware(security)
-    who = {"verifier": verifier, "provider": provider}
-    return Gate(app, token, settings.requests_per_min, **who, server=server, security=checked)
-
-
-def _most_sessions(settings: ServerSettings) -> int:
-    """server.max_sessions, or fewer where descriptors are few: each session may hold one, and so may its next call."""
-    connections = most_connections()
-    if connections is None or settings.max_sessions <= connections // 2:
-        return settings.max_sessions
-    log.warning(f"this process may open few files (ulimit -n): {connections // 2} sessions at once, not more.")
-    return connections // 2
+    return TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=origins)
 
 
 def checked_proxies(given: Any) -> list[str]:
@@ -320,17 +172,11 @@ def _is_taken(host: str, port: int) -> bool:
     return False
 
 
-def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
-    """Serve until interrupted; writes nothing to stdout. proxies: addresses whose X-Forwarded-For is trusted."""
+def serve_http(app: Starlette, server: BankServer, host: str, port: int) -> None:
+    """Serve until interrupted; writes nothing to stdout."""
     import uvicorn
 
-    behind = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}
-    rules = ConnectionRules(most_connections())
-    limits = {"http": rules.protocol(), "limit_concurrency": rules.most, "timeout_graceful_shutdown": 2}
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", ws="none", **limits, **behind)
-    redact_logs(app.server.service.redact, "uvicorn")  # it has handlers of its own
-    # The rules say so themselves, more seldom.
-    logging.getLogger("uvicorn.error").addFilter(lambda line: line.msg != "Exceeded concurrency limit.")
-    for handler in (*logging.getLogger().handlers, *logging.getLogger("uvicorn").handlers):
-        handler.addFilter(SeldomFilter())
+    how = {"log_level": "warning", "ws": "none", "proxy_headers": False, "timeout_graceful_shutdown": 2}
+    config = uvicorn.Config(app, host=host, port=port, **how)
+    redact_logs(server.service.redact, "uvicorn")  # it has handlers of its own
     uvicorn.Server(config).run()

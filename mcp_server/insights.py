@@ -46,7 +46,7 @@ def store_insight(
     record = new_record(bank, id, query, (lesson,), clients_verdict(True), tags=names, about=about)
     if bank.hygiene is not None:
         record = bank.hygiene.screen(record, bank, shown=())  # the client wrote it: nothing in it was copied
-    vectors = bank.vectors_of(record)
+    keys = bank.keys_of(record)
     with bank.change(f"insight: {id}") as change:
         added = datetime.now(UTC)
         record = replace(record, created_at=iso(added))
@@ -59,13 +59,13 @@ def store_insight(
         if old is not None and not overwrite:
             return "taken", twin
         if record.status != "active":
-            change.put(record, *vectors)
+            change.put(record, keys)
             return "quarantined", id
         if old is None:
             id, number = next_id(bank)
             change.reason = f"insight: {id}"
             record = replace(record, id=id)
-            change.put(record, *vectors)
+            change.put(record, keys)
             change.fact(LAST, str(number))
             if learn:
                 bank.count_within(change, feedback_on(bank, record))
@@ -75,7 +75,7 @@ def store_insight(
         change.reason = f"insight: {twin}, replaced"
         change.remove(twin)
         record = replace(record, **{name: getattr(old, name) for name in kept}, last_used=added.timestamp())
-        change.put(record, *vectors)
+        change.put(record, keys)
         if learn:
             bank.count_within(change, feedback_on(bank, record))
         return "replaced", twin
@@ -116,6 +116,6 @@ def exported(bank: MemoryBank, form: str) -> str:
         if path.stat().st_size > MAX_EXPORT:
             raise UserError(
                 f"the export has {path.stat().st_size} bytes, an answer at most {MAX_EXPORT}: run "
-                f"`python -m core.memory export {bank.path} FILE --format {form} --namespace {bank.namespace}`."
+                f"`reasoningbank bank export {bank.path} FILE --format {form} --namespace {bank.namespace}`."
             )
         return path.read_text(encoding="utf-8")

@@ -7,18 +7,23 @@ on stderr, is counted (`bank_status`), and the command runs as it would have wit
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from core.errors import UserError
+from core.jsonl import in_strings
+from core.redact import redactor
+from core.types import Scored
+from mcp_server import run_records
 from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
 from mcp_server.best_effort import BestEffort, WarningHandler
 from mcp_server.config import bank_file, bank_options
 from mcp_server.run_command import run_command, with_memory
-from mcp_server.run_report import list_lessons, note_run, report
 from mcp_server.task_memory import K, TaskMemory, used_of
 
 EXAMPLES = """\
@@ -29,6 +34,7 @@ EXAMPLES = """\
 """
 VARIABLE = "REASONINGBANK_MEMORY"
 JUDGES = ("heuristic", "llm", "exit-code", "none")
+SHARE_OF_SAME = 0.005  # a difference of less than half a per cent is none
 
 
 def run_around(argv: list[str]) -> int:
@@ -89,7 +95,10 @@ def run_around(argv: list[str]) -> int:
     result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
     result |= {"memories_learned": len(result["learned"]), "warnings": best_effort.warnings}
     result |= {"retrieve_s": round(retrieve_s, 3), "learn_s": round(time.monotonic() - began, 3)}
-    best_effort.do("metrics", 10, lambda: note_run(given.bank, command, result, task, done, memory.kept_attempts()))
+    attempt = task, done.output, done.errors
+    best_effort.do(
+        "metrics", 10, lambda: run_records.keep(given.bank, command, result, attempt, memory.kept_attempts())
+    )
     best_effort.do("result", 10, lambda: report(given.result, result))
     if best_effort.stuck:  # a thread that hangs must not keep the shell waiting
         sys.stdout.flush()
@@ -191,3 +200,44 @@ def note_nowhere(command: list[str]) -> None:
         "and in the file $REASONINGBANK_MEMORY_FILE alone; an argument {memory} or {prompt} places them.",
         file=sys.stderr,
     )
+
+
+def list_lessons(hits: list[Scored]) -> None:
+    """One line on stderr for each lesson that was retrieved."""
+    for number, hit in enumerate(hits, 1):
+        titles, record = " / ".join(lesson.title for lesson in hit.record.items), hit.record
+        sure = "" if record.confidence is None else f", confidence {record.confidence:.2f}"
+        about = f"from a {record.outcome}, {min(hit.score, 1):.2f}{sure}"
+        print(f"memory: [{number}] {titles} ({about})", file=sys.stderr)
+
+
+def report(where: str | None, result: dict[str, Any]) -> None:
+    """Print what was learned and how it went to stderr, and write the result as JSON where --result asks for it.
+
+    Raises UserError if the file cannot be written.
+    """
+    verdict = result["verdict"] or {}
+    for new in result["new_memories"]:
+        sure = "" if new["confidence"] is None else f", {new['confidence']:.2f}"
+        print(f"memory: learned: {new['title']} (from a {new['verdict']}{sure})", file=sys.stderr)
+    label, took = verdict.get("label") or "not judged", f"{result['duration_s']:.1f} s{compared(result)}"
+    why_not = f" ({result['why_not']})" if result["why_not"] else ""
+    print(f"memory: {label}, {result['memories_learned']} learned{why_not}, {took}", file=sys.stderr)
+    result = in_strings(result, redactor().certain)
+    if where == "-":
+        print(json.dumps(result, ensure_ascii=False))
+    elif where:
+        try:
+            Path(where).write_text(json.dumps(result, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise UserError(f"{where}: {error.strerror}") from error
+
+
+def compared(result: dict[str, Any]) -> str:
+    """How the duration compares with the mean of earlier successful runs of the same command; "" without any."""
+    mean, n = result["mean_duration_s"], result["earlier_runs"]
+    if not mean or result["exit_status"] != 0:
+        return ""
+    share = 1 - result["duration_s"] / mean
+    how = "as long as" if abs(share) < SHARE_OF_SAME else f"{abs(share):.0%} {'faster' if share > 0 else 'slower'} than"
+    return f", {how} the mean of {n} earlier run{'s' if n > 1 else ''}"

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from core.models.reply_text import storable
-from core.redact import current
+from core.models.reply_text import without_surrogates
+from core.redact import redactor
 
 HEAD, TAIL = 20_000, 180_000  # bytes kept of what the command prints, from its beginning and its end
 LINGER_S = 2.0  # wait for output of processes that the command left in the background
@@ -134,7 +134,7 @@ class HeadAndTail:
         """What was kept, without known secrets: lessons are made of it, and the result holds it."""
         middle = b"\n[...]\n" if self.n > HEAD + TAIL else b""
         kept = (bytes(self.head) + middle + bytes(self.tail[-TAIL:])).decode("utf-8", "replace")
-        return current().values(storable(kept))
+        return redactor().values(without_surrogates(kept))
 
 
 def copy(source: IO[bytes], target: IO[str], kept: HeadAndTail) -> None:

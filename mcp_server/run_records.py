@@ -1,7 +1,7 @@
 """What `reasoningbank run` keeps of each run, and `reasoningbank runs`, which lists it.
 
 It lies in BANK.runs.sqlite beside the bank, because the bank may itself be what broke: a table `runs` with one row of
-metrics a run, and a table `attempts` with the last attempts as text (`run.attempts`; none by default).
+metrics a run, a table `attempts` with the last attempts as text (`run.attempts`; none by default), and `warnings`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import csv
 import json
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +21,7 @@ from core.errors import UserError
 from core.escaping import spreadsheet
 from core.memory.hygiene.scrub import scrub
 from core.memory.moment import now, since
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.types import digest
 from mcp_server.config import bank_file, bank_options
 
@@ -47,6 +47,7 @@ TABLES = (
     f"CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, COLUMNS.items()))})",
     "CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command)",
     "CREATE TABLE IF NOT EXISTS attempts (run INTEGER PRIMARY KEY, task TEXT, output TEXT, errors TEXT)",
+    "CREATE TABLE IF NOT EXISTS warnings (at TEXT, what TEXT, why TEXT)",
 )
 Row = dict[str, Any]
 
@@ -68,28 +69,57 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
         raise UserError(f"{file}: {error}.") from error
 
 
-def keep(bank: Path, command: list[str], row: Row, attempt: tuple[str, str, str], most: int) -> list[float]:
-    """Add a run; returns the durations in s of the earlier runs of the same command that exited with 0.
+def keep(bank: Path, command: list[str], result: Row, attempt: tuple[str, str, str], limit: Callable[[], int]) -> None:
+    """Add a run, and to its result the mean duration of the earlier runs of the same command that exited with 0.
 
-    row       {column: value} without time and command
+    result    the result object of the run
     attempt   (task, output, errors); kept without credentials and personal data
-    most      keep this attempt, and of all attempts the last so many; 0: keep no more
+    limit     how many of the last attempts to keep, this one among them; 0: keep no more. It may raise UserError
 
-    Raises UserError if the file cannot be written.
+    Without a folder for the bank nothing is kept: an earlier warning said so. Raises UserError if the file cannot be
+    written.
     """
-    words = [storable(word) for word in command]
-    row = {"at": now(), "program": Path(words[0]).name, "command": digest("command", words)[:16], **row}
+    if not bank.parent.is_dir():
+        return
+    words, verdict = [without_surrogates(word) for word in command], result["verdict"] or {}
+    about = {
+        "at": now(),
+        "program": Path(words[0]).name,
+        "command": digest("command", words)[:16],
+        "verdict": verdict.get("label"),
+        "label_source": verdict.get("source"),
+        **{name: len(result[name]) for name in ("retrieved", "used", "learned", "warnings")},
+    }
+    row = {name: about[name] if name in about else result[name] for name in COLUMNS}
     with _opened(file_of(bank)) as db:
-        query = "SELECT duration_s FROM runs WHERE command = ? AND exit_status = 0"
-        earlier = [seconds for (seconds,) in db.execute(query, (row["command"],))]
+        query = "SELECT avg(duration_s), count(*) FROM runs WHERE command = ? AND exit_status = 0"
+        result["mean_duration_s"], result["earlier_runs"] = db.execute(query, (row["command"],)).fetchone()
         marks = ", ".join("?" * len(row))
         added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
-        if most:
-            texts = [scrub(storable(text))[0] for text in attempt]
+        if most := limit():
+            texts = [scrub(without_surrogates(text))[0] for text in attempt]
             db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
             query = "DELETE FROM attempts WHERE run NOT IN (SELECT run FROM attempts ORDER BY run DESC LIMIT ?)"
             db.execute(query, (most,))
-    return earlier
+
+
+def warn(bank: Path, what: str, why: str) -> None:
+    """Keep a warning for `bank_status`. Raises UserError if the file cannot be written."""
+    with _opened(file_of(bank)) as db:
+        db.execute("INSERT INTO warnings VALUES (?, ?, ?)", (now(), what, why))
+
+
+def warned(bank: Path) -> Row:
+    """{counts: {what: how often}, last} of the warnings; {} without any, {unreadable} if they cannot be read."""
+    if not file_of(bank).exists():
+        return {}
+    try:
+        with _opened(file_of(bank)) as db:
+            counts = dict(db.execute("SELECT what, count(*) FROM warnings GROUP BY what"))
+            last = db.execute("SELECT at, what, why FROM warnings ORDER BY rowid DESC LIMIT 1").fetchone()
+    except UserError as error:
+        return {"unreadable": str(error)}
+    return {"counts": counts, "last": dict(zip(("at", "what", "why"), last, strict=True))} if last else {}
 
 
 def read(bank: Path, start: str | None = None) -> list[Row]:

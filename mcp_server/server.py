@@ -33,8 +33,6 @@ from core.redact import RedactingFilter, Redactor
 from core.version import package_version
 from mcp_server import texts
 from mcp_server.extraction import QueueWorker
-from mcp_server.metrics import Metrics
-from mcp_server.outputs import TITLES, output_schema
 from mcp_server.service import Service
 from mcp_server.tokens import WRITE
 from mcp_server.tools import MemoryTools
@@ -53,7 +51,6 @@ ACE = (
 PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
 READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 ASK_A_MODEL = ("extract_memory", "contrast_attempts")
-IDEMPOTENT = (*READ_ONLY, *ASK_A_MODEL, "save_lesson", "add_insight", "delete_insight")
 log = logging.getLogger(__name__)
 DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
 
@@ -64,7 +61,7 @@ class BankServer(MCPServer):
     def __init__(self, service: Service, **options: Any) -> None:
         super().__init__(NAME, **options)
         self.ignored: set[str] = set()  # arguments of clients that no tool takes
-        self.service, self.metrics = service, Metrics()
+        self.service = service
 
     async def list_tools(self) -> list[MCPTool]:
         """As the SDK's, without those that ask a model where none is configured. A call of one is told so."""
@@ -72,12 +69,7 @@ class BankServer(MCPServer):
         return [tool for tool in tools if self.service.has_model or tool.name not in ASK_A_MODEL]
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-        known = self._tool_manager.get_tool(name) is not None
         self._set_caller(getattr(context, "_request_context", None))
-        with self.metrics.call(name if known else "unknown"):
-            return await self._call(name, arguments, context)
-
-    async def _call(self, name: str, arguments: dict[str, Any], context: Any) -> Any:
         arguments = {key: value for key, value in arguments.items() if value is not None}
         tool = self._tool_manager.get_tool(name)
         if tool is None:
@@ -210,7 +202,7 @@ def _is_near(key: str, known: Iterable[str]) -> bool:
 
 
 def caller_of(request_context: Any) -> str | None:
-    """The tenant in scope["user"], which `Gate.refusal` (http.py) has set; None if there is none."""
+    """The tenant in scope["user"], which `TokenBackend` (http.py) has found; None if there is none."""
     request = getattr(request_context, "request", None)
     user = request.scope.get("user") if request is not None else None
     return user.access_token.client_id if user is not None else None
@@ -267,19 +259,18 @@ def redact_logs(redact: Redactor, logger: str | None = None) -> None:
 
 
 def list_tools(profile: str, tools: MemoryTools | AceTools) -> list[Tool]:
-    """The tools of a profile (core | all | ace) in the SDK's form, with shortened schemas (`_slim`)."""
+    """The tools of a profile (core | all | ace) in the SDK's form, with shortened schemas (`_slim`).
+
+    All that is listed costs each conversation tokens: of annotations what differs from the protocol's defaults is said.
+    """
     listed = []
     for name in PROFILES[profile]:
-        annotations = ToolAnnotations(
-            read_only_hint=name in READ_ONLY and (profile, name) != ("ace", "get_detail"),  # that notes the use
-            destructive_hint=name in DESTRUCTIVE,
-            idempotent_hint=name in IDEMPOTENT,
-            open_world_hint=name in ASK_A_MODEL,
-        )
-        how = {"title": TITLES[name], "annotations": annotations, "structured_output": False}
-        tool = Tool.from_function(getattr(tools, name), **how)
-        tool.fn_metadata.output_schema = output_schema(profile, name)
-        tool.parameters = _slim(tool.parameters) | {"additionalProperties": True}  # clients add their own
+        if name in READ_ONLY and (profile, name) != ("ace", "get_detail"):  # that notes the use
+            hints = ToolAnnotations(read_only_hint=True)
+        else:
+            hints = None if name in DESTRUCTIVE else ToolAnnotations(destructive_hint=False)
+        tool = Tool.from_function(getattr(tools, name), annotations=hints, structured_output=False)
+        tool.parameters = _slim(tool.parameters)
         listed.append(tool)
     return listed
 

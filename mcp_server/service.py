@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -32,7 +31,6 @@ from mcp_server import checks
 from mcp_server.config import ServerSettings, bank_path, has_bank, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
 from mcp_server.late_model import LateModel
-from mcp_server.retrievals import Retrievals, Retrieved, SharedEmbedder
 from mcp_server.texts import OPENINGS
 
 if TYPE_CHECKING:
@@ -50,8 +48,8 @@ class Service:
     require_agent         refuse calls without an agent_id
     queue_without_model   accept extractions without a local model; another server's worker on this bank runs them
     bound                 each caller may use only the memory that its token is bound to (`bind_agents`)
-    caller                the tenant of the current request: `Gate` (http.py) puts it into scope["user"], from where
-                          `BankServer.call_tool` (server.py) sets it; None if the token is bound to no tenant
+    caller                the tenant of the current request, which `TokenBackend` (http.py) finds by its token and
+                          `BankServer.call_tool` (server.py) sets; None without one
     """
 
     def __init__(self, path: str | Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
@@ -62,7 +60,6 @@ class Service:
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
-        check_numbers(cfg.server, "server", "batch", least=1, whole=True)
         if cfg.server.audit_share and file_of(path) is None:
             raise UserError(
                 "server.audit_share: the extractions are kept beside a bank's file, and this is a database."
@@ -75,10 +72,7 @@ class Service:
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
         self._named: NamedEmbedder | None = None  # the embedder, where no `embedder=` is configured
-        self._embed_ahead: Callable[[list[tuple[Any, str]]], None] | None = None
         self.bank = self._open(path, embedder)
-        self.retrievals = Retrievals(self.settings.batch, self.count_shown, self._embed_ahead)
-        self._stack.callback(self.retrievals.close)
         self.jobs = self.bank.jobs()
 
     def _open(self, path: str | Path, embedder: str | None) -> MemoryBank:
@@ -95,11 +89,8 @@ class Service:
         name = embedder or embedder_of(path, read_only=read_only) or MINILM
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
-        elif self.settings.batch == 1:
-            chosen = self._named = NamedEmbedder(name=name)
         else:
-            chosen = self._named = SharedEmbedder(name=name)
-            self._embed_ahead = chosen.embed_ahead
+            chosen = self._named = NamedEmbedder(name=name)
         memory = self.cfg.memory
         asks_model = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
         roles = self._late_roles() if asks_model and self.has_model else {}
@@ -193,21 +184,6 @@ class Service:
             text = _PATH.sub("PATH", text)
         return text
 
-    async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Retrieved]) -> Any:
-        """Run a retrieval and count the shown records; batched with other clients if server.batch > 1.
-
-        make   searches the bank: (the tool's result, ids of the records to count as shown)
-        """
-        if self.settings.batch > 1:
-            return await self.retrievals.retrieve(bank, query, make)
-
-        def alone() -> Any:
-            result, ids = make()
-            self.count_shown(bank, ids)
-            return result
-
-        return await asyncio.to_thread(alone)
-
     def add(
         self,
         bank: MemoryBank,
@@ -239,13 +215,12 @@ class Service:
         except Exception as error:  # the record is stored: its caller must not read that it is not
             log.warning(f"consolidation: {error}", exc_info=not isinstance(error, UserError | InfraError))
 
-    def count_shown(self, bank: MemoryBank, ids: list[str] | dict[str, int]) -> bool:
-        """Count records as shown to an agent (`MemoryBank.count_shown`). An error is logged, and False returned."""
+    def count_shown(self, bank: MemoryBank, ids: list[str]) -> None:
+        """Count records as shown to an agent (`MemoryBank.count_shown`). An error is logged and not raised."""
         try:
-            return bank.count_shown(ids)
+            bank.count_shown(ids)
         except UserError as error:
             log.warning(f"what was retrieved is not counted: {error}")
-            return False
 
     def close(self) -> None:
         """Close the bank and the model."""

@@ -17,12 +17,11 @@ from core.learning.transcript import without_lessons
 from core.memory.citations import cited
 from core.memory.long_texts import both_ends
 from core.memory.protocol import Did
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server.best_effort import BestEffort
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult
-from mcp_server.run_report import new_memories
 from mcp_server.service import Service, configuration, describe_stored, new_record, open_service, saying_new
 from mcp_server.texts import memory_prompt
 
@@ -66,7 +65,7 @@ class TaskMemory:
     @property
     def query(self) -> str:
         """The task's text, its two ends if it is longer than server.max_query_chars."""
-        return both_ends(storable(self.task), self.service().settings.max_query_chars)
+        return both_ends(without_surrogates(self.task), self.service().settings.max_query_chars)
 
     def cfg(self) -> Any:
         """The configuration; raises the errors of `configuration`."""
@@ -144,7 +143,9 @@ class TaskMemory:
             else:
                 why = ", ".join(stored.get("why", ())) or "it repeats a lesson that was shown"
                 outcome |= {"set_aside": stored, "why_not": f"the lesson is {stored['state']} ({why})"}
-            outcome["new_memories"] = new_memories(bank, outcome["learned"], outcome["verdict"])
+            about = {"verdict": verdict.label, "confidence": verdict.confidence}
+            titles = {id: " / ".join(item.title for item in bank.get(id).items) for id in outcome["learned"]}
+            outcome["new_memories"] = [{"id": id, "title": title, **about} for id, title in titles.items()]
         elif self.given.closing_words:
             outcome["why_not"] = "the command printed nothing"
         else:

@@ -97,7 +97,7 @@ class Tenants:
         """Whose token this is, by its client_id; None if it is unknown. Raises UserError as `read` does."""
         from mcp.server.auth.provider import AccessToken
 
-        agent = self.agent(token.encode("latin-1"))  # as it stood in the header
+        agent = self.agent(token.strip().encode("latin-1"))  # as it stood in the header
         return None if agent is None else AccessToken(token="", client_id=agent, scopes=[READ, WRITE])
 
     def agent(self, token: bytes) -> str | None:
@@ -108,6 +108,20 @@ class Tenants:
         for known, agent in self.read().items():
             found = agent if hmac.compare_digest(given, known) else found
         return found
+
+
+class OneToken:
+    """The one token of all clients, bound to no agent_id, as a TokenVerifier of the SDK."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """All rights for the token itself, compared in constant time; None for any other."""
+        from mcp.server.auth.provider import AccessToken
+
+        known = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
+        return AccessToken(token="", client_id="", scopes=[READ, WRITE]) if known else None
 
 
 class EitherVerifier:

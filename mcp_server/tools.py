@@ -20,14 +20,13 @@ from core.memory.formats.markdown import dated, shown
 from core.memory.moment import last_use
 from core.memory.open import file_of
 from core.memory.policies.trust import Trust, feedback, warning_of
-from core.redact import current
+from core.redact import redactor
 from core.types import MemoryRecord, content_id
 from core.version import package_version
-from mcp_server import checks, run_warnings
+from mcp_server import checks, run_records
 from mcp_server.extraction import QueueWorker, learn_attempt
 from mcp_server.insights import delete, exported, store_insight, with_tags
 from mcp_server.recall import Recall
-from mcp_server.retrievals import Retrieved
 from mcp_server.service import (
     Service,
     clients_verdict,
@@ -70,24 +69,21 @@ class MemoryTools:
         # The curation tools rank by trust: by a record's marks (helpful/harmful), decayed with age.
         self._trust = Trust(pool=100)
 
-    async def retrieve_memory(
+    def retrieve_memory(
         self, query: str, top_k: int | None = None, agent_id: str = "", domain: str = ""
     ) -> CallToolResult:
         """Lessons from earlier tasks like this one. Call before you start; query = the task, domain = its subject."""
         asked = Recall(self._service, query, top_k, agent_id, domain)
-
-        def make() -> Retrieved:
-            found = asked.find()
-            data = {  # in the form of the ReasoningBank MCP server
-                "status": "success" if found.hits else "no_memories",
-                "min_score_threshold": asked.bank.policy.min_score,
-                "filtered_count": found.n_held_back,
-                "memories": [memory for hit in found.hits for memory in memory_entries(hit)],
-                "formatted_prompt": found.prompt,
-            }
-            return result(data, found.prompt or "No memory fits this task."), found.shown
-
-        return await self._service.retrieve(asked.bank, asked.query, make)
+        found = asked.find()
+        self._service.count_shown(asked.bank, found.shown)
+        data = {  # in the form of the ReasoningBank MCP server
+            "status": "success" if found.hits else "no_memories",
+            "min_score_threshold": asked.bank.policy.min_score,
+            "filtered_count": found.n_held_back,
+            "memories": [memory for hit in found.hits for memory in memory_entries(hit)],
+            "formatted_prompt": found.prompt,
+        }
+        return result(data, found.prompt or "No memory fits this task.")
 
     def extract_memory(
         self,
@@ -175,7 +171,7 @@ class MemoryTools:
             status["embedder"]["texts_in_windows"] = embedder.long_texts
         if by_words := bank.counts[f"retrieved by words of {bank.namespace}"]:
             status["retrieved_by_words"] = by_words
-        if not service.bound and (warnings := run_warnings.count(Path(bank.path))):
+        if not service.bound and (warnings := run_records.warned(Path(bank.path))):
             status["warnings"] = warnings
         return result(status)
 
@@ -283,7 +279,7 @@ class MemoryTools:
         most, whose = service.settings.max_pending_jobs, bank.namespace if service.bound else None
         if service.jobs.get(id, bank.namespace) is None and service.jobs.counts(whose).get("pending", 0) >= most:
             raise UserError(f"{most} extractions wait already: try again when some are done.")
-        job = service.jobs.put(id, bank.namespace, in_strings(payload, current().values))
+        job = service.jobs.put(id, bank.namespace, in_strings(payload, redactor().values))
         self._worker.wake()
         status = _STATES[job.state]
         queued = {"status": status, "message": _MESSAGES[status], "task_id": id, "async_mode": True}

@@ -1,8 +1,8 @@
-"""The commands of the project: python -m scripts.NAME --help."""
+"""The commands of the project: reasoningbank NAME --help."""
 
 import sys
 
-from core.starting import need_packages, stop_quietly
+from core.terminal import need_packages, stop_quietly
 
 if sys.argv[:1] == ["-m"]:
     stop_quietly()  # a script is being started: its imports may take seconds

@@ -1,6 +1,6 @@
 """Check runs against the design's invariants, from their records alone, and grade what they learned.
 
-    python -m scripts.audit RUNS... [--most 5] [-v] [--json]
+    reasoningbank audit RUNS... [--most 5] [-v] [--json]
 
 Each check of a run ends as `BROKEN`, worth a `look`, `ok`, or `not checked`, with the reason; -v also names the checks
 that are ok, and prints the grades of the lessons. The last line is a summary. Exit status 1: an invariant is broken in

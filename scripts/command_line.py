@@ -32,7 +32,7 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
     def decorate(main: Callable[..., int | None]) -> Callable[..., int]:
         @functools.wraps(main)
         def guarded(arguments: list[str] | None = None) -> int:
-            from core.starting import refuse_little_memory, stop_in_order
+            from core.terminal import refuse_little_memory, stop_in_order
 
             stop_in_order()
             refuse_little_memory()
@@ -40,15 +40,15 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
                 UserError,
                 extra_for,
             )
-            from core.streams import open_standard_streams, reader_is_gone
+            from core.terminal import after_output_failed, open_standard_streams
 
             open_standard_streams()
             try:
                 status_of_main = main(arguments) or 0
                 sys.stdout.flush()
                 return status_of_main
-            except BrokenPipeError:
-                return reader_is_gone()
+            except BrokenPipeError as error:
+                return after_output_failed(error)
             except UserError as error:
                 print(f"error: {error}", file=sys.stderr)
                 return status

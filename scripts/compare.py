@@ -1,7 +1,7 @@
 """Compare two runs over the same tasks: numbers, configurations, and every task that only one of them solved.
 
-    python -m scripts.compare A B [--all]
-    python -m scripts.compare RUNS... --gate cost=0.15 [--baseline no_memory] [--arm reasoningbank]...
+    reasoningbank compare A B [--all]
+    reasoningbank compare RUNS... --gate cost=0.15 [--baseline no_memory] [--arm reasoningbank]...
 
 The difference is B minus A. Only tasks that broke in neither run are compared; --all lists the others too. Two runs
 have one seed, so their p is about these two banks only and says nothing about the method.

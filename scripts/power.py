@@ -1,6 +1,6 @@
 """Before you pay for a study: the smallest difference that it could find.
 
-    python -m scripts.power --tasks 140 --seeds 3 [--arms 6] [--rate 0.5] [--sd 5] [--alike 0.3]
+    reasoningbank power --tasks 140 --seeds 3 [--arms 6] [--rate 0.5] [--sd 5] [--alike 0.3]
 
 A study compares --arms arms with a baseline, on the same tasks and seeds. It finds a difference of the printed size (in
 points of success) with a chance of 80 %, at the level of 5 %: for a single comparison, and after Holm's correction over

@@ -1,11 +1,4 @@
-"""The console script `reasoningbank`: one word for each command of the project. It runs the same code as a checkout.
-
-    reasoningbank eval env=gsm8k llm=vllm     python main.py env=gsm8k llm=vllm
-    reasoningbank tables outputs/mine         python -m scripts.tables outputs/mine
-    reasoningbank serve --bank FILE           python -m mcp_server --bank FILE
-
-`reasoningbank COMMAND --help` shows the arguments of a command.
-"""
+"""reasoningbank COMMAND [ARGUMENTS]; `reasoningbank COMMAND --help` has the arguments."""
 
 from __future__ import annotations
 
@@ -16,19 +9,17 @@ from core.version import version_line
 from scripts.command_line import start_module
 
 COMMANDS = {
-    "eval": ("main", "run or sweep an evaluation (the arguments of main.py)"),
-    "tables": ("scripts.tables", "the table of runs"),
-    "report": ("scripts.report", "a page of runs, in one HTML file"),
-    "learn": ("scripts.learn", "lessons from the attempts of finished runs, with other parts"),
-    "judge_report": ("scripts.judge_report", "judges against the truth, on the attempts of finished runs"),
-    "compare": ("scripts.compare", "what memory changed between two runs"),
+    "eval": ("main", "run or sweep an evaluation; the same as `python main.py`"),
+    "tables": ("scripts.tables", "finished runs as a table"),
+    "report": ("scripts.report", "finished runs as one HTML page, or as figures"),
+    "compare": ("scripts.compare", "two runs, task by task; a gate on the cost per success"),
+    "show": ("scripts.show", "the episodes of a run, or one of them in full"),
     "audit": ("scripts.audit", "look for leaks and broken invariants in runs"),
-    "show": ("scripts.show", "episodes and lessons of a run"),
-    "power": ("scripts.power", "how many seeds could show a difference"),
-    "export": ("scripts.export", "runs in formats of other programs"),
-    "replay": ("scripts.replay", "a run from its recorded replies"),
-    "doctor": ("scripts.doctor", "what this installation has, and what it lacks"),
+    "learn": ("scripts.learn", "lessons from finished runs with other parts; judges against the truth"),
+    "power": ("scripts.power", "the smallest difference that a study could find"),
+    "export": ("scripts.export", "runs for other programs: csv, parquet, Inspect, trackers"),
     "fetch": ("scripts.fetch_data", "download the data of a benchmark"),
+    "doctor": ("scripts.doctor", "what this installation has, and what it lacks"),
     "bank": ("core.memory", "look at a memory bank, and keep it"),
     "serve": ("mcp_server", "serve a memory bank over MCP"),
 }
@@ -58,9 +49,9 @@ def start(argv: list[str]) -> int:
     if name in OF_SERVER or "_" in name:  # the tools' names, such as retrieve_memory
         return start_module("mcp_server", "reasoningbank", argv)
     if name in ("-h", "--help", "help"):
-        print(__doc__)
+        print(f"{__doc__}\n")
         for each, what in {**{key: what for key, (_, what) in COMMANDS.items()}, **OF_SERVER}.items():
-            print(f"    {each:<12} {what}")
+            print(f"    {each:<8} {what}")
         return 0
     known = [*COMMANDS, *OF_SERVER]
     print(f"error: {name} is no command{meant(name, known)} `reasoningbank --help` lists them.", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Show a run in the terminal: all its episodes in short, or one of them in full.
 
-python -m scripts.show RUN [--status failure] [--type pick] [--flag]     a line for each episode
-python -m scripts.show RUN TASK [--prompts]              one episode; TASK is its number, or the end of its task's id
+reasoningbank show RUN [--status failure] [--type pick] [--flag]     a line for each episode
+reasoningbank show RUN TASK [--prompts]              one episode; TASK is its number, or the end of its task's id
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.leaks import learning_calls
-from analysis.load import episode_columns
 from analysis.runs import Run, find_runs, read_run
 from analysis.text_table import clean
 from core.console import Console
 from core.errors import UserError
+from core.run.columns import episode_columns
 from core.run.records import evaluated, place_of, status_of
 from scripts.command_line import parser, plain_errors
 

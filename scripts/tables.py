@@ -1,10 +1,11 @@
 """Print finished runs as a table: arms in rows, benchmarks in columns; or as one of the paper's tables.
 
-    python -m scripts.tables RUNS... [--table matrix]... [--format terminal] [--baseline no_memory] [--partial]
-                                     [--published] [-o FILE]
+    reasoningbank tables RUNS... [--table matrix]... [--columns NAME,...] [--format terminal] [--baseline no_memory]
+                                     [--partial] [--published] [-o FILE]
 
 RUNS are run directories or folders of them. Nothing is averaged or compared across environments, models or sets of
 tasks: in the matrix each has its own column, and in the other tables (--table main, cost, learning, ...) its own table.
+An experiment's file (config/experiment) names its tables and their columns; --columns makes one of all runs.
 Beside each success rate are the numbers of its episodes and of errors (which are in no rate), and the source of the
 labels if it is not the judging model. An unfinished run is named and left out; --partial counts it and marks its cell
 with *. Without --format, a terminal gets aligned columns that fit its width, and a file or pipe gets Markdown; csv has
@@ -25,7 +26,7 @@ from typing import Any
 from analysis.cells import Cells
 from analysis.funnel import build_funnel
 from analysis.matrix import build_matrix
-from analysis.tables import TABLES, build_tables, load_episodes
+from analysis.tables import build_tables, columns_named, every_run, load_episodes, tables
 from analysis.text_table import FORMATS, TextTable, show
 from analysis.verdict import ONE_TABLE
 from core.build import imported
@@ -36,14 +37,16 @@ from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"
 BUILDERS = {DEFAULT: build_matrix, "funnel": build_funnel}  # {table: what builds it}
-BUILDERS |= {name: partial(build_tables, name=name) for name in TABLES}
 
 
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__, runs=True)
-    what = f"{', '.join(BUILDERS)}, or PACKAGE.MODULE.FUNCTION of your own; again for another one (default: matrix)"
-    options.add_argument("--table", action="append", metavar="NAME", help=what)
+    what = "matrix, funnel, all, one of an experiment (main, cost, ...), or PACKAGE.MODULE.FUNCTION of your own"
+    options.add_argument(
+        "--table", action="append", metavar="NAME", help=f"{what}; again for another one (default: matrix)"
+    )
+    options.add_argument("--columns", metavar="NAME,...", help="a table of every run with these columns")
     options.add_argument("--format", choices=("terminal", *FORMATS, "csv"), help="default: terminal, or md in a pipe")
     options.add_argument("--baseline", help="a label or an arm; the table's own where not given")
     options.add_argument("--partial", action="store_true", help="count runs that did not finish, marked with *")
@@ -53,16 +56,19 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("-o", "--output", type=Path)
     given = options.parse_args(arguments)
     kind = given.format or ("terminal" if sys.stdout.isatty() and not given.output else "md")
-    names = given.table or [DEFAULT]
-    builders, frame = [builder(name) for name in names], load_episodes(given.runs)
+    names = [*(given.table or ()), *(["--columns"] if given.columns else ())] or [DEFAULT]
+    own = every_run(columns_named(given.columns)) if given.columns else None
+    builders = [partial(build_tables, name=own) if name == "--columns" else builder(name) for name in names]
+    frame = load_episodes(given.runs)
     if kind == "csv" and len(names) > 1:
         raise UserError("--format csv writes one table: give one --table.")
     words = [word for name in given.table or () for word in ("--table", name)]
+    words += ["--columns", given.columns] if given.columns else []
     more = {
         "baseline": given.baseline,
         "partial": given.partial,
         "every_published": given.published,
-        "command": shlex.join(["python", "-m", "scripts.tables", *given.runs, *words]),
+        "command": shlex.join(["reasoningbank", "tables", *given.runs, *words]),
     }
     made = [build(frame, **more) for build in builders]
     for name, found in zip(names, made, strict=True):
@@ -87,8 +93,12 @@ def builder(name: str) -> Callable[..., Any]:
     """What builds a table: one of BUILDERS, or the user's own function of this dotted name (CONTRIBUTING.md)."""
     if name in BUILDERS:
         return BUILDERS[name]
+    if name in tables():
+        return partial(build_tables, name=name)
     if "." not in name:
-        raise UserError(f"--table {name}: give {', '.join(BUILDERS)}, or PACKAGE.MODULE.FUNCTION of your own.")
+        raise UserError(
+            f"--table {name}: give {', '.join((*BUILDERS, *tables()))}, or PACKAGE.MODULE.FUNCTION of your own."
+        )
     build = imported(name, f"--table {name}")
     if not callable(build):
         raise UserError(f"--table {name} is no function: give PACKAGE.MODULE.FUNCTION.")

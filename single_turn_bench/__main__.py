@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.streams import open_standard_streams
+from core.terminal import open_standard_streams
 from core.version import VersionAction
 from single_turn_bench.answers import extract_answer
 from single_turn_bench.boxes import boxed_answer

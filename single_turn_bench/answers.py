@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from core.reply_marks import Tagged, answer_of, next_turns, tagged_answers
+from core.reply_marks import Tagged, next_turns, plain_reply, tagged_answers
 from single_turn_bench.boxes import boxed_answer
-from single_turn_bench.characters import plain_characters, without_foreign_words
-from single_turn_bench.foreign import in_english
+from single_turn_bench.characters import plain_characters
+from single_turn_bench.languages import in_english
 from single_turn_bench.prose import MONEY, claimed, is_bare, is_formula, is_value_line, without_emphasis
 
 MAX_RESPONSE = 400_000  # characters, from the end
@@ -100,7 +100,7 @@ CONCLUDED = re.compile(
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(
     # 12,34,567; 1'234'567; 1.234.567; 1.234,50 and 1 234,5
-    r"(?<![\w.,])(?:-?(?:\d{1,2}(?:,\d{2})+,\d{3}(?!\d)|\d{1,3}(?:['’]\d{3})+(?!\d)|\d{1,3}(?:\.\d{3}){2,}(?!\d)"
+    r"(?<![A-Za-z\d_.,])(?:-?(?:\d{1,2}(?:,\d{2})+,\d{3}(?!\d)|\d{1,3}(?:['’]\d{3})+(?!\d)|\d{1,3}(?:\.\d{3}){2,}(?!\d)"
     r"|\d{1,3}(?:\.\d{3}|[ ]\d{3})+(?=,\d{1,2}(?!\d))"
     r"|\d{1,3}(?:(?:,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)"
     r"(?:(?<=\d)(?::\d+){1,3}|\s*/\s*\d+)?"
@@ -144,7 +144,7 @@ def find_answer(text: str) -> Extracted:
         later = overruling(text[box.end :])
         if later:
             return Extracted(later[:MAX_ANSWER], "final_answer")
-        return Extracted(without_foreign_words(box.content[:MAX_ANSWER]), "boxed")
+        return Extracted(box.content[:MAX_ANSWER], "boxed")
     text = EMPTY_BOX.sub("", CALCULATOR.sub("", text))
     if (stated := stated_answer(text)) is not None:
         return Extracted(stated[:MAX_ANSWER], "final_answer")
@@ -171,13 +171,13 @@ def gold_answer(gold: str) -> str:
     """The answer in a gold field: usually all of it, else what is boxed or stated in a whole solution."""
     gold = in_english(plain_characters(gold))
     if (box := boxed_answer(gold)) is not None:
-        return without_foreign_words(box.content)
-    return stated_answer(gold) or without_foreign_words(gold)
+        return box.content
+    return stated_answer(gold) or gold
 
 
 def reply_of(response: str) -> str:
     """What a response says, without thoughts and marks (`core.reply_marks`); of a long response, the end."""
-    return answer_of(response[-MAX_RESPONSE:])
+    return plain_reply(response[-MAX_RESPONSE:])
 
 
 def answer_tags(text: str) -> list[Tagged]:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from single_turn_bench.answers import NOTHING, Extracted, answer_tags, own_answer, reply_of
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters
-from single_turn_bench.foreign import in_english, latin_letters
-from single_turn_bench.judged import LETTERS, apart_and_alike
+from single_turn_bench.languages import in_english
 from single_turn_bench.prose import without_emphasis
 
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 QUOTES = "\"'‘’“”„«»"
 # What may stand before a letter; bounded, since two of them in a row try every split of a run of brackets.
 DRESS = rf"[\s:*_`{QUOTES}(\[{{$\\]{{0,60}}(?:\\?(?:text\w*|mathrm|mathbf|boxed)\s*\{{\s*\(?)?"
@@ -107,43 +107,36 @@ def extract_choice(response: str, n_options: int) -> str | None:
 
 
 def find_choice(response: str, n_options: int) -> Extracted:
-    """The letter and the rule that found it: tag, boxed, statement, lone, apart, bracketed, mention or none.
+    """The letter and the rule that found it: tag, boxed, statement, lone, bracketed, mention or none.
 
     A clear statement of a letter out of range chooses nothing.
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = in_english(latin_letters(without_emphasis(plain_characters(reply_of(response)))))
+    text = in_english(without_emphasis(plain_characters(reply_of(response))))
     text = own_answer(text, lambda before: clear_choice(before, n_options) is not None)
     for tag in answer_tags(text):
         inside = clear_choice(tag.content, n_options)
         if inside and inside.answer in tuple(LETTERS[:n_options]):
             return Extracted(inside.answer, "tag")
-    apart, alike = apart_and_alike(text, n_options)
-    clear = clear_choice(text, n_options, alike)
+    clear = clear_choice(text, n_options)
     if clear is not None:
         return clear if clear.answer in tuple(LETTERS[:n_options]) else NOTHING
-    if apart:
-        return Extracted(apart, "apart")
     prose = OPTION_LABEL.sub(" ", text)
     for rule, pattern in (("bracketed", BRACKETED), ("mention", MENTION)):
         found = [match for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
         found = [match["bare"] for match in found if not denied(prose, match) and not rejected(prose, match)]
-        found = [letter for letter in found if letter not in alike]
         if found:
             return Extracted(found[-1], rule)
     return NOTHING
 
 
-def clear_choice(text: str, n_options: int, alike: frozenset[str] = frozenset()) -> Extracted | None:
+def clear_choice(text: str, n_options: int) -> Extracted | None:
     """The last statement, a box among them; else a letter alone on the last or the first line.
 
     The answer is one that cannot be chosen where it is out of range, or "" where a box names several.
-
-    alike   letters that are called true, or false, like others: such a word chooses none of them
     """
-    stated = statements(text, n_options)
-    found = [(m.end(), letter, "statement") for m, letter in stated if m.re is not IS_CORRECT or letter not in alike]
+    found = [(match.end(), letter, "statement") for match, letter in statements(text, n_options)]
     box = boxed_answer(text)
     if box and (letter := boxed_letter(box.content, n_options)) is not None:
         found.append((box.end, letter, "boxed"))
@@ -151,7 +144,7 @@ def clear_choice(text: str, n_options: int, alike: frozenset[str] = frozenset())
         _, letter, rule = max(found)
         return Extracted(letter, rule)
     letter = lone_letter([line for line in text.splitlines() if line.strip()] or [""])
-    return Extracted(letter, "lone") if letter and (letter not in alike or stands_alone(text, letter)) else None
+    return Extracted(letter, "lone") if letter else None
 
 
 def statements(text: str, n_options: int) -> Iterator[tuple[re.Match, str]]:
@@ -207,11 +200,6 @@ def lone_letter(lines: list[str]) -> str | None:
         if match and (len(labels) <= 1 or alone) and (match["bare"].isupper() or len(line.strip()) <= 4):
             return match["bare"].upper()
     return None
-
-
-def stands_alone(text: str, letter: str) -> bool:
-    """Whether a line holds the letter and nothing else; "(D) is true." only begins with it."""
-    return any(re.fullmatch(rf"\W*{letter}\W*", line, re.I) for line in text.splitlines())
 
 
 def lettered(options: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Datasets by name or path, checked when they are loaded, and seeded subsets of them.
 
 A dataset is looked for in this order: the path given; a file dropped into single_turn_bench/ under a known name
-(specs.py); what scripts/fetch_data.py left in single_turn_bench/data/.
+(specs.py); what reasoningbank fetch left in single_turn_bench/data/.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def load_named(spec: DatasetSpec, path: Path | None) -> Dataset:
     wanted = [file.names[0] for file in spec.files]
     if path is not None:
         raise UserError(f"The folder {path} holds no file of {spec.name}, such as {', '.join(wanted)}.")
-    fetch = f"run `python -m scripts.fetch_data {spec.name}`, or " if spec.hub else ""
+    fetch = f"run `reasoningbank fetch {spec.name}`, or " if spec.hub else ""
     raise UserError(f"The dataset {spec.name} is not here: {fetch}put {' and '.join(wanted)} into single_turn_bench/.")
 
 

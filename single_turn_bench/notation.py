@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from single_turn_bench.characters import plain_characters
+from single_turn_bench.characters import FOREIGN, plain_characters
 from single_turn_bench.scan import balanced, brace_arguments, brace_groups
 
 MAX_CHARS = 2_000  # longer answers are compared as text only
@@ -76,6 +76,9 @@ def alternatives(match: re.Match) -> str:
 
 # In order; each is (pattern, replacement) on the text that the ones before it left.
 STEPS = [
+    # words of another script around a number: 共 42 个苹果, 42\\text{ 元}
+    (rf"(?<=[\d)}}\]%])\s*(?:\\(?:text\w*|mathrm|mbox)\s*\{{\s*)?[{FOREIGN}][^\d\\$=<>(){{}}\[\],;]*\}}?\s*$", ""),
+    (rf"^\s*[{FOREIGN}\s]+(?=[-+]?[$€£¥₹]?\d)", ""),
     (r'\\?"', " "),
     (r"(?<![A-Za-z])(?:[Rr]s\.?|INR|USD|EUR|GBP|US(?=\s*\\*\$))\s*(?=[\\$]*\s*-?[\d.])", " "),  # ₹ and $ go below
     (r"(?<=\d)\s*/-$", ""),  # Rs 500/-

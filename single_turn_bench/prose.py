@@ -29,26 +29,16 @@ MATH_WORDS = frozenset(
 # Markdown's **bold**, *italics*, __the same__ and `code`; products, powers and indices stay.
 EMPHASIS = re.compile(r"`+|(?<![\w)\]}\\*_])[*_]{1,3}(?=[^\s*_])|(?<=[^\s*_\\])[*_]{1,3}(?![\w({\\*_])")
 COUNT = (
-    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
-    "|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|[mb]illion|dozen|half"
-)
-# How a clause begins that is no further value: a pronoun, a preposition, a conjunction, an adverb; or it has several
-# words, none of which counts.
-REMARK = (
-    r"(?:(?:I|we|you|she|he|it|they|which|who|what|where|that|this|these|those|the|my|our|your|his|her|its|their|there|here"
-    r"|in|on|at|by|for|from|with|without|within|of|to|after|before|during|per|over|under|about|around|above|below|between"
-    r"|given|once|when|whenever|while|if|unless|until|since|because|though|although|whereas|as|so|then|thus|hence|therefore"
-    r"|all|altogether|overall|indeed|again|too|also|just|even|each|every|period|please|thanks?|hope|give\s+or|no\s+(?:more|less|matter|doubt)"
-    r"|and\s+(?:that|this|it|no|so|nothing|she|he|we|they|I|you))\b|[a-z]{3,}ly\b"
-    rf"|(?!(?:and|or|plus|minus)\b|(?:[A-Za-z'’]+\s+){{0,8}}(?:{COUNT})\b|no\s+(?:real\s+)?solutions?\b)[A-Za-z'’]{{2,}}\s+[a-z])"
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\\w+teen"
+    "|\\w+ty|hundred|thousand|[mb]illion|dozen|half"
 )
 # What only says something about the value before it.
 ASIDE = re.compile(
     # a reason or a contrast
     r"(?:\s*[,;:]|\s+[-–—])?\s+"
     r"(?:because|since|rather\s+than|instead\s+of|(?:and\s+|but\s+)?not|as(?!\s+(?:many|much|few|\w+\s+as)\b))\b"
-    # a remark without a value: "42, I believe", "42 - that is all"; "5, Monday" and "3, or four" are lists
-    rf"|(?:\s*[,;:]|\s+[-–—]{{1,2}})\s+{REMARK}(?=[^\d\\$=]*$)"
+    # a clause without a number: "72, in total", "42 - that is all"; "5, Monday", "2, x" and "3, or four" are lists
+    rf"|(?:\s*[,;:]|\s+[-–—]{{1,2}})\s+(?!(?:[A-Za-z'’]+\s+){{0,8}}(?:{COUNT})\b)(?:[a-z]{{3,}}|[A-Za-z'’]+,?\s+[a-z])(?=[^\d\\$=]*$)"
     # a note in brackets that ends the sentence; (mod 5), (x + 1) and (million) belong to the value
     r"|\s+\((?![^()]*\b(?:mod|base|(?:hundr|thous|milli|billi|trilli|doz)\w+)\b)"
     rf"(?=\s*[=≈$]|[^()]*(?:(?<![\\A-Za-z])(?!(?:{'|'.join(sorted(MATH_WORDS))})\b)[A-Za-z]{{2,}}"

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from single_turn_bench import plain_numbers, relations
-from single_turn_bench.matrices import as_column, column
 from single_turn_bench.scan import enclosing, split_top
 from single_turn_bench.units import incompatible, split_unit
 
@@ -30,6 +29,7 @@ BASED = re.compile(
     r"\}?\)?(?:_\{?(?P<base>\d+)\}?)?\)?$"
 )
 BASE_WITH_LETTERS = re.compile(r"\d[\da-f]*_\{?1[1-6]\}?\)?$")  # 2c_{16}
+COLUMN = re.compile(r"^\\begin\{([pb]?matrix)\}([^&]+?)\\end\{\1\}$", re.S)
 # What tells a set of numbers in another way than an interval or a list does.
 TELLS_SET = re.compile(r"[<>]|\\(?:le|ge|ne|setminus|backslash|mathbb|cup|cap)(?![a-z])|\\\{[^{}]*[|:]|\breal", re.I)
 
@@ -50,8 +50,8 @@ class Group:
 
 def group(text: str) -> Group:
     """How the text is built at its top level."""
-    if entries := column(text):
-        return Group("tuple", entries)
+    if (column := COLUMN.match(text)) and len(entries := re.split(r"\\\\", column[2].strip("\\ "))) > 1:
+        return Group("tuple", tuple(entry.strip() for entry in entries))
     values = members(text, top=True)
     if len(values) > 1 and (chain := relations.chained(values)):
         return Group("one", (chain,))
@@ -123,8 +123,6 @@ def alike_in_form(pred: str, gold: str, leaf: Equal, level: int) -> bool:
     if p.kind == g.kind == "one":
         return same_value(p.items[0], g.items[0], same, leaf)
     if "one" in (p.kind, g.kind):
-        if pair := as_columns(p, g):
-            return leaf(*pair)
         plain = alike(pred, gold, g) if p.kind == "one" else alike(gold, pred, p)[::-1]
         return same(*plain) if plain != (pred, gold) else leaf(pred, gold)
     return same_groups(p, g, same)
@@ -177,15 +175,6 @@ def alike(single: str, other: str, grouped: Group) -> tuple[str, str]:
     if plain == single and grouped.kind == "tuple" and (relation := relations.read(single)):
         plain = relations.interval(relation) or single
     return (plain, other) if plain != single else (single, as_union(grouped) or other)
-
-
-def as_columns(p: Group, g: Group) -> tuple[str, str] | None:
-    """A tuple beside an expression of matrices, both as matrices: (1, 2) and 2\\begin{pmatrix}...; else None."""
-    single, other = (p, g) if p.kind == "one" else (g, p)
-    if other.kind != "tuple" or "\\begin" not in single.items[0] or relations.read(single.items[0]):
-        return None
-    written = as_column(other.items)
-    return (single.items[0], written) if single is p else (written, single.items[0])
 
 
 def as_union(some: Group) -> str | None:

@@ -8,6 +8,7 @@ relations) goes to math-verify.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 
@@ -17,6 +18,7 @@ from math_verify import verify
 from sympy import Basic, Equality, Expr, Float, I, Integral, Limit, Product, Rational, Sum, Symbol, nan, oo, zoo
 from sympy.core.function import AppliedUndef
 from sympy.logic.boolalg import Boolean
+from sympy.sets import Contains, Set
 
 from single_turn_bench import plain_numbers
 
@@ -29,6 +31,9 @@ NOISY = Rational(1, 10**6)  # when a decimal is part of an expression
 POINTS = tuple(Rational(n, d) for n, d in ((137, 101), (-89, 67), (211, 73), (53, 97), (-31, 29), (17, 11), (7, 103)))
 BASED = re.compile(r"(?<![\w.}\\])(\d{1,60})(?:\.(\d{1,60}))?\s*_\s*\{?\s*(\d{1,2})\s*\}?")  # 11_2 in an expression
 PLAIN_LOG = re.compile(r"\\log(?!\s*_|[a-z])")
+BUILT = re.compile(  # {x in R : x > 3} tells what x > 3 does
+    r"^\\\{\s*[a-z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\||:)(.+)\\\}$"
+)
 CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
 )
@@ -47,7 +52,21 @@ def equal(pred: str, gold: str) -> bool:
         for decided in (rounds(pred, g, by_pred=True), rounds(gold, p, by_pred=False), equal_at_points(p, g)):
             if decided is not None:
                 return decided
+    if isinstance(p, Boolean) or isinstance(g, Boolean):
+        numbers = told(p), told(g)
+        if None not in numbers:
+            return numbers[0] == numbers[1] and len(p.free_symbols | g.free_symbols) < 2
     return bool(verify(g, p, allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def told(parsed: Basic) -> Set | None:
+    """The real numbers that a set, or an inequality or a chain of them with one unknown, tells; else None."""
+    if isinstance(parsed, Contains):
+        return parsed.args[1]
+    if isinstance(parsed, Boolean) and len(parsed.free_symbols) == 1 and not parsed.has(AppliedUndef):
+        with suppress(NotImplementedError, AttributeError, TypeError):
+            return parsed.as_set()
+    return parsed if isinstance(parsed, Set) and not parsed.free_symbols else None
 
 
 def in_decimals(number: re.Match) -> str:
@@ -61,7 +80,7 @@ def in_decimals(number: re.Match) -> str:
 @lru_cache(maxsize=256)
 def parse(text: str) -> Basic:
     """Symbols are real (a mixture of assumptions would make two x of one x), and i is the imaginary unit."""
-    latex = normalize_latex(text, config=CONFIG)
+    latex = normalize_latex(BUILT.sub(r"\1", text), config=CONFIG)
     parsed = latex2sympy(latex, is_real=True, convert_degrees=False, normalization_config=None)
     units = [symbol for symbol in parsed.free_symbols if symbol.name == "i"]
     return parsed.subs(units[0], I) if units else parsed

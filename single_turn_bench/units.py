@@ -3,15 +3,13 @@
 A unit is either one of the usual abbreviations or whole words of three letters and more after a space, so that
 products of variables (`5ab`, `2 xy`) are never taken for one.
 
-Two units that are both known (`gm` and `g`, `kmph` and `km/h`) must be the same one; words that are no known unit
-(`eggs`, `units`) say nothing.
+Two units that are both known (`gm` and `g`, `kmph` and `km/h`) must be spelled as the same one; words that are no known
+unit (`eggs`, `units`) say nothing. Nothing is converted.
 """
 
 from __future__ import annotations
 
 import re
-
-from single_turn_bench.unit_names import same_unit
 
 SHORT = (
     "mms?|cms?|dm|kms?|Km|ft|in|yds?|mi|mg|kgs?|Kg|KG|gms?|mtrs?|mts|lbs?|oz|mL|ml|ltrs?|cc|secs?|mins?|hrs?|mph|kph|kmh|kmph"
@@ -30,6 +28,28 @@ COMMON = (
     rf"(?![A-Za-z]){POWER})"
 )
 MEASURE = rf"\s*(?:(?:square|cubic)\s+)?{COMMON}(?:(?:\s*/\s*|\s+per\s+){COMMON})?"
+
+# Spellings of one unit; a plural needs no entry. The long ones may have a prefix.
+SPELLINGS = (
+    "m meter metre mtr mt", "g gram gramme gm", "L liter litre ltr", "s sec second", "min minute", "h hr hour", "day",
+    "week wk", "month", "year yr", "in inch inche", "ft foot feet", "yd yard", "mi mile", "lb pound", "oz ounce",
+    "ton tonne", "degree deg", "radian rad", "C celsius", "F fahrenheit", "dollar usd", "cent", "euro eur",
+    "rupee inr re rs", "franc", "yen", "mm", "cm", "dm", "km", "mg", "kg kilo", "mL ml", "cm^3 cc", "mi/h mph",
+    "km/h kmph kph kmh", "kW", "N newton", "J joule", "W watt", "V volt",
+)  # fmt: skip
+NAMES = {spelling: row.split()[0] for row in SPELLINGS for spelling in row.split()}
+PREFIXES = {"kilo": "k", "centi": "c", "milli": "m"}
+SPELLED = (
+    (re.compile(r"\s*(?:/|\b(?:per|an?)\b)\s*"), "/"),
+    (re.compile(r"\b(?:square|sq)\b\.?\s*([A-Za-z]+)"), r"\1^2"),
+    (re.compile(r"\b(?:cubic|cu)\b\.?\s*([A-Za-z]+)"), r"\1^3"),
+    (re.compile(r"\s+squared\b"), "^2"),
+    (re.compile(r"\s+cubed\b"), "^3"),
+    (re.compile(r"\s*\^\s*\{?\s*(-?\d)\s*\}?"), r"^\1"),
+    (re.compile(r"(?<=\w)\s*(?:\\cdot|[.\s])\s*([A-Za-z]+)\^-(\d)"), r"/\1^\2"),  # m s^{-2} is m/s^2
+    (re.compile(r"\^1\b|\.$"), ""),
+    (re.compile(r"\bdegrees?\s+(?=[A-Za-z])"), ""),
+)
 
 MODULUS = re.compile(r"\s*(?:\\p?mod|\(\s*\\?mod)(?![a-z])\s*\{?\s*\d+\s*\}?\s*\)?\s*$")
 BEHIND_EXPRESSION = re.compile(
@@ -63,6 +83,32 @@ def incompatible(a: str, b: str) -> bool:
     if EXPONENT.sub("", a).split() == EXPONENT.sub("", b).split():
         return EXPONENT.findall(a) != EXPONENT.findall(b)
     return not COMPOUND.search(a) and not COMPOUND.search(b) and power(a) != power(b)
+
+
+def same_unit(a: str, b: str) -> bool | None:
+    """Whether two units are one; None where one of them holds a word that is no known unit."""
+    p, g = spelled(a), spelled(b)
+    if p is None or g is None:
+        return None
+    return p == g or ("degree" in (p, g) and bool({p, g} & {"C", "F"}))  # of what the degrees are is left out
+
+
+def spelled(unit: str) -> str | None:
+    """A unit in the first spelling of each of its words: `kilometres per hour` is km/h; None if one is unknown."""
+    for pattern, replacement in SPELLED:
+        unit = pattern.sub(replacement, unit.strip())
+    words = re.split(r"([/^\s]+)", unit)
+    found = [known(word) if word[:1].isalpha() else word for word in words]
+    return None if None in found else "".join(filter(None, found))
+
+
+def known(word: str) -> str | None:
+    """The first spelling of a word: `kilometres` is km; None where it is no known unit."""
+    for spelling in dict.fromkeys((word, word.removesuffix("s"), word.lower(), word.lower().removesuffix("s"))):
+        prefix = next((each for each in PREFIXES if spelling.startswith(each) and len(spelling) > len(each) + 3), "")
+        if name := NAMES.get(spelling.removeprefix(prefix)):
+            return PREFIXES.get(prefix, "") + name
+    return None
 
 
 def power(unit: str) -> int:

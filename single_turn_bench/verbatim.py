@@ -14,7 +14,7 @@ import re
 
 from single_turn_bench.answers import MAX_ANSWER, NOTHING, STATEMENTS, Extracted, answer_tags, own_answer, reply_of
 from single_turn_bench.boxes import boxed_answer
-from single_turn_bench.foreign import statement
+from single_turn_bench.languages import STATEMENT
 from single_turn_bench.prose import is_bare
 
 OPEN, CLOSE = "<answer>", "</answer>"
@@ -35,7 +35,7 @@ def verbatim_answer(text: str) -> Extracted:
     text = text.replace(OPEN, "").replace(CLOSE, "")
     if (box := boxed_answer(text)) is not None and (inside := without_latex(box.content)):
         return Extracted(inside[:MAX_ANSWER], "boxed")
-    for pattern in (*STATEMENTS[1:], statement()):  # all but ####, which is a heading here
+    for pattern in (*STATEMENTS[1:], STATEMENT):  # all but ####, which is a heading here
         ends = [match.end() for match in pattern.finditer(text)]
         if ends and (answer := plain(first_block(text[ends[-1] :][:MAX_ANSWER]))):
             return Extracted(answer, "statement")

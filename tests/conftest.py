@@ -76,7 +76,7 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def postgres():
     """A PostgreSQL server with pgvector of the tests' own."""
-    from benchmarks.embedded_postgres import Server, missing
+    from embedded_postgres import Server, missing
 
     if reason := missing():
         pytest.skip(reason)
@@ -196,7 +196,8 @@ def toy_runs(tmp_path_factory) -> Path:
 def browser():
     """A headless Chromium, for the tests of the report."""
     pytest.importorskip("playwright")
-    from benchmarks.browser import Browser
+    from browser import Browser
+
     from envs.web.browser import installed
 
     if installed() is None:

@@ -47,7 +47,7 @@ PRELOADED = (
     "analysis.load analysis.matrix analysis.tables analysis.stats analysis.audit analysis.verdict "
     "mcp_server.server mcp_server.tools mcp_server.service mcp_server.run_command mcp_server.hooks "
     "faiss httpx httptools hydra jinja2 json_repair math_verify mcp.server.lowlevel mcp.server.stdio mcp.client.stdio "
-    "numpy omegaconf pandas pydantic rapidfuzz rich.progress scipy.stats starlette sympy tenacity "
+    "numpy omegaconf pandas pydantic rapidfuzz rich.progress scipy.stats starlette sympy "
     "tokenizers uvicorn uvloop yaml"
 ).split()
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)

@@ -23,8 +23,7 @@ QUICK_ON_POSTGRES = "test_memory_life"  # of the bank's tests, which run on Post
 # Files that start the same engine share a worker, so that it is started once; any other file has a worker for itself.
 # Two hosts make network interfaces, at which Chromium breaks off what it loads: they are never beside a browser.
 ENGINES = {
-    "browser": "miniwob miniwob_known_answer report_live report_tabs two_hosts web_agent web_engine webarena"
-    " webarena_run",
+    "browser": "miniwob miniwob_known_answer report_tabs two_hosts web_agent web_engine webarena webarena_run",
     "cluster": "ray slurm",
     "java": "scienceworld scienceworld_jvm",
     "postgres": "postgres postgres_crash",

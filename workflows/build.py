@@ -29,7 +29,6 @@ from core.build import (
     select_tasks,
     takes,
 )
-from core.checksum import say_once
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.memory.open import has_bank
@@ -38,7 +37,7 @@ from core.memory.records import id_in_bank, tell
 from core.models.base import Role
 from core.models.meter import Meter
 from core.redact import Redactor
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.run.files import EPISODES, has_ended
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
@@ -46,7 +45,7 @@ from core.run.records import RunRecords, as_told
 from core.run.resume import renew, restore
 from core.run.session import Session
 from core.setting import TOLD
-from core.starting import stage
+from core.terminal import say_once, stage
 from core.types import Episode, Lesson, Task
 from envs.base import BaseEnv
 from envs.pool import EnvPool
@@ -319,7 +318,7 @@ def grader_of(judge: Role) -> Callable[[str, str], str]:
 
     def ask(task: str, question: str) -> str:
         try:
-            return answer_of(role.chat([{"role": "user", "content": question}], task=task).text)
+            return plain_reply(role.chat([{"role": "user", "content": question}], task=task).text)
         except AttemptOver as error:  # or it would be counted as the agent exceeding its limits
             raise InfraError(str(error), error.kind) from error
 

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from rich.table import Table
 from rich.text import Text
 
-from core.build import build_meter, build_models, build_roles, make, part, plain, takes
+from core.build import build_meter, build_models, build_roles, make, part, plain_data, takes
 from core.console import Console
 from core.learning.attempts import Attempts
 from core.models.base import ChatModel, Reply, Request, Role
@@ -143,7 +143,7 @@ def plan_of(cfg: DictConfig, stack: ExitStack, opened: Opened, *, run_dir: Path 
              stands in place of the first observation
     """
     stored = stored_run(cfg)
-    key = str([plain(cfg.env, resolve=True), plain(cfg.stream, resolve=True), cfg.limit, cfg.attempts_from])
+    key = str([plain_data(cfg.env, resolve=True), plain_data(cfg.stream, resolve=True), cfg.limit, cfg.attempts_from])
     if key not in opened:
         envs = open_envs(cfg, stack, stored)
         with envs.lease() as env:

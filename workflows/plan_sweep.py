@@ -23,11 +23,11 @@ from rich.table import Table
 
 from core.console import Console
 from core.errors import extra_for
-from core.mistakes import plain
+from core.mistakes import sentence_for
 from core.run.finalize import finalize
 from core.run.settle import settle
 from core.run.sweep import planned
-from core.starting import started
+from core.terminal import started
 from core.types import Usage
 from workflows.plan import Opened, Plan, plan_of, print_notes, print_prompts, times, usd
 
@@ -197,5 +197,5 @@ def _short(count: int) -> str:
 
 def _first_line(error: BaseException) -> str:
     if isinstance(error, HydraException):
-        return plain(error, sys.argv[1:]).removeprefix("error: ").partition(" Choose ")[0].rstrip(".")
+        return sentence_for(error, sys.argv[1:]).removeprefix("error: ").partition(" Choose ")[0].rstrip(".")
     return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -103,8 +103,6 @@ class Stream:
         stream_consolidates = not (workflow.learns and batch == 1)
 
         def run(index: int) -> Episode:
-            if workflow.learns and index + 1 < len(tasks):
-                workflow.bank.prefetch(tasks[index + 1].query)
             turn = Turn(index=index, task=tasks[index], stream_consolidates=stream_consolidates)
             return run_with_retries(workflow, turn, 0 if workflow.learns else retries)
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from analysis.funnel_steps import STEPS, kinds_of, lesson_step, steps_within
+from analysis.cells import Cells
+from analysis.funnel_steps import STEPS, steps_within
 from analysis.load import columns_of
 from analysis.runs import Run, explaining, read_banks, read_run
-from analysis.studies import slug
+from analysis.studies import cell_names, slug
 from core.memory.store.schema import to_dict
+from core.run.columns import kinds_of, lesson_step
 from core.run.metrics import VALID
 from core.run.records import answer_of, status_of, usage_of
 from core.types import MemoryRecord
@@ -60,6 +62,24 @@ def read_packed(path: Path) -> PackedRun:
         made = {"entries": entries, "pieces": [*_packed(run, banked)], "lessons": lessons_of(run, banked)}
     kept = {each.name: getattr(run, each.name) for each in fields(Run)} | {"rows": [_status(row) for row in run.rows]}
     return PackedRun(**kept, **made, columns=columns_of(run))
+
+
+def groups_of(labelled: Sequence[tuple[Run, str]], cells: Cells) -> list[dict[str, Any]]:
+    """[{key, label, runs: [number]}]: the counted runs of each cell as one list, if any cell has several.
+
+    A number is a place in `labelled`.
+    """
+    numbers, keys = {str(run.path): number for number, (run, _) in enumerate(labelled)}, set(keys_of(labelled))
+    counted = cells.frame[cells.frame["index"] >= 0].groupby("cell", sort=False)["run_dir"].unique().to_dict()
+    groups: list[dict[str, Any]] = []
+    for cell, name in cell_names(cells).items():
+        if cell in counted:
+            key, n = f"{slug(name)}-all", len(counted[cell])
+            key = f"{key}-{len(groups)}" if key in keys else key
+            keys.add(key)
+            runs = sorted(numbers[path] for path in counted[cell])
+            groups.append({"key": key, "label": f"{name} · {n} seed{'s' * (n > 1)}", "runs": runs})
+    return groups if any(len(group["runs"]) > 1 for group in groups) else []
 
 
 def index_of(

@@ -11,16 +11,14 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.answer import checked
 from analysis.answer import page as answer_page
+from analysis.answer import stored
 from analysis.cells import Cells
-from analysis.columns import HEADINGS
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
 from analysis.funnel_steps import STEPS, steps_above
 from analysis.plots import MARKERS, Palette, Plot, plots_of
 from analysis.report import words
-from analysis.report.data import PackedRun, embedded, index_of, keys_of
-from analysis.report.links import Addresses, linked
+from analysis.report.data import PackedRun, embedded, groups_of, index_of
 from analysis.runs import Run
 from analysis.studies import Study, compared, run_labels, studies
 from core.run.display import percent
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 STYLES = ("style.css", "viewer.css")
 SCRIPTS = ("base.js", "tables.js", "episode.js", "list.js", "bank.js", "app.js")
-LIVE = "live.js"  # of a page that is served
 LISTED = 5  # arms whose differences are told one by one under the headline; of more they are counted
 CELL_CHARS = 300  # of a value
 # Colours that stand in a figure for those of the page, which are light or dark as the reader's screen is.
@@ -52,32 +49,27 @@ def build(
     baseline: str | None = None,
     partial: bool = False,
     title: str,
-    version: str = "",
 ) -> bytes:
     """The whole page of one or more runs.
 
     frame     their episodes, as analysis.load makes them
     tables    what stands in the page as tables; see `analysis.text_table.TextTable`
-    version   of a page that is served and follows its runs (analysis/report/live.py); "" for a file
     """
     from markupsafe import Markup
 
     cells = compared(frame, baseline, partial)
     each = studies(cells)
     labelled = run_labels(runs, cells)
-    addresses = Addresses(labelled, keys_of(labelled), cells)
-    index, pieces = index_of(labelled, addresses.groups)
-    types = sorted({str(kind) for kind in frame["task_type"].dropna()})
+    index, pieces = index_of(labelled, groups_of(labelled, cells))
     return _render(
-        title,
-        version,
+        title=title,
         n_episodes=f"{sum(len(run.rows) for run in runs):,}",
         n_lessons=f"{sum(run['lessons'] for run in index['runs']):,}",
         verdicts=verdicts(runs),
-        studies=[_study(study, addresses) for study in each],
+        studies=[_study(study) for study in each],
         marks=marks(),
-        tables=[{"of": table, "rows": linked(table, addresses, types)} for table in tables],
-        funnels=[funnel for study in each if (funnel := funnel_section(cells, study, len(each) > 1, addresses))],
+        tables=tables,
+        funnels=[funnel for study in each if (funnel := funnel_section(cells, study, len(each) > 1))],
         plots=[plot_of(plot, study, len(each) > 1) for study in each for plot in plots_of(study, PAGE)],
         going=[_progress(run, label) for run, label in labelled if not run.complete],
         differing=differing(_arms(labelled, cells)),
@@ -88,21 +80,9 @@ def build(
     )
 
 
-def waiting(runs: Sequence[Run], said: str, *, title: str, version: str) -> bytes:
-    """The page that is served while there is nothing to show: a sentence, and how far each run has got."""
-    from markupsafe import Markup
-
-    nothing: dict[str, Any] = dict.fromkeys("verdicts studies tables funnels plots shared pieces".split(), ())
-    facts = [{"label": str(run.path), "facts": facts_of(run)} for run in runs]
-    going = [_progress(run, str(run.path)) for run in runs]
-    index = Markup(embedded({"runs": [], "groups": [], "tasks": [], "steps": {}}))
-    about = {"runs": facts, "going": going, "index": index, "n_episodes": "0", "n_lessons": "0", "waiting": said}
-    return _render(title, version, differing={"columns": [], "rows": []}, marks=[], **nothing, **about)
-
-
 def verdicts(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """What experiment=verdict has found in the folders of these runs, made anew from them."""
-    found = {folder: checked(folder) for folder in dict.fromkeys(run.path.parent for run in runs)}
+    """What experiment=verdict has found in the folders of these runs."""
+    found = {folder: stored(folder) for folder in dict.fromkeys(run.path.parent for run in runs)}
     return [
         {"sentence": each["sentence"], "rest": "\n".join(answer_page(folder, each)[1:]).strip("\n")}
         for folder, each in found.items()
@@ -110,23 +90,20 @@ def verdicts(runs: Sequence[Run]) -> list[dict[str, str]]:
     ]
 
 
-def _render(title: str, version: str, **values: Any) -> bytes:
+def _render(**values: Any) -> bytes:
     """The template with its styles and scripts; the policy lets these through and no others."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    scripts = (*SCRIPTS, LIVE) if version else SCRIPTS
-    script = '(() => {\n"use strict";\n' + "\n".join(_read(name) for name in scripts) + "})();\n"
+    script = '(() => {\n"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS) + "})();\n"
     templates = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters["sha256"] = _hash
     parts = templates.get_template("page.html").generate(
-        title=title,
-        version=version,
         style=Markup("\n".join(_read(name) for name in STYLES)),
         script=Markup(script),
-        **{"waiting": "", **values},
+        **values,
     )
     made = BytesIO()
     for part in parts:  # as one text it would take four bytes a character, several times
@@ -141,7 +118,7 @@ def _hash(text: str) -> str:
     return Markup("sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
 
 
-def _study(study: Study, addresses: Addresses) -> dict[str, Any]:
+def _study(study: Study) -> dict[str, Any]:
     differences = words.differences(study)
     n_runs = study.frame["run_dir"].nunique()
     counted = "1 run" if n_runs == 1 else f"{n_runs} runs"
@@ -151,12 +128,12 @@ def _study(study: Study, addresses: Addresses) -> dict[str, Any]:
         "differences": differences,
         "tally": words.tally(differences) if len(differences) >= LISTED else "",
         "warnings": words.warnings(study),
-        "arms": [_arm(cell, differences, addresses) for cell in study.cells],
+        "arms": [_arm(cell, differences) for cell in study.cells],
         "legend": words.legend(study),
     }
 
 
-def _arm(cell: dict[str, Any], differences: list[dict[str, str]], addresses: Addresses) -> dict[str, Any]:
+def _arm(cell: dict[str, Any], differences: list[dict[str, str]]) -> dict[str, Any]:
     """A row of the picture under the headline; places are in percent."""
     drawn = cell["success"] is not None
     places = {"p": cell["success"], "lo": cell["low"], "hi": cell["high"]}
@@ -164,8 +141,6 @@ def _arm(cell: dict[str, Any], differences: list[dict[str, str]], addresses: Add
     return {
         "label": cell["label"],
         "number": cell["colour"] % N_COLOURS,
-        "href": addresses.of(cell["cell"], cell["base"], HEADINGS["success"][0]),
-        "against": addresses.of(cell["cell"], cell["base"], HEADINGS["flips"][0]),
         "difference": next((each for each in differences if each["label"] == cell["label"]), None),
         "complete": cell["complete"],
         "drawn": drawn,
@@ -196,7 +171,7 @@ def _read(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def funnel_section(cells: Cells, study: Study, several: bool, addresses: Addresses) -> dict[str, Any] | None:
+def funnel_section(cells: Cells, study: Study, several: bool) -> dict[str, Any] | None:
     """What the page shows of a study's funnels; None where no task was shown a lesson.
 
     several   the report has more studies than this one
@@ -209,7 +184,7 @@ def funnel_section(cells: Cells, study: Study, several: bool, addresses: Address
     return {
         "title": f"{study.env}, {study.model}" if several else "",
         "arms": [
-            _funnel_of_arm(cell, [row for row in rows if row["cell"] == cell["cell"]], base, addresses)
+            _funnel_of_arm(cell, [row for row in rows if row["cell"] == cell["cell"]], base)
             for cell in study.cells
             if any(row["cell"] == cell["cell"] for row in rows)
         ],
@@ -219,7 +194,7 @@ def funnel_section(cells: Cells, study: Study, several: bool, addresses: Address
     }
 
 
-def _funnel_of_arm(cell: dict[str, Any], rows: list[dict[str, Any]], base: str, addresses: Addresses) -> dict[str, Any]:
+def _funnel_of_arm(cell: dict[str, Any], rows: list[dict[str, Any]], base: str) -> dict[str, Any]:
     """A funnel: each step's tasks as a share of all, and of these the solved ones; lengths are in percent."""
     total = rows[0]["n"]
     return {
@@ -232,7 +207,6 @@ def _funnel_of_arm(cell: dict[str, Any], rows: list[dict[str, Any]], base: str, 
                 "n": row["n"],
                 "rate": _percent(row["success"]),
                 "without": _percent(row.get("without")),
-                "href": addresses.at_step(row["cell"], row["step"]),
                 "share": f"{100 * row['n'] / total:.2f}",
                 "solved": f"{100 * row['n_success'] / total:.2f}",
             }

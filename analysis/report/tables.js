@@ -46,16 +46,7 @@ function sortable(table) {
     const input = el("input", { type: "search", autocomplete: "off", placeholder: "filter rows", "aria-label": "filter rows" });
     input.addEventListener("input", () => { state.text = input.value.trim(); show(); });
     table.parentElement.before(el("p", { class: "filter" }, input));
-    state.input = input;
   }
-  return { // for the live view, which keeps what a reader has set
-    kept: () => [state.column, state.direction, state.text],
-    keep: ([column, direction, text]) => {
-      Object.assign(state, { column, direction, text });
-      if (state.input) state.input.value = text;
-      show();
-    },
-  };
 }
 
-const tables = [...document.querySelectorAll("table.sortable")].map(sortable);
+document.querySelectorAll("table.sortable").forEach(sortable);

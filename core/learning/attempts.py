@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from core.concurrency import once
 from core.learning.transcript import without_lessons
-from core.setting import kept_from
+from core.setting import blanked
 from core.types import UNJUDGED, Scored, Selection, Task, Trajectory, Verdict
 
 
@@ -65,7 +65,7 @@ class Attempts:
 
 def without_truth(trajectory: Trajectory, kept_back: frozenset[str]) -> Trajectory:
     """An attempt as a part is handed it: what is kept back is None (`info`: empty, `id`: "", a hash of its end)."""
-    return replace(trajectory, **kept_from(vars(trajectory), kept_back), **({"id": ""} if kept_back else {}))
+    return replace(trajectory, **blanked(vars(trajectory), kept_back), **({"id": ""} if kept_back else {}))
 
 
 # Notations that `plain_answer` unifies.

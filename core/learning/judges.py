@@ -21,7 +21,7 @@ from core.learning.structured import (
     text_schema,
 )
 from core.learning.transcript import cut, final_state, single_turn, transcript
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.types import CUT_OFF, Task, Trajectory, Usage, Verdict
 from prompts import registry
 
@@ -49,11 +49,6 @@ class Judge(Protocol):
         """The verdict on an attempt. Raises InfraError if a model breaks; the attempt then has no label."""
         ...
 
-    @classmethod
-    def label_in(cls, reply: str) -> str | None:
-        """The label that a recorded reply of its model gives, so that an audit can compare; None: it cannot be told."""
-        return None
-
     def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
         """A verdict on each attempt. more: a function (n) -> n further attempts at the task. Raises InfraError."""
         raise NotImplementedError
@@ -69,10 +64,6 @@ class LLMJudge(Learner, Judge):
 
     max_chars: int = 24000
     confidence: bool = False
-
-    @classmethod
-    def label_in(cls, reply: str) -> str | None:
-        return parse_status(reply) or "failure"
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """success or failure. An unreadable reply counts as failure and is marked as not parsed."""
@@ -95,7 +86,7 @@ class LLMJudge(Learner, Judge):
             source="llm",
             confidence=sure,
             confidence_parsed=sure is not None or not self.confidence,
-            reason=str(thoughts["thoughts"]) if thoughts else answer_of(reply.text).strip(),
+            reason=str(thoughts["thoughts"]) if thoughts else plain_reply(reply.text).strip(),
             parsed=label is not None,
             truncated=truncated,
             usage=reply.usage,
@@ -181,33 +172,18 @@ class HeuristicJudge(Judge):
         return heuristic_verdict(trajectory)
 
 
-# The rules of judge=heuristic detect visible signs of failure: an error at the end, a truncated reply, repetition, or
-# giving up. They cannot detect a well-written wrong answer. docs/reference/judges.md has their accuracy.
+# The rules of judge=heuristic detect visible signs of failure: an error at the end, a reply that was cut off, refusals,
+# repetition. They cannot detect a well-written wrong answer. docs/reference/judges.md has their accuracy.
 
 BASE_LOG_ODDS = 0.2  # log-odds of success without any signal
-LAST = 3  # number of last steps that are searched for exit statuses and for output of tests and errors
-OUTPUT_CHARS = 4000  # characters read of an output, from its end
-CLOSING_CHARS = 500  # characters read of the last reply, from its end
+OUTPUT_CHARS = 4000  # characters read of the last output, from its end
 
 SPEAKER = re.compile(r"^\(\w+\) ", re.MULTILINE)  # prefix of a turn in a conversation: "(tool) 2 failed"
-# Texts that shells, test runners, compilers and games print.
+# The line in which a shell, a test runner or a compiler says that it failed.
 FAILED = re.compile(
-    r"""\b[1-9]\d*[ ](?:tests?[ ])?(?:failed|failures?|failing|errors?)\b
-    |\b(?:failures|errors)[=:][ ]?[1-9]
-    |^Traceback[ ]\(most[ ]recent[ ]call[ ]last\)
-    |^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)
-    |^(?:[\w./-]+:(?:\d+:)*[ ]*)?(?:fatal[ ]error|error|ERROR)(?:\[\w+\])?:
-    |^(?:npm[ ]ERR!|BUILD[ ]FAIL|FAILED\b|FAIL\b|panic:|fatal:)
-    |\bcommand[ ]not[ ]found\b|\bNo[ ]such[ ]file[ ]or[ ]directory\b|\bPermission[ ]denied\b
-    |\bSegmentation[ ]fault\b|\bYou[ ](?:have[ ])?(?:lost|died|failed)\b|\b(?:Game[ ]over|GAME[ ]OVER)\b""",
-    re.VERBOSE | re.MULTILINE,
-)
-PASSED = re.compile(
-    r"""(?<!not[ ])\ball[ ](?:\d+[ ])?(?:tests?|checks?)(?:[ ]have|[ ]are)?[ ](?:passed|passing|pass)\b
-    |\b[1-9]\d*[ ](?:tests?[ ])?(?:passed|passing)\b|\b0[ ](?:tests?[ ])?(?:failed|failures|errors)\b
-    |^Ran[ ]\d+[ ]tests?\b[^\n]*\s+OK\b|^PASS\b|\bBUILD[ ]SUCCESS
-    |\bYou[ ](?:have[ ])?won\b(?!['’])|\bTask[ ](?:is[ ]|was[ ])?completed?\b|\bCongratulations\b""",
-    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
+    r"\b[1-9]\d* (?:tests? )?failed\b|^Traceback \(most recent call last\)|\bcommand not found\b"
+    r"|^(?:[\w./-]+:(?:\d+:)*[ ]*)?(?:fatal error|fatal|(?:\w+\.)*\w*(?:Error|error|ERROR))(?:\[\w+\])?:",
+    re.MULTILINE,
 )
 EXIT_STATUS = re.compile(
     r"\b(?:exit(?:ed)?(?: with)?[ _-]?(?:status|code)|return[ _-]?code)\W{1,3}(\d{1,3})\b", re.IGNORECASE
@@ -217,95 +193,66 @@ REFUSED = re.compile(
     r"|(?:that is )?(?:an )?(?:invalid|unknown) (?:action|command))",
     re.IGNORECASE,
 )
-GAVE_UP = re.compile(
-    r"\b(?:I|we) (?:could|can|was|am|were|are)(?: ?not|n['’]t) (?:able to )?"
-    r"(?:find|complete|finish|solve|do|get|determine|answer|fix|make|take)\b"
-    r"|\bunable to (?:complete|find|solve|finish|determine|answer|fix)\b|\b(?:I|we) (?:give|gave) up\b"
-    r"|\b(?:task|it|this) (?:is|was|seems)(?: to be)? (?:failed|impossible|not possible)\b"
-    r"|\b(?:cannot|can['’]t) be (?:completed|determined|solved|answered|done)\b|\bI (?:do not|don['’]t) know\b",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Signal:
-    """A sign of success or failure. words: for the verdict's reason; weight: added to the log-odds of success."""
-
-    words: str
-    weight: float
 
 
 def heuristic_verdict(trajectory: Trajectory, *, exit_status: int | None = None) -> Verdict:
-    """The verdict on an attempt; its confidence is the probability that the label is right, at least 0.5.
+    """Label an attempt by its own text; reads no reward, outcome, reference answer or fact of the env.
 
-    It reads only what the agent could see: the steps, the answer, and the reason why the attempt was cut off.
+    exit_status   of the command that was the attempt, if it was one
 
-    exit_status   exit status of the command, if the attempt is a command; else None
+    The confidence is the probability of the label by the rules' weights.
     """
     seen = list(signals(trajectory, exit_status))
-    p = 1 / (1 + exp(-BASE_LOG_ODDS - sum(signal.weight for signal in seen)))
+    p = 1 / (1 + exp(-(BASE_LOG_ODDS + sum(weight for _, weight in seen))))
     return Verdict(
         label="success" if p >= 0.5 else "failure",
         source="heuristic",
         confidence=round(max(p, 1 - p), 4),
-        reason="; ".join(signal.words for signal in seen) or "no sign of failure",
+        reason="; ".join(words for words, _ in seen) or "no sign of failure",
     )
 
 
-def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[Signal]:
-    """The signs of success and failure in an attempt; arguments as in `heuristic_verdict`."""
+def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[tuple[str, float]]:
+    """(words for the verdict's reason, what it adds to the log-odds of success) for each sign of success or failure.
+
+    Arguments as in `heuristic_verdict`.
+    """
     if exit_status is not None:
-        yield Signal(words=f"exit status {exit_status}", weight=-3.0 if exit_status else 1.5)
+        yield f"exit status {exit_status}", -3.0 if exit_status else 1.5
     # "goal" and "end" are not signals: only the env knows which of them ended the attempt.
     if trajectory.ended_by in ("step_limit", "stuck", *CUT_OFF):
-        yield Signal(words=f"ended by {trajectory.ended_by}", weight=-3.0)
+        yield f"ended by {trajectory.ended_by}", -3.0
     if not trajectory.has_output:
         if exit_status is None:  # many a command says nothing when it succeeds
-            yield Signal(words="nothing was said", weight=-4.0)
+            yield "nothing was said", -4.0
         return
     last = trajectory.steps[-1]
     if last.finish_reason == "length":
-        yield Signal(words="the last reply was cut off", weight=-2.0)
+        yield "the last reply was cut off", -2.0
     if not single_turn(trajectory):
         yield from _of_steps(trajectory)
     elif not (trajectory.answer or "").strip():
-        yield Signal(words="no answer", weight=-4.0)
-    outputs = [step.observation_without_hint for step in trajectory.steps[-LAST:]]
-    if exit_status is not None and not any(outputs):
-        outputs = [last.text]  # a command's output
-    yield from _of_outputs([SPEAKER.sub("", text[-OUTPUT_CHARS:]) for text in outputs])
-    if given_up := GAVE_UP.search(last.text[-CLOSING_CHARS:]):
-        yield Signal(words=f"closing words {_quoted(given_up)}", weight=-1.5)
+        yield "no answer", -4.0
+    output = last.observation_without_hint or ("" if exit_status is None else last.text)  # a command's is its reply
+    output = SPEAKER.sub("", output[-OUTPUT_CHARS:])
+    if stated := EXIT_STATUS.findall(output):
+        yield f"exit status {stated[-1]} in the output", -2.0 if int(stated[-1]) else 1.0
+    if failed := FAILED.search(output):
+        yield f"output {' '.join(failed[0].split())[:40]!r}", -2.0
 
 
-def _of_steps(trajectory: Trajectory) -> Iterator[Signal]:
+def _of_steps(trajectory: Trajectory) -> Iterator[tuple[str, float]]:
     """Signals from the last action, and from refused and repeated actions."""
     steps = trajectory.steps
     refused = [not step.valid or bool(REFUSED.match(step.observation)) for step in steps]
     if not steps[-1].action.strip():
-        yield Signal(words="no action at the end", weight=-2.0)
+        yield "no action at the end", -2.0
     elif refused[-1]:
-        yield Signal(words="the last action was refused", weight=-2.0)
+        yield "the last action was refused", -2.0
     else:
-        yield Signal(words="the last action was taken", weight=0.8)
+        yield "the last action was taken", 0.8
     if sum(refused) > 1:
-        share = sum(refused) / len(steps)
-        yield Signal(words=f"{sum(refused)} of {len(steps)} actions refused", weight=-2 * share)
+        yield f"{sum(refused)} of {len(steps)} actions refused", -2 * sum(refused) / len(steps)
     done = [(step.action, step.observation) for step in steps if step.action.strip()]
     if (repeated := len(done) - len(set(done))) > 1:
-        yield Signal(words=f"{repeated} of {len(steps)} steps repeated", weight=-4 * repeated / len(steps))
-
-
-def _of_outputs(outputs: list[str]) -> Iterator[Signal]:
-    """Signals from exit statuses and from output of tests and errors; the latest one wins."""
-    for text in reversed(outputs):
-        if stated := EXIT_STATUS.findall(text):
-            yield Signal(words=f"exit status {stated[-1]} in the output", weight=-2.0 if int(stated[-1]) else 1.0)
-        if mark := FAILED.search(text) or PASSED.search(text):
-            yield Signal(words=f"output {_quoted(mark)}", weight=-2.0 if mark.re is FAILED else 2.0)
-        if stated or mark:
-            return
-
-
-def _quoted(match: re.Match[str]) -> str:
-    return repr(" ".join(match[0].split())[:40])
+        yield f"{repeated} of {len(steps)} steps repeated", -4 * repeated / len(steps)

@@ -9,8 +9,8 @@ from core.learning.structured import CONTENT_CHARS, lessons_schema, parse_lesson
 from core.learning.transcript import cut
 from core.models.base import Reply, Role
 from core.models.meter import account_of
-from core.models.reply_text import storable
-from core.reply_marks import answer_of
+from core.models.reply_text import without_surrogates
+from core.reply_marks import plain_reply
 from core.seeding import derive_seed
 from core.types import Extraction, Lesson, Task
 
@@ -50,7 +50,7 @@ class Learner:
         structured = self.role.llm.supports_schema and schema is not None
         values |= {"query": task.query, "structured": structured}
         # A patch may hold bytes that are no text, which no provider takes.
-        prompt = storable(self.role.prompts.render(template, variant, **values))
+        prompt = without_surrogates(self.role.prompts.render(template, variant, **values))
         names = (purpose,) if sample is None else (sample, purpose)
         seed = derive_seed(self.seed, *task.seeded_by, *names)
         message = {"role": "user", "content": prompt}
@@ -66,11 +66,6 @@ class Extractor(Learner):
     """
 
     raw_replies: bool = False
-
-    @classmethod
-    def lessons_in(cls, reply: str, query: str) -> list[Lesson] | None:
-        """All lessons that a recorded reply to `lessons` holds, parsed and raw. query: the task's."""
-        return [*parse_lessons(reply, len(reply))[0], *_raw(reply, query)]
 
     def lessons(
         self,
@@ -102,5 +97,5 @@ class Extractor(Learner):
 
 def _raw(reply: str, query: str) -> list[Lesson]:
     """A reply as one lesson, without the model's own thinking; [] if nothing is left."""
-    text = answer_of(reply).strip()
+    text = plain_reply(reply).strip()
     return [Lesson(title=RAW_TITLE, description=cut(query, MAX_QUERY), content=text)] if text else []

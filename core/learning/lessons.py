@@ -40,14 +40,6 @@ class Distills(Protocol):
         """
         ...
 
-    @classmethod
-    def lessons_in(cls, reply: str, query: str) -> list[Lesson] | None:
-        """The lessons in a recorded reply of its model, so that an audit can compare; None: it cannot be told.
-
-        query   the task's
-        """
-        return None
-
 
 @dataclass(kw_only=True)
 class Reads:
@@ -68,7 +60,7 @@ class Reads:
 
 @dataclass(kw_only=True)
 class NoLessons(Distills):
-    """Makes no lessons: attempts are judged and nothing else (scripts/judge_report.py)."""
+    """Makes no lessons: attempts are judged and nothing else (scripts/judges.py)."""
 
     max_items: int = 0
     max_chars: int = 0

@@ -10,7 +10,7 @@ from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
 from core.learning.structured import THOUGHT_CHARS, object_schema, parse_json, text_schema
 from core.learning.transcript import fit, transcript
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.types import Selection
 from prompts import registry
 
@@ -84,7 +84,7 @@ class BestOfN(Learner, Selector):
         return Selection(
             index=index,
             by="bon",
-            reason=str(answer.get("analysis", "")) or answer_of(reply.text).strip(),
+            reason=str(answer.get("analysis", "")) or plain_reply(reply.text).strip(),
             parsed=readable,
             truncated=reply.finish_reason == "length",
             usage=reply.usage,
@@ -93,11 +93,5 @@ class BestOfN(Learner, Selector):
 
 def _number(value: Any) -> int | None:
     """2 for each of 2, 2.0, "2" and [2], all of which models write; None for anything else."""
-    if isinstance(value, list):
-        value = value[0] if value else None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    text = str(value).strip()
+    text = str(value[0] if isinstance(value, list) and value else value).strip().removesuffix(".0")
     return int(text) if text.isdecimal() and len(text) < 9 else None

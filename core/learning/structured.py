@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from core.jsonl import in_strings
-from core.models.reply_text import escape_latex, storable
-from core.reply_marks import answer_of, next_turns, own_turn
+from core.models.reply_text import escape_latex, without_surrogates
+from core.reply_marks import next_turns, own_turn, plain_reply
 from core.types import Lesson
 
 CONTENT_CHARS = 600  # maximum of a lesson's content, unless the caller passes more
@@ -21,12 +21,8 @@ THOUGHT_CHARS = 1200  # maximum of a model's reasoning before its answer
 
 def object_schema(properties: dict) -> dict:
     """An object with exactly these keys, each with its schema."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    about = {"properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "object", **about}
 
 
 def text_schema(longest: int) -> dict:
@@ -50,14 +46,8 @@ def lessons_schema(max_items: int, max_content: int = CONTENT_CHARS) -> dict:
 # Parsing of replies that may not follow a schema.
 
 _MAX_CHARS = 200_000  # only the end of a reply is read: bounds, like `tries`, the time on garbage
-_CALLS = (
-    "arguments",
-    "parameters",
-    "input",
-    "function",
-    "function_call",
-    "tool_calls",
-)  # keys that hold a tool call's arguments
+# Keys that hold a tool call's arguments.
+_CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool_calls")
 _MAX_REPAIRED = 20_000  # characters passed to json-repair: bounds its time on garbage
 # What a string holds only if the quote that ends it was left out: the next key, or a comment behind that quote.
 _SWALLOWED = re.compile(r"[\"'](?:title|description|content)[\"']\s*:|[\"'],?\s+(?:\#|//|/\*)")
@@ -89,13 +79,13 @@ def parse_json(text: str | None, key: str) -> dict | None:
 
     Thoughts and objects nested in other objects are ignored. A string whose end is uncertain is None.
     """
-    objects = _objects(_readable(answer_of(text)), key)
-    return storable(objects[-1][0]) if objects else None
+    objects = _objects(_escaped_end(plain_reply(text)), key)
+    return without_surrogates(objects[-1][0]) if objects else None
 
 
 def parse_status(text: str | None) -> str | None:
     """success | failure from a judge's reply, or None. The last statement counts; "unsuccessful" is not success."""
-    text = _readable(_first_turn(answer_of(text), _LABELLED))
+    text = _escaped_end(_first_turn(plain_reply(text), _LABELLED))
     objects = _objects(text, "status")
     answer, end = objects[-1] if objects else ({}, 0)
     in_answer = [answer["status"].strip()] if isinstance(answer.get("status"), str) else []
@@ -112,7 +102,7 @@ def parse_confidence(text: str | None, key: str = "status") -> float | None:
 
     As with the status the last statement counts: after the answer's object, else in it, else anywhere.
     """
-    text = _readable(_first_turn(answer_of(text), _LABELLED))
+    text = _escaped_end(_first_turn(plain_reply(text), _LABELLED))
     objects = _objects(text, key)
     answer, end = objects[-1] if objects else ({}, 0)
     in_answer = re.findall(rf"^\s*{_SHARE}\s*$", str(answer.get("confidence", "")))
@@ -129,8 +119,8 @@ def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) 
 
     truncated   the reply was cut off (finish_reason length): its last item counts as dropped
     """
-    text = _first_turn(answer_of(text), _WRITTEN, blank_line=True)
-    items = _from_markdown(text) if _ITEM.search(text) else _from_objects(_readable(text))
+    text = _first_turn(plain_reply(text), _WRITTEN, blank_line=True)
+    items = _from_markdown(text) if _ITEM.search(text) else _from_objects(_escaped_end(text))
     if truncated:
         items[-1:] = [None]
     lessons = list(dict.fromkeys(item for item in items if item is not None))[:max_items]
@@ -139,11 +129,11 @@ def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) 
 
 def parse_thoughts(text: str | None) -> str:
     """What a reply with lessons says before them, without its label; "" if it says nothing."""
-    text = _first_turn(answer_of(text), _WRITTEN, blank_line=True)
+    text = _first_turn(plain_reply(text), _WRITTEN, blank_line=True)
     if _ITEM.search(text):
         before = _ITEM.split(_GLUED.sub("```\n", text))[0].replace("```markdown", "").replace("```", "")
         return re.sub(r"^\W*thoughts\W*:\W*", "", before.strip(), flags=re.IGNORECASE).strip()
-    objects = _objects(_readable(text), "items")
+    objects = _objects(_escaped_end(text), "items")
     return str(objects[-1][0].get("thoughts", "")).strip() if objects else ""
 
 
@@ -195,7 +185,7 @@ def _lesson(item: Any) -> Lesson | None:
     fields: list[Any] = [item.get(name) for name in ("title", "description", "content")]
     if not all(isinstance(value, str) and value.strip() for value in fields):
         return None
-    title, description, content = (storable(own_turn(value).strip()) for value in fields)
+    title, description, content = (without_surrogates(own_turn(value).strip()) for value in fields)
     if not (title and description and content):
         return None
     if all(_BLANK.fullmatch(value) for value in (title, description, content)):
@@ -214,7 +204,7 @@ def _first_turn(text: str, given: re.Pattern, *, blank_line: bool = False) -> st
     return text[: next(ends, len(text))]
 
 
-def _readable(text: str) -> str:
+def _escaped_end(text: str) -> str:
     return escape_latex(text[-_MAX_CHARS:])
 
 
@@ -316,7 +306,7 @@ def _valid_reader() -> Callable[[str, int], tuple[Any, int]]:
 def _holders(value: Any, key: str, depth: int = 6) -> list[dict]:
     """The objects with the key: the value itself, items of a list, or a tool call's arguments (also as JSON text)."""
     if isinstance(value, str):
-        return [holder for holder, _ in _objects(_readable(value), key)]
+        return [holder for holder, _ in _objects(_escaped_end(value), key)]
     if isinstance(value, dict):
         if key in value:
             return [value]

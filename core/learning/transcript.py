@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from core.page import has_page, page_of, without_page
-from core.reply_marks import answer_of, own_turn
+from core.reply_marks import own_turn, plain_reply
+from core.tokens import cut_tokens, estimate_tokens
 from core.types import Scored, Step, Trajectory
 
 _SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
-# About one token of a tokenizer. Counts are slightly too high, so that a text cut to a size fits any model.
-_TOKEN = re.compile(r"\s?[A-Za-z]{1,6}|\s?\d{1,3}|\s?[^\sA-Za-z\d]|\s+")
 
 
 def transcript(
@@ -28,7 +26,7 @@ def transcript(
     steps = trajectory.steps
     if single_turn(trajectory):
         text = own_turn(steps[0].text)  # single turn: only the reply
-        text = text if thoughts else answer_of(text).strip() or text
+        text = text if thoughts else plain_reply(text).strip() or text
     else:
         text = "\n".join(_step(number, step, observations) for number, step in enumerate(steps, 1))
     return text.strip() if max_chars is None else cut(text.strip(), max_chars)
@@ -96,26 +94,9 @@ def cut(text: str, max_chars: int) -> str:
 
 def fit(texts: list[str], max_tokens: int) -> list[str]:
     """The texts, cut to at most max_tokens together: the longest are cut first, in the middle."""
-    sizes = [count_tokens(text) for text in texts]
+    sizes = [estimate_tokens(text) for text in texts]
     left, share = max_tokens, {}
     for place, number in enumerate(sorted(range(len(texts)), key=lambda n: (sizes[n], n))):
         share[number] = min(sizes[number], left // (len(texts) - place))
         left -= share[number]
     return [cut_tokens(text, share[number]) for number, text in enumerate(texts)]
-
-
-def count_tokens(text: str) -> int:
-    """An estimate of the tokens, without a tokenizer; slightly too high rather than too low."""
-    return sum(1 for _ in _TOKEN.finditer(text))
-
-
-def cut_tokens(text: str, max_tokens: int) -> str:
-    """The text; if it has more than max_tokens, its middle is replaced by a note."""
-    if len(text) <= max_tokens:  # no token is shorter than a character
-        return text
-    ends = [match.end() for match in _TOKEN.finditer(text)]
-    if len(ends) <= max_tokens:
-        return text
-    head, tail = max_tokens // 2, max_tokens - max_tokens // 2
-    first = text[: ends[head - 1]] if head else ""
-    return f"{first}\n[... about {len(ends) - head - tail} tokens left out ...]\n{text[ends[-tail - 1] :]}"

@@ -1,4 +1,4 @@
-"""python -m core.memory COMMAND BANK ...: look into a bank, change it, carry it elsewhere, mend it."""
+"""reasoningbank bank COMMAND BANK ...: look into a bank, change it, carry it elsewhere, mend it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.memory.records import n_records
 from core.models.embedding import MINILM, NamedEmbedder
-from core.starting import refuse_little_memory
-from core.streams import cannot_print, open_standard_streams, reader_is_gone
+from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
 
 NAMES = (
@@ -47,10 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return reader_is_gone()
     except OSError as error:
-        return cannot_print(error)
+        return after_output_failed(error)
     return status
 
 
@@ -108,7 +105,7 @@ def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(prog="python -m core.memory", description=(__doc__ or "").partition(": ")[2])
+    top = argparse.ArgumentParser(prog="reasoningbank bank", description=(__doc__ or "").partition(": ")[2])
     top.add_argument("--version", action=VersionAction)
     add = top.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}

@@ -9,13 +9,11 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Self
 
 from core.errors import InfraError, UserError, check_choice
 from core.memory.contents import Contents
 from core.memory.filter import Filter, normal_tag
-from core.memory.further_keys import FurtherKeys
 from core.memory.history import History
 from core.memory.hygiene.scrub import scrub_records
 from core.memory.lexical import WordSearch
@@ -25,11 +23,11 @@ from core.memory.ports import SAME, Consolidates, Hygiene, OpenChange, Policy
 from core.memory.protocol import Memory, Steps
 from core.memory.ranking import ranked
 from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_of
-from core.memory.store.changes import Change, Items
+from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
 from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
-from core.memory.store.item_key import check_key, key_of_items, note_key
-from core.memory.store.items import item_texts
+from core.memory.store.keys import KINDS, QUERY, WHOLE, Keys, texts_of
+from core.memory.store.schema import SqlSession
 from core.memory.uses import after_use
 from core.models.embedding import Embedder
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
@@ -42,7 +40,8 @@ _CHOICES = {
     "uses": (None, "shown", "cited"),
     "redact": (None, "secrets", "personal"),
 }
-MOST_MISSING = 500  # max. records without item vectors that a search embeds on the fly: some seconds, at each start
+MOST_MISSING = 500  # max. records whose missing keys are made when a bank is opened with memory.key=both: some seconds
+_KINDS = "kinds"  # key in meta: of the keys that the bank's records have
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
 LOOKED_AT = 20  # records of an addition whose language is looked at
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
@@ -61,7 +60,8 @@ class MemoryBank(Contents, Memory):
     allow_self   let a task retrieve records learned from it; must be False for a valid benchmark
     unit         record | item: a search returns whole records or single items
     key          query | item | both: a search compares the query with the record's query (the paper), with each of its
-                 items, or takes the max over the query and all item chunks (title + tags + 800-character chunk)
+                 items, or takes the max over the query and all windows of items (title + tags + 800 characters). From
+                 the first opening with item or both on, whoever adds a record to the bank stores such keys of it, too
     domain       type | TEXT: domain of the records that a task adds: the task's type, or this text; None: no domain
     tags         tags of the records that a task adds; "type" stands for the task's type; None: no tags
     uses         shown | cited: a record counts as used if a lesson of it was shown, or only if the agent cites one;
@@ -79,7 +79,7 @@ class MemoryBank(Contents, Memory):
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
     counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
-                 retrievals whose query is in a language that the embedder does not read
+                 retrievals by words, because the embedder does not read the query's language
     """
 
     path: str
@@ -106,8 +106,7 @@ class MemoryBank(Contents, Memory):
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _words: WordSearch = field(init=False, repr=False)
-    _further_keys: FurtherKeys = field(init=False, repr=False)
-    _item_vector_key: str = field(init=False, repr=False)  # item | both: key of the item vectors
+    _kinds: tuple[str, ...] = field(default=(QUERY,), init=False, repr=False)  # of the keys of a record
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -117,24 +116,15 @@ class MemoryBank(Contents, Memory):
             raise UserError(f"memory.tags={self.tags}: give a list of words.")
         self._store = open_store(self.path, read_only=self.read_only, how=self.store).of(self.namespace)
         made_by = self._store.meta("embedder")
-        if made_by not in (None, self.embedder.name, self.embedder.former_name):
+        if made_by not in (None, self.embedder.name):
             self._store.close()
             raise UserError(
                 f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
                 "give the same embedder, or another memory.path."
             )
-        self._item_vector_key = key_of_items(self._store, self.key, read_only=self.read_only, path=self.path)
-        settings = SearchSettings(
-            approximate=self.index == "hnsw",
-            read_only=self.read_only,
-            item_vector_key=self._item_vector_key,
-            item_vectors=self._item_vectors,
-            most_missing=MOST_MISSING if self.key == "both" else None,  # key=item has nothing else to search by
-        )
-        self._embed_missing()
-        self._search = self._store.search(settings)
+        self._look_for_keys()
+        self._search = self._store.search(SearchSettings(approximate=self.index == "hnsw", read_only=self.read_only))
         self._words = WordSearch(self._store, self._search)
-        self._further_keys = FurtherKeys(self._store, self._search, self._key_vectors)
 
     def of(self, namespace: str) -> Self:
         """A view of the same open bank for another namespace; only the original may be closed."""
@@ -176,16 +166,19 @@ class MemoryBank(Contents, Memory):
         """Warn once that the embedder does not read a language that it is used for."""
         self.counts["said"] += 1
         if self.counts["said"] == 1:
+            option = "retrieval.other_languages_by_words"
+            by_words = f"are retrieved by words ({option}), no threshold applies to them"
+            by_cosine = f"have cosines that say little ({option}=true: they are retrieved by words)"
             log.warning(
-                f"the embedder {self.embedder.name} understands only English: texts in other languages are retrieved "
-                "by words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
-                "embedder=openai, or embedder=huggingface with a multilingual embedder.inner.model, e.g. "
-                "intfloat/multilingual-e5-small (docs/reference/retrieval.md)."
+                f"the embedder {self.embedder.name} understands only English: texts in other languages "
+                f"{by_words if self.policy.other_languages_by_words else by_cosine}, and nothing is merged by meaning. "
+                "One that reads them: embedder=openai, or embedder=huggingface with a multilingual "
+                "embedder.inner.model, e.g. intfloat/multilingual-e5-small (docs/reference/retrieval.md)."
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
         """(the records retrieved, how many of the top_k without a threshold were removed by min_score)."""
-        if self.policy.min_score is None or (self.policy.by_meaning and not self.embedder.reads(query)):
+        if self.policy.min_score is None or self._by_words(query):
             return self.retrieve(query, top_k, where=where), 0
         policy = copy(self.policy)
         policy.min_score = None
@@ -194,15 +187,15 @@ class MemoryBank(Contents, Memory):
         must_rerank = n_removed or self.policy.rank_based
         return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed
 
+    def _by_words(self, query: str) -> bool:
+        """Whether a query is ranked by words because the embedder does not read its language."""
+        return self.policy.other_languages_by_words and self.policy.by_meaning and not self.embedder.reads(query)
+
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) of the records that a task adds. Domain None: `memory.domain` sets none."""
         tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
         domain = task.type if self.domain == OF_TASK else self.domain
         return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
-
-    def prefetch(self, query: str) -> None:
-        """Embed a query in the background, because a task with it comes next."""
-        self.embedder.prefetch(self._searched(query))
 
     def _searched(self, query: str) -> str:
         """The text that is embedded to search for a query; embedders of instructions are trained on this form."""
@@ -227,15 +220,15 @@ class MemoryBank(Contents, Memory):
         vector = self.embedder.embed([self._searched(query)])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
-        kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
-        hits = self._search.nearest(vector, k, where, exclude, kinds=kinds, distinct=unit == "record")
-        further = self._further_keys.nearest(hits, vector, k, where, exclude, kinds)
-        several = further is not None or key == "both"  # a record may be found by several of its keys
-        if several:
-            hits = in_order(hits if further is None else further)
-            hits = best_of_each(hits) if unit == "record" or key == "query" else hits
-        found = scored(hits, unit)
-        return (each_item_once(found) if several and unit == "item" else found)[:k]
+        wanted = k
+        while True:
+            hits = self._search.nearest(vector, wanted, where, exclude, kinds=KINDS[key], distinct=unit == "record")
+            if unit == "record":
+                return scored(best_of_each(in_order(hits)), unit)[:k]
+            found = each_item_once(scored(in_order(hits), unit))  # an item may be found by several keys
+            if len(found) >= k or len(hits) < wanted:
+                return found[:k]
+            wanted *= 4
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
         """The k records whose queries are nearest to that of the record `id`, itself left out. UserError if unknown."""
@@ -256,9 +249,7 @@ class MemoryBank(Contents, Memory):
         if k <= 0:
             return []
         where, exclude = self._within(where), None if self.allow_self else exclude_task
-        search = partial(self._words.best, query, exclude_task=exclude, parts=parts)
-        hits = self._further_keys.lexical(search, k, where, exclude)
-        return scored(hits, "record", by_words=True)
+        return scored(self._words.best(query, k, where, exclude, parts=parts), "record", by_words=True)
 
     def add(
         self,
@@ -305,8 +296,7 @@ class MemoryBank(Contents, Memory):
     ) -> int:
         """Append records in one transaction; returns how many were new.
 
-        vectors           a float32 row for each record, None for an archived or superseded one without a vector; or
-                          None: they are computed here
+        vectors           a float32 row for each record's query; None: they are computed here
         keep_namespaces   True: each record goes to the namespace that it names; False: to the bank's
         shown, did        as in `add`
         feedback          counted in the same transaction if any record was new, so a crash cannot store one without
@@ -329,12 +319,9 @@ class MemoryBank(Contents, Memory):
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         elif changed:
-            vectors = [None if v is None else self._vector(r, v, changed) for r, v in zip(records, vectors)]
+            vectors = [self._vector(r, v, changed) for r, v in zip(records, vectors)]
         with self.change(reason) as change:
-            rows = (
-                (r, None, ()) if v is None else (r, v.tobytes(), self._stored_items(r))
-                for r, v in zip(records, vectors)
-            )
+            rows = ((r, self._keys(r, v)) for r, v in zip(records, vectors))
             if feedback is not None:
                 if added := change.put_all(rows):
                     self.count_within(change, feedback)  # reads the records just added
@@ -350,14 +337,11 @@ class MemoryBank(Contents, Memory):
         """
         if self.read_only:
             raise UserError(f"the bank {self.path} is opened for reading only.")
-        with self._store.change(reason, self.namespace, self._embed, self.embedder.name, wait_s) as change:
+        with self._store.change(reason, self.namespace, self.keys_of, self.embedder.name, wait_s) as change:
             yield change
-            check_key(change, self.key, self.path)
-        if change.relinked:
-            self._further_keys.look_again()
         if change.erased:
             self._store.empty_log()
-        if change.brought_back:
+        if change.rolled_back:
             self._embed_missing()
 
     def erase(self, change: OpenChange, ids: tuple[str, ...]) -> None:
@@ -383,25 +367,23 @@ class MemoryBank(Contents, Memory):
                 change.fact(key, known)
         return int(known)
 
-    def vectors_of(self, record: MemoryRecord) -> tuple[bytes, Items]:
-        """(query's vector, items' vectors) of a record for `Change.put`; call it before the transaction begins."""
-        return self._embed(record)
+    def keys_of(self, record: MemoryRecord) -> Keys:
+        """The keys of a record for `Change.put`; call it before the transaction begins."""
+        return self._keys(record, self.embedder.embed([record.original_query])[0])
 
     def reembed(self, key: str | None = None) -> int:
-        """Recompute the vectors of all records, in all namespaces; returns the number of records.
+        """Make the keys of all records anew, in all namespaces; returns the number of records.
 
-        Also stores the item vectors that searches would otherwise compute, in a server at each start. No journal entry,
-        because texts do not change. UserError for a role in PostgreSQL that is bound to some tenants.
+        No journal entry, because texts do not change. UserError for a role in PostgreSQL that is bound to some tenants.
 
-        key   the bank's `key` from now on; None: as before
+        key   the bank's `key` from now on: records keep no keys that it does not need; None: as before
         """
-        before, self.key = self.key, key or self.key
+        before, self.key = (self.key, self._kinds), key or self.key
+        self._kinds = tuple(dict.fromkeys((QUERY, *KINDS[self.key]))) if key else self._kinds
         try:
-            n = self._store.reembed(self._embed, partial(note_key, key=self.key))
-            self._further_keys.clear()
-            return n
+            return self._store.reembed(self.keys_of, self._note_kinds)
         except BaseException:
-            self.key = before
+            self.key, self._kinds = before
             raise
 
     def learn(self, episode: dict[str, Any] | None) -> None:
@@ -474,7 +456,7 @@ class MemoryBank(Contents, Memory):
                 self._search.save()
 
     def compact(self) -> tuple[int, int]:
-        """Free the space of deleted rows, mainly dropped vectors; returns the size in bytes before and after.
+        """Free the space of deleted rows; returns the size in bytes before and after.
 
         Nothing else shrinks the file: SQLite keeps the space for new records.
         """
@@ -490,50 +472,67 @@ class MemoryBank(Contents, Memory):
         return self._store.remains
 
     def verify_indexes(self) -> Iterator[str]:
-        """Compare the bank's copies, and rebuild derived data (vectors, journal file); yields lines.
+        """Compare the bank's copies, and rebuild derived data (keys, journal file); yields lines.
 
         The FAISS file is checked whenever it is read. UserError on damage.
         """
-        lost = self._store.embed_missing(self._embed)
-        dropped = self._store.of(None).rows(
-            "SELECT count(*) FROM records WHERE rowid NOT IN (SELECT rowid FROM vectors)"
-        )[0][0]
-        found = f"{lost} had no vector and have one now" if lost else "each with its vector"
-        yield f"{n_records(len(self))}, {found}" + (f", but for {dropped} that are set aside" if dropped else "")
+        lost, _ = self._store.embed_missing(self.keys_of, self._kinds)
+        yield f"{n_records(len(self))}, " + (
+            f"{lost} lacked vectors and have them now" if lost else "each with its vectors"
+        )
         yield from self._store.rebuild()
 
-    def _embed_missing(self) -> None:
-        """Embed records that were restored without a vector: by a repair, a rollback, an unmerge, a new status.
+    def _look_for_keys(self) -> None:
+        """Note which kinds of keys the bank's records have from now on, and make those that are missing."""
+        known = (self._store.meta(_KINDS) or QUERY).split(",")
+        self._kinds = tuple(dict.fromkeys((*known, *KINDS[self.key])))
+        if len(self._kinds) == len(known):
+            self._embed_missing()
+        elif not self.read_only:
+            if self._store.sees_all:  # else the lessons of other tenants are not for this role to look at
+                with self._store.of(None).unjournaled() as db:
+                    self._note_kinds(db)
+                    db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
+            self._embed_missing(always=True)
+        elif len(self):
+            self._say_keys_missing(len(self))
+
+    def _note_kinds(self, db: SqlSession) -> None:
+        note = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        db.execute(f"INSERT INTO meta VALUES ($1, $2) {note}", (_KINDS, ",".join(self._kinds)))
+
+    def _embed_missing(self, *, always: bool = False) -> None:
+        """Make the keys that records lack: after a repair or a rollback, and of a kind that is new in the bank.
 
         If the embedder fails, they stay without until the next opening; until then only a search by words finds them.
         """
-        if not self.read_only and self._store.meta("unembedded"):
-            try:
-                self._store.embed_missing(self._embed)
-            except (InfraError, UserError) as error:
-                log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
+        if self.read_only or not (always or self._store.meta("unembedded")):
+            return
+        try:
+            most = None if self.key == "item" else MOST_MISSING  # key=item has nothing else to search by
+            _, left = self._store.embed_missing(self.keys_of, self._kinds, most)
+        except (InfraError, UserError) as error:
+            log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
+        else:
+            if self.key == "both" and left > MOST_MISSING:
+                self._say_keys_missing(left)
+
+    def _say_keys_missing(self, n: int) -> None:
+        command = f"`python -m core.memory reembed {self.path} --key {self.key}`"
+        text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for memory.key={self.key}"
+        if self.key == "item":
+            self._store.close()
+            raise UserError(f"{text}: run {command}, or give memory.key=query.")
+        log.warning(f"{text}: they are found by their query alone until you run {command}.")
 
     def _within(self, where: Filter | None) -> Filter:
         """The filter with the bank's namespace filled in, if it names none."""
         where = where or Filter()
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
-    def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
-        """(query's vector, item vectors) of a record, in the form in which they are stored."""
-        return self.embedder.embed([record.original_query])[0].tobytes(), self._stored_items(record)
-
-    def _key_vectors(self, record: MemoryRecord, items: bool) -> list[bytes]:
-        """The vectors by which a record is found: that of its query, or those of its items."""
-        if items:
-            return [vector for _, vector in self._item_vectors(record)]
-        return [self.embedder.embed([record.original_query])[0].tobytes()]
-
-    def _stored_items(self, record: MemoryRecord) -> Items:
-        """The item vectors to store: none with key=query."""
-        return [] if self.key == "query" else self._item_vectors(record)
-
-    def _item_vectors(self, record: MemoryRecord) -> Items:
-        """(place, vector) of each text embedded for the items; `place` as in core/memory/store/items.py."""
-        texts = item_texts(record, self._item_vector_key if self.key == "query" else self.key)
-        rows = self.embedder.embed([text for _, text in texts]) if texts else ()
-        return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
+    def _keys(self, record: MemoryRecord, vector: Any) -> Keys:
+        """The keys of a record, with the vector of its query."""
+        texts = [(kind, *text) for kind in self._kinds if kind != QUERY for text in texts_of(record, kind)]
+        rows = self.embedder.embed([text for *_, text in texts]) if texts else ()
+        keys = [(kind, place, row.tobytes()) for (kind, place, _), row in zip(texts, rows)]
+        return [(QUERY, WHOLE, vector.tobytes()), *keys]

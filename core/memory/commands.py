@@ -1,4 +1,4 @@
-"""The commands of `python -m core.memory`: (bank, arguments) -> lines to print. The docstrings are its help."""
+"""The commands of `reasoningbank bank`: (bank, arguments) -> lines to print. The docstrings are its help."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     for status in sorted(before | after):
         yield f"{status}: {before[status]} -> {after[status]}"
     tenant = f" --namespace {given.namespace}" if given.namespace is not None else ""
-    yield f"undo with: python -m core.memory rollback {bank.path} --to {since}{tenant}"
+    yield f"undo with: reasoningbank bank rollback {bank.path} --to {since}{tenant}"
 
 
 def reembed(bank: Any, given: Namespace) -> Iterator[str]:

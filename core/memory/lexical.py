@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.memory.filter import Filter
 from core.memory.store.contract import BankStore, Search
-from core.memory.store.hits import Hit
+from core.memory.store.hits import Hit, best_of_each, in_order
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,7 +133,10 @@ class WordSearch:
         self._known: OrderedDict[tuple[str | None, bool], Lexicon] = OrderedDict()
 
     def best(self, query: str, k: int, where: Filter, exclude_task: str | None, *, parts: bool = False) -> list[Hit]:
-        """The k records with any of the query's words, best BM25 first, ties to the oldest. Others as in `Search`."""
+        """The k records with any of the query's words, best BM25 first, ties to the oldest. Others as in `Search`.
+
+        The words of a merged or superseded record find the one that its keys lead to.
+        """
         space = None if where.everyone else where.named
         with self._lock:
             scores = self._synced(space, parts).scores(query)
@@ -141,9 +144,9 @@ class WordSearch:
         start, size = 0, 2 * k  # most often these are enough
         while len(found) < k and start < len(scores):
             part = [(rowid, -1, score) for rowid, score in scores[start : start + size]]
-            found += self._search.those(part, where, exclude_task)
+            found = best_of_each([*found, *self._search.those(part, where, exclude_task)])
             start, size = start + size, max(2 * size, AT_ONCE)
-        return found[:k]
+        return in_order(found)[:k]
 
     def _synced(self, space: str | None, parts: bool) -> Lexicon:
         lexicon, is_changing = self._known.get((space, parts)), self._store.is_changing

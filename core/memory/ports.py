@@ -17,7 +17,7 @@ from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
-REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; is retrieved first
+REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; see corrections_first
 CORRECTS = "differs in "  # how the note of such a link begins
 SAME = "same"  # retrieval.domain: the domain of the task that searches
 
@@ -34,8 +34,6 @@ class OpenChange(Protocol):
     def link(self, source: str, relation: str, target: str, note: str = "") -> bool: ...
 
     def fact(self, key: str, value: str | None) -> None: ...
-
-    def drop_vectors(self, id: str) -> None: ...
 
     def erase(self, ids: Collection[str]) -> None: ...  # a plug-in calls `Bank.erase`, which also keeps the ids
 
@@ -137,6 +135,8 @@ class Policy(Protocol):
     by_words     records are ranked by words, which stand without blanks in some scripts
     per_source   at most so many of the retrieved records are of one source; None: no limit
     source       what identifies a source: task | namespace | a key of the records' provenance
+
+    other_languages_by_words, ignore_preamble, corrections_first: see `policies.base.Ranking`.
     """
 
     top_k: int
@@ -144,6 +144,9 @@ class Policy(Protocol):
     min_score: float | None = None
     per_source: int | None = None
     source: str = "task"
+    other_languages_by_words: bool = False
+    ignore_preamble: bool = False
+    corrections_first: bool = False
     rank_based: ClassVar[bool] = False
     by_meaning: ClassVar[bool] = True
     by_words: ClassVar[bool] = False

@@ -66,9 +66,6 @@ class Memory(Protocol):
         A row that was given before must change nothing. None: finish the work that a crash interrupted.
         """
 
-    def prefetch(self, query: str) -> None:
-        """Prepare for a query that `retrieve` will get next, such as by embedding it in the background."""
-
     def ids(self) -> set[str]:
         """Ids of the stored records. A resumed run adds the records that are missing here once more."""
         return set()

@@ -1,6 +1,7 @@
-"""What a bank's retrieval adds to its policy: corrections first, other languages by words, long queries by a part.
+"""Retrieval by a policy, with what its options add to it (core/memory/policies/base.py).
 
-A policy ranks by an embedding or by words; here is what none of them knows of by itself.
+corrections_first, other_languages_by_words and ignore_preamble are the same for every policy, so that none has to know
+of them. Without them the ranking is the policy's own.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class RankedBank(Bank, Protocol):
 
     def say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
+        ...
 
     def statuses(self) -> dict[str, int]:
         """{status: number of records} of the namespace."""
@@ -45,8 +47,9 @@ class RankedBank(Bank, Protocol):
 def ranked(
     bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
 ) -> list[Scored]:
-    """The policy's ranking, with corrections before what they correct, and no source more often than it may."""
-    asked = partial(_corrected, bank, policy, query, exclude_task=exclude_task, where=where)
+    """The policy's ranking with its options, and no source more often than it may."""
+    rank = _corrected if policy.corrections_first else _ranking
+    asked = partial(rank, bank, policy, query, exclude_task=exclude_task, where=where)
     if policy.per_source is None:
         return asked(top_k)
     wanted = top_k
@@ -94,14 +97,14 @@ def _hits_of(ids: set[str], rank: Callable[[int], list[Scored]], top_k: int, mos
 def _ranking(
     bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
 ) -> list[Scored]:
-    """The policy's ranking; by words where the policy or the embedder does not read the query's language.
+    """The policy's ranking; by words if it says so of the query's language.
 
     If no record shares a word with such a query, the policy ranks after all, but nothing can reach a threshold.
     """
     if policy.by_meaning and not bank.embedder.reads(query):
-        bank.counts.update(("retrieved by words", f"retrieved by words of {bank.namespace}"))
         bank.say_unread()
-        by_words = True
+        if by_words := policy.other_languages_by_words:
+            bank.counts.update(("retrieved by words", f"retrieved by words of {bank.namespace}"))
     else:
         by_words = policy.by_words and has_no_blanks(query)
     if by_words:
@@ -109,7 +112,8 @@ def _ranking(
         if found or not policy.by_meaning or policy.min_score is not None:
             return found
     hits = hits_of(policy, "rank", policy.rank(bank, query, top_k, exclude_task, where))
-    if not policy.by_meaning or len(query) < LONG or not hits or hits[0].record.original_query == query:
+    is_long = policy.ignore_preamble and policy.by_meaning and len(query) >= LONG
+    if not is_long or not hits or hits[0].record.original_query == query:
         return hits
     return _of_long_text(bank, policy, query, top_k, exclude_task, where)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from core.errors import check_choice
 from core.models.limits import Limiter
 from core.models.meter import Meter
-from core.models.reply_text import storable
+from core.models.reply_text import without_surrogates
 from core.models.system_role import without_system
-from core.redact import current
+from core.redact import redactor
 from core.types import Message, Usage
 from prompts.registry import PROJECT, Prompts
 
@@ -115,6 +115,19 @@ class ChatModel(Protocol):
         """Release connections, files and memory."""
 
 
+def share_limits(models: Iterable[ChatModel]) -> None:
+    """Give all models of one provider the same limiter, with the strictest of their numbers."""
+    by_provider: dict[str, list[ChatModel]] = {}
+    for model in models:
+        if model.limiter is not None:
+            by_provider.setdefault(model.provider, []).append(model)
+    for together in by_provider.values():
+        first, *others = (model.limiter for model in together if model.limiter is not None)
+        shared = first.strictest(others)
+        for model in together:
+            model.limiter = shared
+
+
 @dataclass(kw_only=True)
 class Role:
     """A model plus sampling parameters for one purpose (`roles.<name>` in the config); calls go through the meter.
@@ -186,9 +199,9 @@ class Role:
         facts = {"role": self.name, "task": task, "sample": sample, "requested": self.llm.name, "messages": messages}
         with self.meter.call(facts) as answered:
             reply = self.llm.chat(request)
-            clean = current().values  # a server may repeat what it was sent, and lessons are made of its replies
-            text, reasoning = clean(storable(reply.text or "")), clean(storable(reply.reasoning or ""))
-            reply = replace(reply, text=text, reasoning=reasoning)
+            clean = redactor().values  # a server may repeat what it was sent, and lessons are made of its replies
+            said = {name: clean(without_surrogates(getattr(reply, name) or "")) for name in ("text", "reasoning")}
+            reply = replace(reply, **said)
             reply = replace(reply, sent=reply.sent | {"inject": "user"}) if moved else reply
             answered(reply)
         self.sent = {"model": reply.model, **reply.sent}

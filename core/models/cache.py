@@ -6,7 +6,6 @@ import hashlib
 import json
 import sqlite3
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,14 @@ from typing import Any
 from core.errors import AttemptOver, InfraError, StopRun, UserError
 from core.jsonl import in_strings
 from core.models.base import ChatModel, Reply, Request
-from core.models.embedding import Embedder, MeasuredEmbedder
+from core.models.embedding import Embedder
 from core.models.meter import Meter
-from core.redact import current
+from core.redact import redactor
 from core.types import Usage, digest
 
 MODES = ("off", "read_write", "replay")
-NOT_KEPT = (
-    "from_cache",
-    "retries",
-    "fallback",
-    "failed",
-    "paid",
-)  # fields of a Reply that describe the call, not the reply
+# Fields of a Reply that describe the call, not the reply.
+NOT_KEPT = ("from_cache", "retries", "fallback", "failed", "paid")
 
 
 def cached(model: ChatModel) -> ChatModel:
@@ -78,18 +72,13 @@ class CachedModel(ChatModel):
                 self._file.put(f"{key} paid", self.name, request.role, json.dumps(vars(error.usage)))
             raise
         kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
-        kept = in_strings(kept, current().values)
+        kept = in_strings(kept, redactor().values)
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: can store any text
         self._file.put(key, self.name, request.role, text)
         return reply
 
     def _key(self, request: Request) -> str:
-        decoding = {
-            "seed": request.seed,
-            "temperature": request.temperature,
-            "max_tokens": request.max_tokens,
-            "schema": request.schema,
-        }
+        decoding = {name: getattr(request, name) for name in ("seed", "temperature", "max_tokens", "schema")}
         decoding |= {"more": request.more} if request.more else {}  # left out if empty, as in older caches
         return digest(self.inner.identity(), request.messages, request.role, request.sample, decoding)
 
@@ -137,23 +126,19 @@ class CachedEmbedder(Embedder):
     meter   logs and charges each call of the inner embedder, with the role "embedder"
     """
 
-    inner: MeasuredEmbedder
+    inner: Embedder
     path: str | None = None
     meter: Meter = field(default_factory=Meter, repr=False)
     _memory: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
     _busy: dict[str, threading.Lock] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _ahead: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _views: dict[str, CachedEmbedder] = field(default_factory=dict, init=False, repr=False)  # by tenant
 
     def __post_init__(self) -> None:
-        self.name, self.former_name = self.inner.name, self.inner.former_name
+        self.name = self.inner.name
         columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
-        self._file = (
-            None
-            if not self.path
-            else KeyValueFile(path=self.path, what="the embedding cache", table="embeddings", columns=columns)
-        )
+        how = {"what": "the embedding cache", "table": "embeddings", "columns": columns}
+        self._file = KeyValueFile(path=self.path, **how) if self.path else None
 
     def reads(self, text: str) -> bool:
         return self.inner.reads(text)
@@ -168,6 +153,9 @@ class CachedEmbedder(Embedder):
             if tenant not in self._views:
                 self._views[tenant] = CachedEmbedder(inner=self.inner, path=self.path, meter=self.meter)
             return self._views[tenant]
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        return self.embed(texts), Usage(), 0  # the meter has what was paid
 
     def embed(self, texts: list[str]) -> Any:
         """As in Embedder; the meter gets the usage of texts that are not in the cache."""
@@ -184,12 +172,6 @@ class CachedEmbedder(Embedder):
             batch = dict(list(missing.items())[start : start + self.inner.batch])
             for key, vector in zip(batch, self._embed(list(batch.values()))):
                 self._keep(key, vector)
-
-    def prefetch(self, text: str) -> None:
-        """Embed a text in the background. An error is dropped; a later `embed` of the text tries again."""
-        with self._lock:
-            self._ahead = self._ahead or ThreadPoolExecutor(1, thread_name_prefix="embed")
-        self._ahead.submit(self._vector, text)
 
     def _vector(self, text: str) -> bytes:
         """The text's vector as float32 bytes: from memory, else from the file, else embedded now."""
@@ -229,8 +211,6 @@ class CachedEmbedder(Embedder):
     def close(self) -> None:
         """Close the cache's file and the inner embedder."""
         self.inner.close()
-        if self._ahead is not None:
-            self._ahead.shutdown(cancel_futures=True)
         if self._file:
             self._file.close()
 

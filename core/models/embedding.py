@@ -17,9 +17,10 @@ from core.errors import InfraError, TransientError, UserError, check_numbers
 from core.models.endpoint import Endpoint
 from core.models.english import is_english
 from core.models.local import share_cores
-from core.models.minilm import MARKS, MiniLM, windows
+from core.models.minilm import MARKS, MiniLM, split_tokens
 from core.models.weights import find
-from core.starting import loading
+from core.terminal import loading
+from core.tokens import estimate_tokens
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"
@@ -27,27 +28,26 @@ DASHSCOPE = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Thread-safe. A subclass must define `name` and `embed`; the rest is optional.
+    """Turns texts into vectors. Thread-safe. A subclass must define `name` and `measure`; the rest is optional.
 
     name          identifies the vectors: embedders of the same name return the same vectors
-    former_name   its name in earlier versions, which older banks store; None: the same
     dim           length of a vector, if known without embedding a text
+    batch         maximum texts in one call
     long_texts    number of texts so far that were longer than the model reads, and were embedded in windows
     """
 
     name: str
-    former_name: str | None = None
     dim: int | None = None
+    batch: int = 1
     long_texts: int = 0
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        """(the vectors of `embed`, their usage, number of retries)."""
+        ...
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
-        ...
-
-    @property
-    def loaded(self) -> str | None:
-        """The class of the embedder in use; None if it is not loaded before the first text."""
-        return type(self).__name__
+        return self.measure(texts)[0]
 
     def reads(self, text: str) -> bool:
         """Whether the vectors of such a text mean anything. False: it is in a language the model was not trained on."""
@@ -57,31 +57,12 @@ class Embedder(Protocol):
         """The same embedder with a cache of the tenant's own: how long a text takes tells nothing of others' texts."""
         return self
 
-    def prefetch(self, text: str) -> None:
-        """A hint that `embed` will soon be called with this text."""
-
     def close(self) -> None:
         """Release connections, files and memory."""
 
 
-class MeasuredEmbedder(Embedder, Protocol):
-    """An embedder that also reports its usage, as CachedEmbedder needs it. A subclass must define `name` and `measure`.
-
-    batch   maximum texts in one call
-    """
-
-    batch: int = 1
-
-    def embed(self, texts: list[str]) -> Any:
-        return self.measure(texts)[0]
-
-    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        """(the vectors of `embed`, their usage, number of retries)."""
-        ...
-
-
 @dataclass(kw_only=True)
-class HashingEmbedder(MeasuredEmbedder):
+class HashingEmbedder(Embedder):
     """Counts of hashed words in `dim` dimensions, for tests: texts that share words are near. No model, no meaning."""
 
     dim: int = 256
@@ -101,7 +82,7 @@ class HashingEmbedder(MeasuredEmbedder):
 
 
 @dataclass(kw_only=True)
-class _LocalModel(MeasuredEmbedder):
+class _LocalModel(Embedder):
     """A model in this process, loaded at the first text. A text longer than it reads is embedded in windows."""
 
     _model: Any = field(default=None, init=False, repr=False)
@@ -116,7 +97,8 @@ class _LocalModel(MeasuredEmbedder):
             flat = [text for part in parts for text in part]
             rows, tokens = self._encode(flat), sum(map(self._count, flat))
             self.long_texts += sum(len(part) > 1 for part in parts)
-        return joined(_unit(rows), [len(part) for part in parts]), Usage(calls=len(texts), prompt_tokens=tokens), 0
+        usage = Usage(calls=len(texts), prompt_tokens=tokens)
+        return mean_of_parts(_unit(rows), [len(part) for part in parts]), usage, 0
 
     def _load(self) -> Any:
         raise NotImplementedError
@@ -187,10 +169,7 @@ class HuggingFaceEmbedder(_LocalModel):
 
     def __post_init__(self) -> None:
         folder = Path(self.model)
-        self.name, self.former_name = self.model, None
-        if folder.is_dir():
-            self.former_name = folder.name  # in banks that are older than the hash of the weights
-            self.name = f"{folder.name}-{_weights_hash(folder)}"
+        self.name = f"{folder.name}-{_weights_hash(folder)}" if folder.is_dir() else self.model
 
     def _load(self) -> Any:
         SentenceTransformer = sentence_transformers("embedder=huggingface").SentenceTransformer
@@ -205,7 +184,7 @@ class HuggingFaceEmbedder(_LocalModel):
         if not most or len(text) <= most - MARKS:  # a token has at least one character
             return [text]
         read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return windows(text, read["offset_mapping"], read.word_ids(), most - MARKS)
+        return split_tokens(text, read["offset_mapping"], read.word_ids(), most - MARKS)
 
     def _encode(self, texts: list[str]) -> list[Any]:
         # One text per call: the batch size would change the last bits.
@@ -245,7 +224,7 @@ def _weights_hash(folder: Path) -> str:
 
 
 @dataclass(kw_only=True)
-class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
+class OpenAIEmbedder(Endpoint, Embedder):
     """A provider's embeddings. Besides the keys of Endpoint:
 
     model   OpenAI's name, e.g. text-embedding-3-small (1536 dimensions), or litellm's with the provider first
@@ -270,7 +249,7 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
         rows, usage, retries = [], Usage(), 0
         for start in range(0, len(texts), self.batch):
             batch = texts[start : start + self.batch]
-            tokens = sum(len(text) // 4 + 1 for text in batch)
+            tokens = sum(map(estimate_tokens, batch))
             check = partial(self._checked, n=len(batch))
             try:
                 (response, vectors), again, rejected = self.call("embedding", tokens, check, input=batch)
@@ -292,11 +271,11 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
 
 
 @dataclass(kw_only=True)
-class NamedEmbedder(MeasuredEmbedder):
+class NamedEmbedder(Embedder):
     """The embedder of a name stored in a bank (`embedder_named`); made at the first text: most uses embed none."""
 
     name: str = MINILM
-    _made: MeasuredEmbedder | None = field(default=None, init=False, repr=False)
+    _made: Embedder | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
@@ -316,11 +295,11 @@ class NamedEmbedder(MeasuredEmbedder):
     def long_texts(self) -> int:
         return 0 if self._made is None else self._made.long_texts
 
-    def _make(self) -> MeasuredEmbedder:
+    def _make(self) -> Embedder:
         return embedder_named(self.name)
 
 
-def embedder_named(name: str) -> MeasuredEmbedder:
+def embedder_named(name: str) -> Embedder:
     """The embedder with this `name` and default settings: reopens the embedder that a bank was made with.
 
     all-MiniLM-L6-v2   MiniLMEmbedder
@@ -339,7 +318,7 @@ def embedder_named(name: str) -> MeasuredEmbedder:
     return OpenAIEmbedder(model=name)
 
 
-def joined(rows: Any, counts: list[int]) -> Any:
+def mean_of_parts(rows: Any, counts: list[int]) -> Any:
     """One unit row for each text, the mean of the rows of its parts. counts: number of parts of each text."""
     import numpy as np
 

@@ -17,7 +17,7 @@ from core.models.limits import Limiter
 from core.models.litellm_library import load_litellm, without_litellm
 from core.models.network import Trail, http_client
 from core.models.prices import check_price, usage_of_rejected, usage_of_response
-from core.models.retry import Heard, Retry, explain, reason
+from core.models.retry import Heard, Retry, explain, why_tried_again
 from core.models.servers import check_address, window_at
 from core.models.token_counts import Counts, counts_of_response
 from core.models.waits import duration
@@ -83,9 +83,7 @@ class Endpoint:
         self.client = client_of(self.where, self.model, self.client, self.api_base)
         self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
         self.limiter = Limiter(
-            max_in_flight=self.max_in_flight,
-            requests_per_min=self.requests_per_min,
-            tokens_per_min=self.tokens_per_min,
+            max_in_flight=self.max_in_flight, requests_per_min=self.requests_per_min, tokens_per_min=self.tokens_per_min
         )
 
     @property
@@ -206,9 +204,9 @@ class Endpoint:
         if asked >= self.retry_s:
             return StopRun(
                 f"{self.model} asks to wait {duration(asked)}, longer than {self.where}.retry_s="
-                f"{self.retry_s:g} s; the same command resumes the run then ({reason(error, None)})"
+                f"{self.retry_s:g} s; the same command resumes the run then ({why_tried_again(error, None)})"
             )
-        self.limiter.pause(asked, reason(error))
+        self.limiter.pause(asked, why_tried_again(error))
         return error
 
     def usage_of(self, response: Any, counts: Counts | None = None) -> Usage:

@@ -98,7 +98,7 @@ def refused_for(status: int, text: str) -> str | None:
     """
     if status in _NOT_THE_CONTENT:
         return None
-    said, page = words_of(text), is_page(text)
+    said, page = normalized(text), is_page(text)
     if status < 500 and re.search(r"(?:country|region|location)\b.{0,40}not supported|unsupported country", said):
         return "region"
     if re.search(_LIMITS, said):
@@ -129,14 +129,14 @@ def refused_within(text: str) -> str | None:
 
 def window_named(text: str) -> int | None:
     """The context window in tokens that an error names; None if it names none."""
-    found = re.search(_WINDOW, words_of(text))
+    found = re.search(_WINDOW, normalized(text))
     return int(found[1].replace(",", "")) if found else None
 
 
 def is_loading(text: str) -> bool:
     """Whether a server says of a 503 that its model is not there yet."""
     said = r"\bmodel\b.{0,80}\bload|\bload\w* .{0,40}\bmodel|not ready|starting|warming|estimated time"
-    return re.search(said, words_of(text)) is not None
+    return re.search(said, normalized(text)) is not None
 
 
 _PARAMETERS = (
@@ -153,7 +153,7 @@ def names_a_parameter(text: str) -> bool:
         return False
 
 
-def words_of(text: str) -> str:
+def normalized(text: str) -> str:
     """A server's answer in one line of lower case, without quotes, tags and counts of tokens.
 
     Identifiers are written as words: "max_tokens" is "max tokens", "DataInspectionFailed" "data inspection failed".

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Protocol
 
 from core.errors import InfraError
 from core.models.waits import SHOWN_S, waiting
@@ -129,23 +128,3 @@ class _Bucket:
 
     def take(self, amount: float) -> None:
         self._level -= amount
-
-
-class Limited(Protocol):
-    """A model with a limiter; None: nothing limits it."""
-
-    provider: str
-    limiter: Limiter | None
-
-
-def share_limits(models: Iterable[Limited]) -> None:
-    """Give all models of one provider the same limiter, with the strictest of their numbers."""
-    by_provider: dict[str, list[Limited]] = {}
-    for model in models:
-        if model.limiter is not None:
-            by_provider.setdefault(model.provider, []).append(model)
-    for together in by_provider.values():
-        first, *others = (model.limiter for model in together if model.limiter is not None)
-        shared = first.strictest(others)
-        for model in together:
-            model.limiter = shared

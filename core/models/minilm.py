@@ -44,7 +44,7 @@ class MiniLM:
         if len(text) <= LONGEST - MARKS:
             return [text]
         read = self._tokenizer.encode(text, add_special_tokens=False)
-        return windows(text, read.offsets, read.word_ids, LONGEST - MARKS)
+        return split_tokens(text, read.offsets, read.word_ids, LONGEST - MARKS)
 
     def encode(self, text: str) -> Any:
         """float32 (384,), of any length."""
@@ -68,7 +68,7 @@ def released(file: Path) -> dict[str, Any]:
     return {name: parts[name].view(np.float32).reshape(each["shape"]) for name, each in wanted.items()}
 
 
-def windows(text: str, offsets: list[tuple[int, int]], words: list[int | None], most: int) -> list[str]:
+def split_tokens(text: str, offsets: list[tuple[int, int]], words: list[int | None], most: int) -> list[str]:
     """The consecutive parts of a text, each of at most `most` tokens; no word is divided.
 
     offsets, words   of each token: its place in the text, and the number of its word

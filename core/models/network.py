@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 from core.errors import StopRun
 from core.models.message import canonical_bytes
@@ -58,11 +57,11 @@ def http_client(address: str | None, trail: Trail | None = None, timeout_s: floa
             event_hooks={"request": [begin], "response": [answered]},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             # Without TLS there is no certificate to verify, and reading those that are trusted takes a while.
-            verify=address is None or not address.startswith("http:") or bool(environment()),
+            verify=address is None or not address.startswith("http:") or bool(proxies_set()),
             timeout=timeout_s,
         )
     except (ValueError, OSError, ImportError, httpx.InvalidURL) as error:
-        raise StopRun(f"no connection can be made: {' '.join(str(error).split())}{environment(*_OTHERS)}.") from error
+        raise StopRun(f"no connection can be made: {' '.join(str(error).split())}{proxies_set(*_OTHERS)}.") from error
 
 
 def _bounded(response: Any) -> Any:
@@ -87,7 +86,7 @@ def _bounded(response: Any) -> Any:
     return Bounded()
 
 
-def environment(*also: str) -> str:
+def proxies_set(*also: str) -> str:
     """The proxies that the environment sets, as the end of a sentence; "" if there are none.
 
     also   further variables that may be at fault
@@ -110,8 +109,8 @@ def about_connection(error: BaseException) -> str:
     words = next((each.strerror for each in chain if isinstance(each, OSError) and each.strerror), None)
     said = words or " ".join(str(error).split()) or type(error).__name__
     if not any(isinstance(each, ssl.SSLError) for each in chain):
-        return f"{said}{environment()}"
-    return f"{said}; SSL_CERT_FILE=FILE names the certificates that are trusted{environment(*_CERTIFICATES)}"
+        return f"{said}{proxies_set()}"
+    return f"{said}; SSL_CERT_FILE=FILE names the certificates that are trusted{proxies_set(*_CERTIFICATES)}"
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -121,12 +120,3 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
             return
         yield error
         error = error.__cause__ or error.__context__
-
-
-def is_address(api_base: str) -> bool:
-    """Whether it is an address at all: http or https, a host, and a port that is a number."""
-    try:
-        parts = urlsplit(api_base)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False

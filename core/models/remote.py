@@ -22,7 +22,8 @@ from core.models.prices import expected_cost
 from core.models.retry import error_within
 from core.models.system_role import may_refuse_system, without_system
 from core.models.token_counts import Counts, counts_of_response
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
+from core.tokens import estimate_tokens
 from core.types import Message, Usage
 
 _OLLAMA = ("ollama_chat", "ollama")  # providers that take num_ctx with a call
@@ -56,7 +57,7 @@ class LiteLLMModel(Endpoint, ChatModel):
     name: str = field(init=False)
     supports_schema: bool = field(init=False)
     _params: frozenset[str] | None = field(default=None, init=False, repr=False)
-    _longest: int = field(default=0, init=False, repr=False)  # tokens of the longest prompt that was taken
+    _longest: int = field(default=0, init=False, repr=False)  # characters of the longest prompt that was taken
     _not_for_length: set[str] = field(default_factory=set, init=False, repr=False)  # refusals that a cut did not mend
     _watch: PromptWatch = field(default_factory=PromptWatch, init=False, repr=False)
     # Whether the system message goes to the user's; None: not known before the first reply, or the first refusal
@@ -75,11 +76,8 @@ class LiteLLMModel(Endpoint, ChatModel):
         self.name, self.supports_schema = self.model, self.json_schema
 
     def chat(self, request: Request) -> Reply:
-        wanted = {
-            "temperature": request.temperature,
-            "seed": request.seed,
-            "max_tokens": request.max_tokens or self.max_tokens,
-        }
+        wanted: dict[str, Any] = {"temperature": request.temperature, "seed": request.seed}
+        wanted["max_tokens"] = request.max_tokens or self.max_tokens
         if request.schema:
             json_schema = {"name": request.role, "schema": request.schema}
             wanted["response_format"] = {"type": "json_schema", "json_schema": json_schema}
@@ -92,7 +90,7 @@ class LiteLLMModel(Endpoint, ChatModel):
             if over := self._outgrown(error, request.messages, sent):
                 raise over from error
             raise
-        self._longest = max(self._longest, _tokens(request.messages))
+        self._longest = max(self._longest, _length(request.messages))
         choice, counts = response.choices[0], counts_of_response(response)
         declined = not choice.message.content and _refusal(choice.message)
         text, thoughts = apart(_text(choice.message), self.reasoning)
@@ -118,7 +116,9 @@ class LiteLLMModel(Endpoint, ChatModel):
         self, messages: list[Message], sent: dict[str, Any], schema: dict[str, Any] | None = None
     ) -> tuple[Any, int, Usage]:
         """`call` for a reply to these messages. schema: as in `Request`."""
-        tokens = _tokens(messages) + (sent.get("max_tokens") or _TOKENS_OF_A_REPLY)
+        tokens = sent.get("max_tokens") or _TOKENS_OF_A_REPLY
+        if self.limiter.tokens_per_min is not None:
+            tokens += _tokens(messages)
         check = partial(self._checked, schema=schema)
         return self.call("completion", tokens, check, messages=messages, **sent)
 
@@ -135,10 +135,10 @@ class LiteLLMModel(Endpoint, ChatModel):
         if (window := self._window()) and size >= _NEARLY_FULL * window:
             return _over(error, f"about {size} tokens were sent; the server lists a window of {window}", Usage())
         words = re.sub(r"\d+", "0", str(error))
-        if error.status == 500 or size <= self._longest or words in self._not_for_length:
+        if error.status == 500 or _length(messages) <= self._longest or words in self._not_for_length:
             return None
         log.warning("a shorter prompt is sent, to see whether the length was refused: %s", error)
-        most = max(_LEAST_TOKENS, self._longest) * 2 // len(messages)  # characters of each: half of what was taken
+        most = max(4 * _LEAST_TOKENS, self._longest) // 2 // len(messages)  # characters of each: half of what was taken
         cut = [{**message, "content": message["content"][:most]} for message in messages]
         try:  # nothing else is changed, as it may be what was refused
             response, _, rejected = self._complete(cut, sent)
@@ -192,7 +192,7 @@ class LiteLLMModel(Endpoint, ChatModel):
     def _put_right(self, message: Any, schema: dict[str, Any] | None) -> None:
         """Move a reply that stands in the field for reasoning, and say so; see `misplaced_text`."""
         reasoning = getattr(message, "reasoning_content", None) or ""
-        if reasoning.strip() and not answer_of(_text(message)).strip():
+        if reasoning.strip() and not plain_reply(_text(message)).strip():
             self.notice("reasoning field", f"{self.model}: {SETTING}.")
             message.content, message.reasoning_content = misplaced_text(reasoning, schema)
 
@@ -278,10 +278,12 @@ class LiteLLMModel(Endpoint, ChatModel):
 
 
 def _tokens(messages: list[Message]) -> int:
-    """Tokens of a prompt, estimated: 4 letters of English are one, and so is each letter of most other scripts."""
-    texts = [message["content"] for message in messages]
-    foreign = sum(len(text) - len(text.encode("ascii", "ignore")) for text in texts)
-    return (sum(map(len, texts)) - foreign) // 4 + foreign
+    return sum(estimate_tokens(message["content"]) for message in messages)
+
+
+def _length(messages: list[Message]) -> int:
+    """Characters of a prompt."""
+    return sum(len(message["content"]) for message in messages)
 
 
 def _as_named(given: str | None, asked: str) -> str:

@@ -26,9 +26,7 @@ _ABBREVIATION = re.compile(r"\\n(?:i\.e|e\.g)\b")
 def escape_latex(text: str) -> str:
     """The text with each backslash doubled that JSON would misread. Correct escapes are not changed."""
     single = any(m.group(1) and m.group(1)[0] not in "nrtu" for m in _ESCAPE.finditer(text))
-    careful = (
-        not single and _DOUBLED.search(text) is not None
-    )  # the text doubles LaTeX's backslashes, so \n is a newline
+    careful = not single and _DOUBLED.search(text) is not None  # LaTeX's backslashes are doubled: \n is a newline
 
     def keep(match: re.Match) -> str:
         whole, letters = match.group(0), match.group(1)
@@ -43,6 +41,6 @@ def escape_latex(text: str) -> str:
     return _ESCAPE.sub(keep, text)
 
 
-def storable(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """The value with lone surrogates in its strings replaced, because stores and providers reject them."""
     return in_strings(value, lambda text: type(text)(text.encode("utf-8", "replace").decode()), keys=True)

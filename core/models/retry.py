@@ -1,9 +1,9 @@
-"""The only layer of retries, and the classification of provider errors: which are retried and which are not.
+"""The only layer of retries, and what a provider's error means: whether another try may help, and what ends the run.
 
-A provider's errors become those of core/errors.py (`explain`, `error_within`). Transient ones are retried with jitter,
-limited by count and by total time (`Retry`). Two other modules react to errors as well: if a response has Retry-After
-(as most 429s have), endpoint.py also pauses the provider's limiter, so that all its calls wait; after the last try, the
-next model of `llm.fallbacks` answers (fallback.py).
+`explain` and `error_within` turn a provider's errors into those of core/errors.py. `Retry` repeats a call that ended in
+a TransientError, up to a number of tries and a total time. Two other modules react to errors as well: if the server
+asks for time (Retry-After, as with most 429s), endpoint.py lets all calls of this provider wait; after the last try,
+the next model of `llm.fallbacks` answers (fallback.py).
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from random import uniform
 from typing import Any, TypeVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError
 from core.models import faults
-from core.models.network import about_connection, causes, environment
+from core.models.network import about_connection, causes, proxies_set
 from core.models.waits import waiting
-from core.redact import Redactor, current
+from core.redact import Redactor, redactor
 
 Out = TypeVar("Out")
 
@@ -36,7 +38,7 @@ log = logging.getLogger("run.retries")  # one line per retry in main.log; the pr
 class Retry:
     """Makes at most `attempts` tries for one reply; none begins later than `total_s` seconds after the first.
 
-    A try does not count whose server said that it is loading its model.
+    A try that failed because the server was still loading its model does not count.
     """
 
     attempts: int
@@ -47,60 +49,36 @@ class Retry:
 
         Raises the last try's TransientError, whose attribute `retries` is the number of tries before it.
         """
-        from tenacity import Retrying, retry_if_exception_type, stop_before_delay, stop_when_event_set
-
-        failed: list[TransientError] = []  # the latest
-        n_counted = 0
-
-        def stop(state: Any) -> bool:
-            nonlocal n_counted
-            error = state.outcome.exception()
-            n_counted += not error.loading
-            return n_counted >= min(self.attempts, error.tries or self.attempts) or out_of_time(state)
-
-        def sleep(seconds: float) -> None:
-            with waiting(seconds, reason(failed[-1])):
-                closing.wait(seconds)
-
-        def before_sleep(state: Any) -> None:
-            failed[:] = [state.outcome.exception()]
-            self._log(failed[0], n_counted, state.upcoming_sleep)
-
-        out_of_time = stop_before_delay(self.total_s) | stop_when_event_set(closing)
-        retrying = Retrying(
-            retry=retry_if_exception_type(TransientError),
-            stop=stop,
-            wait=_wait,
-            sleep=sleep,
-            before_sleep=before_sleep,
-            reraise=True,
-        )
-        try:
-            result = retrying(call)
-        except TransientError as error:
-            error.retries = retrying.statistics["attempt_number"] - 1
-            raise
-        return result, retrying.statistics["attempt_number"] - 1
-
-    def _log(self, error: TransientError, number: int, wait_s: float) -> None:
-        what = "the server is loading its model" if error.loading else f"try {number} of {self.attempts} failed"
-        log.warning("%s, the next in %.1f s: %s", what, wait_s, f"{error.kind}: {error}")
+        until, number, n_counted = time.monotonic() + self.total_s, 0, 0
+        while True:
+            try:
+                return call(), number
+            except TransientError as error:
+                error.retries = number
+                n_counted += not error.loading
+                wait_s = _wait_s(error, number)
+                used_up = n_counted >= min(self.attempts, error.tries or self.attempts)
+                if used_up or closing.is_set() or time.monotonic() + wait_s > until:
+                    raise
+                what = f"try {n_counted} of {self.attempts} failed"
+                what = "the server is loading its model" if error.loading else what
+                log.warning("%s, the next in %.1f s: %s: %s", what, wait_s, error.kind, error)
+                with waiting(wait_s, why_tried_again(error)):
+                    closing.wait(wait_s)
+                number += 1
 
 
-def reason(error: TransientError, chars: int | None = REASON_CHARS) -> str:
+def why_tried_again(error: TransientError, chars: int | None = REASON_CHARS) -> str:
     """Why a call is tried again, in at most so many characters: "429 rate_limit: m: RateLimitError: ..."."""
     status = "" if error.status is None else f"{error.status} "
     return f"{status}{error.kind}: {error}"[:chars]
 
 
-def _wait(state: Any) -> float:
-    """Seconds to wait: slightly more than Retry-After, else random below a bound that doubles (full jitter)."""
-    from tenacity import wait_random, wait_random_exponential
-
-    error = state.outcome.exception()
+def _wait_s(error: TransientError, number: int) -> float:
+    """Seconds to wait: slightly more than Retry-After, else random below a bound that each earlier try doubles."""
     if error.retry_after is not None:
-        return error.retry_after + wait_random(0, min(1.0, 0.1 * error.retry_after))(state)
-    return wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S)(state)
+        return error.retry_after + uniform(0, min(1.0, 0.1 * error.retry_after))
+    return uniform(0, min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(number, 30)))
 
 
 def retry_after(headers: Any) -> float | None:
@@ -241,8 +219,8 @@ def _is_page(heard: Heard) -> bool:
 
 
 def _on_the_way(heard: Heard) -> str:
-    """What a proxy may have to do with it: the variables that are set, where no server has answered in JSON."""
-    return environment() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
+    """The proxies that are set, as the end of a sentence; "" if the answer is JSON, and so the server's own."""
+    return proxies_set() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
@@ -273,7 +251,7 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
 def _brief(said: str, key_env: str | None) -> str:
     """The beginning of a provider's error text, in one line. Redacted before it is cut, while secrets are whole."""
     redact = Redactor(os.environ, {key_env} if key_env else set())
-    said = current()(said[:READ_CHARS])
+    said = redactor()(said[:READ_CHARS])
     return " ".join(redact(said).split())[:QUOTED_CHARS]
 
 

@@ -6,7 +6,6 @@ the model that it uses.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from core.errors import StopRun, UserError, meant
-from core.models.network import about_connection, http_client, is_address
-from core.starting import stage
+from core.models.network import about_connection, http_client
+from core.terminal import stage
 
 # litellm's providers that stand for the user's own server. Others (anthropic, dashscope, ...) are not asked for their
 # models: they are always reachable, and their first call rejects an unknown name at no cost.
@@ -26,7 +25,6 @@ UNNAMED = "hosted_vllm/"  # the provider of a server at llm.api_base if no model
 UNLISTED = "default"  # the requested name if none is given and the server does not list its models
 _TIMEOUT_S = 5.0
 _PATIENCE_S = 45.0  # if only the server can name the model
-_MOST_BYTES = 1 << 22
 _MOST_NAMES = 20  # in a sentence
 
 
@@ -58,7 +56,11 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
                     listings[base] = models_at(base, secret, timeout_s=_TIMEOUT_S if known else _PATIENCE_S)
                 except ConnectionError as error:
                     if not replaceable:
-                        raise not_running(key, model, base, error) from error
+                        start = "ollama serve" if model.startswith("ollama") else "vllm serve MODEL"
+                        raise StopRun(
+                            f"{key}: nothing answers at {base} ({error}): start the server, e.g. `{start}`, "
+                            f"or give its address as {key}.api_base=URL."
+                        ) from error
                 except TimeoutError as error:
                     if not known:
                         raise StopRun(
@@ -69,10 +71,14 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
 
 
 def check_address(where: str, api_base: Any) -> str:
-    """An `api_base` that is an address; UserError for anything else."""
-    if not isinstance(api_base, str) or not is_address(api_base):
-        raise UserError(f"{where}.api_base={api_base} is no address: give one like http://HOST:PORT/v1.")
-    return api_base
+    """An `api_base` that is an address: http or https, a host, a port that is a number. UserError for anything else."""
+    try:
+        parts = urlsplit(api_base if isinstance(api_base, str) else "")
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return api_base
+    except ValueError:
+        pass
+    raise UserError(f"{where}.api_base={api_base} is no address: give one like http://HOST:PORT/v1.")
 
 
 def with_provider(model: str, api_base: str) -> str:
@@ -154,16 +160,14 @@ def models_at(api_base: str, key: str | None = None, *, timeout_s: float = _TIME
     """
     import httpx
 
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    base = api_base.rstrip("/")
+    url = f"{base}/models" if base.rpartition("/")[2].startswith("v") else f"{base}/v1/models"
     try:
-        with (
-            http_client(api_base, timeout_s=timeout_s) as client,
-            client.stream("GET", _models_url(api_base), headers=headers) as answer,
-        ):
-            if answer.status_code in (429, 503):
-                raise TimeoutError(f"status {answer.status_code}")
-            answer.raise_for_status()
-            return _listed(json.loads(_beginning(answer))["data"])
+        with http_client(api_base, timeout_s=timeout_s) as client:
+            answer = client.get(url, headers={"Authorization": f"Bearer {key}"} if key else {})
+        if answer.status_code in (429, 503):
+            raise TimeoutError(f"status {answer.status_code}")
+        return _listed(answer.raise_for_status().json()["data"])
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
         raise ConnectionError(about_connection(error)) from error
     except httpx.TimeoutException as error:
@@ -172,25 +176,11 @@ def models_at(api_base: str, key: str | None = None, *, timeout_s: float = _TIME
         return None
 
 
-def _models_url(api_base: str) -> str:
-    base = api_base.rstrip("/")
-    return f"{base}/models" if base.rpartition("/")[2].startswith("v") else f"{base}/v1/models"
-
-
 def _listed(models: list[dict[str, Any]]) -> Listing:
     names = tuple(str(each["id"]) for each in models)
     owners = {str(each.get("owned_by")) for each in models}
     windows = {str(each["id"]): window for each in models if (window := _window_of(each))}
     return Listing(names=names, any_name=len(names) == 1 and owners <= {"llamacpp", "sglang"}, windows=windows)
-
-
-def _beginning(answer: Any) -> bytes:
-    text = b""
-    for chunk in answer.iter_bytes():
-        text += chunk
-        if len(text) > _MOST_BYTES:
-            break
-    return text
 
 
 def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None, recorded: str | None) -> str:
@@ -224,15 +214,6 @@ def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None,
             f"{meant(name, listing.names)}"
         )
     return f"{provider}/{name or next(iter(listing.names))}"
-
-
-def not_running(where: str, model: str, api_base: str, error: ConnectionError) -> StopRun:
-    """The error for an unreachable server."""
-    start = "ollama serve" if model.startswith("ollama") else "vllm serve MODEL"
-    return StopRun(
-        f"{where}: nothing answers at {api_base} ({error}): start the server, e.g. `{start}`, "
-        f"or give its address as {where}.api_base=URL."
-    )
 
 
 def _how_to_get(provider: str, name: str) -> str:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import part, plain, takes
+from core.build import part, plain_data, takes
 from core.run.keys import ARM_KEYS, METHOD_KEYS, WRITTEN_INTO_OTHERS
 from core.run.manifest import flat, identity
 from prompts.registry import Prompts
@@ -60,7 +60,7 @@ def name_of(hydra: dict[str, Any], composed: DictConfig) -> Name:
     hydra      Hydra's own configuration of the run, as in .hydra/hydra.yaml
     composed   the run's configuration
     """
-    config = plain(composed, resolve=True)
+    config = plain_data(composed, resolve=True)
     chosen = hydra["runtime"]["choices"]
     name = chosen["arm"] or chosen["workflow"]
     return Name(arm=name, words=(*_departures(chosen, hydra, config), *_own_prompts(config)))
@@ -111,10 +111,10 @@ def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[s
             cfg = compose("config", overrides=[*words, *more], return_hydra_config=True)
     finally:
         current.hydra = ours
-    options = plain(cfg.hydra.runtime.choices)
+    options = plain_data(cfg.hydra.runtime.choices)
     with open_dict(cfg):
         del cfg["hydra"]
-    return plain(cfg, resolve=True), options
+    return plain_data(cfg, resolve=True), options
 
 
 def _acts(key: str, config: dict[str, Any]) -> bool:

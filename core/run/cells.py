@@ -20,7 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from core.build import part, plain
+from core.build import part, plain_data
 from core.errors import UserError
 from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
 from core.run.launch import swept
@@ -93,6 +93,6 @@ def _config(root: DictConfig) -> dict[str, Any] | None:
     try:
         with open_dict(cfg):
             finalize(cfg)
-        return plain(cfg, resolve=True)
+        return plain_data(cfg, resolve=True)
     except (OmegaConfBaseException, UserError):
         return None

@@ -18,8 +18,7 @@ from core.console import Console
 from core.models.waits import SHOWN_S, Wait
 from core.run.launch import short
 from core.run.records import evaluated, usage_of
-from core.starting import started
-from core.streams import print_printable
+from core.terminal import print_printable, started
 
 log = logging.getLogger("run")
 NOTICES = logging.getLogger("run.notices")  # what the user should know: any part may write to it, as often as it likes

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from omegaconf import DictConfig, open_dict
 
-from core.build import expand_fallbacks, option, options, part, plain
+from core.build import expand_fallbacks, option, options, part, plain_data
 from core.errors import UserError
 from core.run.keys import PER_ENV_KEYS, TOP_KEYS, check_config
 from core.run.launch import choice, swept, values_of
@@ -22,6 +22,7 @@ def finalize(cfg: DictConfig) -> str:
 
     Returns a line that names the dropped k and r, "" if none was dropped. Raises UserError for an invalid setting.
     """
+    drop_tables(cfg)
     take_env_keys(cfg)
     check_config(cfg)
     expand_fallbacks(cfg)
@@ -31,6 +32,12 @@ def finalize(cfg: DictConfig) -> str:
         cfg[key] = None
     words = " ".join(f"{key}={value}" for key, value in unused.items())
     return words and f"{words} left out: {choice('arm') or choice('workflow')} has no such number of attempts."
+
+
+def drop_tables(cfg: DictConfig) -> None:
+    """Remove the tables that an experiment's file names for `reasoningbank tables`: no run depends on them."""
+    with open_dict(cfg):
+        cfg.pop("tables", None)
 
 
 def take_env_keys(cfg: DictConfig) -> None:
@@ -65,7 +72,7 @@ def take_bank(cfg: DictConfig) -> None:
     if not part(cfg.workflow).has_memory:
         cfg.bank = None
         return
-    banks = plain(cfg.banks) if cfg.banks is not None else {}
+    banks = plain_data(cfg.banks) if cfg.banks is not None else {}
     if cfg.bank not in banks:
         raise UserError(f"bank={cfg.bank}: banks has {', '.join(banks) or 'none'}; give banks='{{{cfg.bank}: PATH}}'.")
     with open_dict(cfg):

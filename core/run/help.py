@@ -27,7 +27,7 @@ benchmark through an agent that keeps lessons in a memory, and measures it.
   python main.py experiment=main_table        the paper's main table, as a sweep
   python main.py ... dry_run=true             what it would ask and cost
   python main.py ... run_dir=FOLDER           again to go on where it stopped
-  python -m scripts.tables FOLDER             the table of what was run
+  reasoningbank tables FOLDER                 the table of what was run
 
   python main.py --help env=alfworld          the keys of one option
   python main.py --cfg job env=alfworld       every key with its value
@@ -39,7 +39,7 @@ def how() -> str:
     """`HOW` with the program as it was called."""
     if Path((sys.orig_argv[1:] or [""])[0]).stem != "reasoningbank":
         return HOW
-    return HOW.replace("python main.py", "reasoningbank eval").replace("python -m scripts.", "reasoningbank ")
+    return HOW.replace("python main.py", "reasoningbank eval")
 
 
 def asked(words: list[str]) -> bool:
@@ -93,7 +93,7 @@ def described(file: Path) -> str:
         if not line.startswith("#"):
             break
         text = line.lstrip("# ").strip()
-        if text.startswith("python "):
+        if text.startswith(("python ", "reasoningbank ")):
             if comments:
                 break
         elif not text.startswith("@package"):

@@ -13,10 +13,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from core.build import plain
+from core.build import plain_data
 from core.checksum import whole_yaml
 from core.jsonl import in_strings
-from core.redact import current
+from core.redact import redactor
 from core.run.arms import Name, key_of, name_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run_name(composed: DictConfig) -> Name:
 
 def hydra_config() -> dict[str, Any]:
     """Hydra's own configuration of this run, as .hydra/hydra.yaml has it."""
-    return plain(HydraConfig.get(), enum_to_str=True)
+    return plain_data(HydraConfig.get(), enum_to_str=True)
 
 
 def in_sweep() -> bool:
@@ -153,16 +153,16 @@ def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
     for name, node in parts.items():
-        plain_data = OmegaConf.to_container(node, enum_to_str=True)
-        safe = records.safe(plain_data)
-        shown = node if safe == plain_data else OmegaConf.create(safe)  # mostly the node: a copy takes long
+        data = OmegaConf.to_container(node, enum_to_str=True)
+        safe = records.safe(data)
+        shown = node if safe == data else OmegaConf.create(safe)  # mostly the node: a copy takes long
         records.write_text(f".hydra/{name}.yaml", whole_yaml(OmegaConf.to_yaml(shown)))
 
 
 def save_config(node: Any, path: str | Path) -> None:
     """Write a part of the configuration, its interpolations as written, without secrets."""
-    plain_data: Any = OmegaConf.to_container(node, enum_to_str=True)
-    OmegaConf.save(OmegaConf.create(in_strings(plain_data, current())), path)
+    data: Any = OmegaConf.to_container(node, enum_to_str=True)
+    OmegaConf.save(OmegaConf.create(in_strings(data, redactor())), path)
 
 
 class WithoutSecrets(OmegaConf):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +16,7 @@ from core.errors import UserError
 from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, lasting, without
 from core.run.parts import foreign_parts, is_source, own_source
 from core.run.upgrade import by_class
-from core.setting import ANSWERS, joined
+from core.setting import ANSWERS, joined_labels
 from core.types import Task, content_id
 from prompts.registry import NO_RULE_EXCEPTION, STYLES, WORKFLOWS_EXAMPLE, Prompts
 
@@ -147,15 +148,17 @@ def continued(before: dict | None, now: dict) -> dict[str, Any]:
     return before | grown | {"starts": starts, "models": models, "bank_labels": labels}
 
 
-def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
+def label_source(manifest: dict[str, Any], sources: Iterable[str]) -> str:
     """All label sources behind a run, the worst last: its own verdicts' and those of the given bank.
 
     Includes `answers` if the extractor was shown answers, in this run or for a lesson in the bank.
+
+    sources   those of the verdict on each episode
     """
     setting = manifest["config"].get("setting") or {}
-    own = {row["verdict"]["source"] for row in rows} - {"none"}
+    own = {*sources} - {"none"}
     shown = {ANSWERS} if own and setting.get("show_answer") else set()
-    return joined(own | shown | {*manifest["bank_labels"]})
+    return joined_labels(own | shown | {*manifest["bank_labels"]})
 
 
 def recorded_config(run_dir: Path) -> dict[str, Any]:

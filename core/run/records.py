@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from core.checksum import damaged, say_once, whole_json
+from core.checksum import damaged, whole_json
 from core.errors import UserError
 from core.file_lock import FileLock
 from core.interrupt import Interrupts
@@ -41,7 +41,8 @@ from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
 from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed
-from core.setting import OUTCOME, kept_from
+from core.setting import OUTCOME, blanked
+from core.terminal import say_once
 from core.textfile import write_whole
 from core.types import Episode, MemoryRecord, Usage
 
@@ -159,11 +160,12 @@ class RunRecords:
         """`write_text` of redacted JSON data, with a checksum."""
         self.write_text(name, whole_json(self.safe(value)))
 
-    def write_summary(self, value: dict) -> None:
-        """Write summary.json, which notes the files of lines as they are now (`noted_files`)."""
+    def write_summary(self, value: dict) -> dict[str, list[Any]]:
+        """Write summary.json, which notes the files of lines as they are now; returns these (`noted_files`)."""
         stopped = self._stopped_before or (self.rows and self.rows[-1]["status"] == "stopped")
         files = noted_files(self.path, len(self._episodes.last()) if stopped else 0)
         self.write_text(SUMMARY, whole_json(self.safe(value) | {"files": files}))
+        return files
 
     def write_text(self, name: str, text: str) -> None:
         """Write a whole file or none of it."""
@@ -284,7 +286,7 @@ def as_told(row: dict, kept_back: frozenset[str]) -> dict:
     """An episode's row as a memory may learn from it: what is kept back of the truth (core/setting.py) is None."""
     if not kept_back:
         return row
-    attempts = [each | kept_from(each, kept_back) for each in row["trajectories"]]
+    attempts = [each | blanked(each, kept_back) for each in row["trajectories"]]
     told = row | {"trajectories": attempts}
     if OUTCOME in kept_back:
         for attempt in attempts:

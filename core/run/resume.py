@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from core.checksum import say_once
 from core.errors import UserError
 from core.memory.open import damage_of
 from core.memory.protocol import Memory
 from core.memory.records import is_altered
 from core.run.records import did_in, records_of, shown_in
+from core.terminal import say_once
 
 
 def renew(bank: Path, n_episodes: int, calls: Callable[[], Iterable[dict[str, Any]]]) -> None:

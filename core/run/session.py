@@ -19,6 +19,7 @@ from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import Name, env_label, key_of
+from core.run.columns import write_columns
 from core.run.display import RunProgress, print_summary
 from core.run.keys import METHOD_KEYS
 from core.run.launch import (
@@ -121,10 +122,13 @@ class Session:
         self.summary["fallbacks"] = self.meter.fallbacks()
         self.summary |= self.meter.odd()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
-        self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, rows)
+        sources = [row["verdict"]["source"] for row in rows]
+        self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, sources)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
-        self.records.write_summary(self.summary | about)
+        noted = self.records.write_summary(self.summary | about)
+        if len(rows) == n_tasks:
+            write_columns(self.records, rows, self.config["memory"] or {}, noted)
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])

@@ -18,7 +18,7 @@ from core.redact import use
 from core.run.folders import PARENT, is_sweep
 from core.run.launch import WithoutSecrets, sweep_command
 from core.run.sweep_watch import BEGUN, DONE, FAILED, Watch, leave_mark, n_finished
-from core.starting import started, stop_in_order
+from core.terminal import started, stop_in_order
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 ONE_BY_ONE = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"

@@ -29,7 +29,7 @@ from core.run.display import percent
 from core.run.folders import discard
 from core.run.launch import interpreter, short
 from core.run.records import usage_of
-from core.streams import print_printable
+from core.terminal import print_printable
 from core.textfile import write_whole
 from core.types import Usage
 

@@ -4,7 +4,7 @@ A public file is a list of records: annotation_id, website, domain, subdomain, c
 each with action_uid, raw_html, cleaned_html, operation {op, original_op, value}, pos_candidates and neg_candidates.
 The candidates' ranks stand in another file, a pickle of {scores, ranks}[annotation_action][backend_node_id].
 
-A record weighs megabytes and most of that is never shown, so `scripts/fetch_data.py` makes one archive a split:
+A record weighs megabytes and most of that is never shown, so `reasoningbank fetch` makes one archive a split:
 index.json, and for each record a file with its pages and ranks. The three records of split=sample are this project's.
 """
 
@@ -82,7 +82,7 @@ def load_split(name: str, data: Path | None = None) -> Split:
     path = (data or FETCHED / "mind2web") / f"{name}.zip"
     if not path.is_file():
         raise UserError(
-            f"There is no {path}: `python -m scripts.fetch_data mind2web` says how to get it; env.split=sample has "
+            f"There is no {path}: `reasoningbank fetch mind2web` says how to get it; env.split=sample has "
             "three records to try."
         )
     try:

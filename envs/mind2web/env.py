@@ -89,7 +89,7 @@ class Mind2WebEnv(BaseEnv):
     """No process of its own; a task's record is read when it is played.
 
     split                 train | test_task | test_website | test_domain, of `data`; sample: three of our own
-    data                  the folder with the converted splits; None: where scripts/fetch_data.py puts them
+    data                  the folder with the converted splits; None: where reasoningbank fetch puts them
     top_k                 candidates of a page, by the published ranks
     form                  ids: an action with an element's id | choices: MindAct's questions
     choices_per_question  in form=choices, beside none of the above

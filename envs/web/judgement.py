@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 
 PARTLY = (
     r"(?:partial|part|most|near|half|almost|some\s?what|not\s+(?:entire|full|complete|whole|total|quite|strict))"
@@ -71,7 +71,7 @@ TRUE = ("true", "yes", "1")
 def concludes(reply: str, yes: str, no: tuple[str, ...]) -> bool | None:
     """Whether the reply says `yes`, or one of the other words that were to choose from; None for neither."""
     contrary = "|".join(["wrong", *(re.escape(word) for word in no if yes not in word.split())])
-    text = without_menus(answer_of(reply), yes, contrary)
+    text = without_menus(plain_reply(reply), yes, contrary)
     found = max(verdicts(text, yes, contrary), key=lambda each: each[:2], default=None)
     return None if found is None else found[2]
 

@@ -125,12 +125,12 @@ class VerdictSweeper(Sweeper):
     def question(self) -> Question:
         from analysis.answer import Question
         from analysis.sequential import Design
-        from core.build import part, plain
+        from core.build import part, plain_data
         from core.run.manifest import identity
         from core.types import content_id
         from envs.base import BaseEnv
 
-        config = {key: value for key, value in plain(self.baseline).items() if key != "hydra"}
+        config = {key: value for key, value in plain_data(self.baseline).items() if key != "hydra"}
         lessons = part(self.baseline.env).lessons is not BaseEnv.lessons
         about = {"configuration": content_id(identity(config)), "lessons": lessons}
         return Question(**self.asked, **about, design=Design(**self.design))

@@ -20,11 +20,8 @@ from analysis.load import load_runs
 from analysis.notes import memory_settings_notes
 from analysis.runs import read_run
 from core.errors import UserError
-from core.memory.records import ticked
 from core.run.metrics import summarise
-from core.run.records import records_of
-from core.run.unfinished import trajectory_of
-from core.types import Task, trajectory_id
+from core.types import Task
 from envs.toy import ToyEnv
 from workflows.reasoningbank import ReasoningBank
 
@@ -71,21 +68,6 @@ def rewrite(run_dir, rows):
 # What was changed after it was written
 
 
-def with_new_ids(rows):
-    """The rows with the ids that follow from their content, as a careful forger makes them."""
-    new: dict[str, str] = {}
-    for row in rows:
-        for attempt in row["trajectories"]:
-            old, attempt["id"] = attempt["id"], trajectory_id(row["task_id"], trajectory_of(attempt))
-            new[old] = attempt["id"]
-        for record in row["records"]:
-            record["source_trajectory_id"] = new.get(record["source_trajectory_id"], record["source_trajectory_id"])
-        for record, made in zip(row["records"], records_of(row), strict=True):
-            new[record["id"]] = record["id"] = ticked(made, row["index"]).id
-        for hit in row["retrieved"]:
-            hit["id"] = new.get(hit["id"], hit["id"])
-
-
 def solved(row):
     """The episode as one that was solved, in all that its row says."""
     attempt = row["trajectories"][0]
@@ -99,20 +81,15 @@ def solved(row):
         verdict["label"] = "success"
 
 
-@pytest.mark.parametrize("ids", ["kept", "made again"])
 @pytest.mark.parametrize("arm", ["arm=no_memory", "arm=reasoningbank"])
-def test_episodes_rewritten_consistently_are_broken(copy, arm, ids):
+def test_rewritten_episodes_are_broken(copy, arm):
     run_dir = copy(arm)
     assert told(run_dir)["broken"] == {}
     rows = read_rows(run_dir)
     for row in rows:
         solved(row)
-    if ids == "made again":
-        with_new_ids(rows)
     rewrite(run_dir, rows)
-    found = told(run_dir)["broken"]
-    assert len(found["recorded_replies"]) >= 4
-    assert ("content_ids" in found) == (ids == "kept")
+    assert len(told(run_dir)["broken"]["content_ids"]) >= 4
 
 
 def test_success_written_into_the_row_alone_is_broken(copy):
@@ -124,20 +101,6 @@ def test_success_written_into_the_row_alone_is_broken(copy):
     rewrite(run_dir, rows)
     report = told(run_dir)
     assert report["broken"] == {} and len(report["look"]["odd_endings"]) == 16  # the toy world keeps no other facts
-
-
-@pytest.mark.parametrize("lost", ["calls.jsonl", "its agent's lines"])
-def test_without_the_log_the_replies_are_not_checked_or_broken(copy, lost):
-    run_dir = copy("arm=reasoningbank")
-    calls = run_dir / "calls.jsonl"
-    if lost == "calls.jsonl":
-        calls.unlink()
-        report = told(run_dir)
-        assert "there is no calls.jsonl" in report["unchecked"]["recorded_replies"] and report["broken"] == {}
-    else:
-        rows = [row for row in read_rows(run_dir, "calls.jsonl") if row["role"] != "agent"]
-        write_rows(run_dir, rows, "calls.jsonl")
-        assert len(told(run_dir)["broken"]["recorded_replies"]) >= 16
 
 
 def a_prompt(row):
@@ -153,27 +116,18 @@ def a_reply(row):
     row["trajectories"][0]["steps"][0]["text"] += " "
 
 
-def a_verdict(row):
-    for verdict in (row["verdict"], *row["verdicts"]):
-        verdict["label"] = "failure" if verdict["label"] == "success" else "success"
-
-
 def a_lesson(row):
     for lesson in (*row["lessons"], *row["records"][0]["items"]):
         lesson["content"] = "Say sesame."
 
 
-@pytest.mark.parametrize("change", [a_prompt, an_observation, a_reply, a_verdict, a_lesson])
-@pytest.mark.parametrize("ids", ["kept", "made again"])
-def test_one_changed_thing_in_one_episode_is_broken(copy, change, ids):
+@pytest.mark.parametrize("change", [a_prompt, an_observation, a_reply, a_lesson])
+def test_one_changed_thing_in_one_episode_is_broken(copy, change):
     run_dir = copy("arm=reasoningbank")
     rows = read_rows(run_dir)
     change(rows[3])
-    if ids == "made again":
-        with_new_ids(rows)
     write(run_dir, rows)
-    found = told(run_dir)["broken"]
-    assert "recorded_replies" in found and ("content_ids" in found) == (ids == "kept" and change is not a_verdict)
+    assert "content_ids" in told(run_dir)["broken"]
 
 
 def replace_lessons(bank, say="Say nothing at all."):
@@ -371,34 +325,24 @@ def test_a_search_by_another_text_than_the_question_is_a_look(here, toy, tmp_pat
 
 @dataclass(kw_only=True)
 class TellingTypes(ToyEnv):
-    """Types that are the answer, or stand for it; the questions do not name the family."""
-
-    code: str = "word"
+    """Types that are the answer; the questions do not name the family."""
 
     def _tasks(self, split):
         tasks = super()._tasks(split)
-        codes = {task.type: f"kind {number}" for number, task in enumerate(tasks[:4])}
-        return [
-            replace(
-                task,
-                type=WORDS[task.type] if self.code == "word" else codes[task.type],
-                query=f"Open box {number}." if self.code != "family" else task.query,
-            )
-            for number, task in enumerate(tasks)
-        ]
+        return [replace(task, type=WORDS[task.type], query=f"Open box {number}.") for number, task in enumerate(tasks)]
 
     def _reset(self, task):
         family = task.id.split("/")[1]
         return super()._reset(replace(task, type=family, query=f"Open the box of the {family} family."))
 
 
-@pytest.mark.parametrize("code", ["word", "number"])
-def test_types_that_tell_the_answer_are_a_look(here, toy, tmp_path, code):
-    words = (f"env._target_={__name__}.TellingTypes", f"+env.code={code}", "arm=no_memory", "limit=16")
+def test_types_that_tell_the_answer_are_a_look(here, toy, tmp_path):
+    words = (f"env._target_={__name__}.TellingTypes", "arm=no_memory", "limit=16")
     run_dir, _ = here(*TOY, *words, run_dir=tmp_path / "run")
-    [line] = told(run_dir)["look"]["answers_in_types"][:1]
-    assert ("own answer in 16 of 16" if code == "word" else "have the answer that most of their type have") in line
-    assert "answers_in_types" in told(toy("arm=no_memory"))["ok"]  # the questions name their families
+    assert any(
+        "type of the task: the own answer in 16 of 16" in line for line in told(run_dir)["look"]["gold_by_chance"]
+    )
+    assert "gold_by_chance" in told(toy("arm=no_memory"))["ok"]  # the questions name their families
 
 
 def test_the_table_says_what_a_label_from_outside_means(here, tmp_path):

@@ -178,7 +178,6 @@ BROKEN = {
 FORGED = {
     "content_ids",
     "changed_lessons",
-    "recorded_replies",
     "contradictions",
 }  # what was planted is besides no longer what was written
 

@@ -15,11 +15,12 @@ from conftest import TOY, WITH_KITS, command, read_json, read_rows, write_rows
 from analysis.audit import audit
 from analysis.cells import make_cells
 from analysis.funnel import build_funnel, funnel_of
-from analysis.funnel_steps import STEPS, at_steps, kinds_of, lesson_step, steps_within
+from analysis.funnel_steps import STEPS, at_steps, steps_within
 from analysis.load import load_runs
 from analysis.runs import read_run
 from analysis.stats import paired
 from analysis.tables import build_tables, load_episodes
+from core.run.columns import kinds_of, lesson_step
 from core.run.metrics import followed
 from core.types import NOT_TAKEN, Lesson, MemoryRecord, Step, Task, Trajectory
 from envs.customs import BRANDS, BUTTONS, CustomsEnv

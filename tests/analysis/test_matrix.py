@@ -161,7 +161,7 @@ def test_two_baselines_are_said_with_the_whole_command_which_then_compares(copy,
         assert f"{env}, scripted: 2 cells are the baseline no_memory, so nothing is compared. Choose one:" in said
     warm, cold = (f"no_memory roles.agent.temperature={value}" for value in (0.7, 0.1))
     for label in (warm, cold):
-        assert f"compare with it: python -m scripts.tables {copy} --baseline '{label}'\n" in said
+        assert f"compare with it: reasoningbank tables {copy} --baseline '{label}'\n" in said
     assert main([str(copy), "--baseline", warm]) == 0
     said = capsys.readouterr().out
     assert "nothing is compared" not in said
@@ -173,9 +173,9 @@ def test_without_the_baseline_every_finished_arm_may_be_one(copy):
     for path in list(copy.iterdir()):
         if facts(path).get("arm") == "no_memory":
             shutil.rmtree(path)
-    _, _, notes = matrix(copy, command="python -m scripts.tables here")
+    _, _, notes = matrix(copy, command="reasoningbank tables here")
     assert "toy, scripted: no finished run of the baseline no_memory, so nothing is compared. Choose one:" in notes
-    assert "compare with it: python -m scripts.tables here --baseline awm" in notes
+    assert "compare with it: reasoningbank tables here --baseline awm" in notes
 
 
 def printed(width, table):

@@ -13,7 +13,7 @@ from conftest import REPO, TOY, read_json, read_rows
 from report_kit import EVIL, RUNS, Elements, poison, rewritten
 
 from analysis.report import words
-from scripts import plots, report
+from scripts import report
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")
@@ -184,12 +184,12 @@ def test_one_episode_is_enough_for_a_page(runs, page, tmp_path):
 
 
 def test_the_figures_of_a_paper(runs, tmp_path):
-    assert plots.main([str(runs), "-o", str(tmp_path / "a")]) == 0
+    assert report.main([str(runs), "--figures", str(tmp_path / "a")]) == 0
     names = {"learning_curve", "by_type", "cost_success", "memory_growth", "scaling"}
     files = {path.name for path in (tmp_path / "a").iterdir()}
     assert files == {"captions.txt"} | {f"{name}.{kind}" for name in names for kind in ("pdf", "svg")}
     assert (tmp_path / "a" / "scaling.pdf").read_bytes().startswith(b"%PDF")
-    assert plots.main([str(runs), "-o", str(tmp_path / "b")]) == 0
+    assert report.main([str(runs), "--figures", str(tmp_path / "b")]) == 0
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 

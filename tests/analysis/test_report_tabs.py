@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from urllib.parse import quote
 
@@ -11,7 +10,6 @@ import pytest
 from conftest import read_rows
 from report_kit import choose, rewritten, text
 
-from analysis.columns import HEADINGS
 from scripts import report
 
 pytest.importorskip("matplotlib")
@@ -54,32 +52,6 @@ def counted(tab) -> int:
 def head_of(tab, column: str) -> int:
     heads = tab.run("[...document.querySelectorAll('#table thead th')].map((head) => head.innerText.trim())")
     return [re.sub(r" [▲▼]$", "", head) for head in heads].index(column)
-
-
-def cell(tab, arm: str, column: str) -> str:
-    """JavaScript for a cell of the table."""
-    rows = tab.run("[...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].innerText)")
-    return f"document.querySelectorAll('#table tbody tr')[{rows.index(arm)}].cells[{head_of(tab, column)}]"
-
-
-def test_a_number_leads_to_as_many_episodes(tab, url):
-    tab.open(url)
-    for arm, column, pattern in (
-        ("reasoningbank", "n", r"(\d+)"),
-        ("reasoningbank", HEADINGS["infra_errors"][0], r"(\d+)"),
-        ("reasoningbank", "pairs", r"(\d+)"),
-        ("reasoningbank", "won / lost", r"(\d+) / (\d+)"),
-        ("no_memory", "n", r"(\d+)"),
-        ("matts_parallel", "n", r"(\d+)"),
-    ):
-        tab.open(url)
-        where = cell(tab, arm, column)
-        said = sum(map(int, re.match(pattern, tab.run(f"{where}.innerText").strip()).groups()))
-        tab.run(f"{where}.querySelector('a').click()")
-        tab.wait("!document.getElementById('episodes-page').hidden")
-        assert counted(tab) == said, (arm, column)
-    tab.open(url)
-    assert tab.run(f"{cell(tab, 'no_memory', 'pairs')}.querySelector('a')") is None  # "-" stands for nothing
 
 
 def test_an_arm_is_one_list_of_all_its_seeds(tab, url):
@@ -258,15 +230,3 @@ def test_a_phone_returns_to_the_row_that_was_left(tab, url):
     tab.run("document.querySelector('.back').click()")
     tab.wait("document.querySelector('aside').checkVisibility()")
     assert selected(tab) == ("Open the dune box: box 9 of the dune family.", True)
-
-
-def test_every_link_of_the_results_is_one_that_the_page_knows(tab, url):
-    tab.open(url)
-    links = tab.run("[...document.querySelectorAll('#results td a, #results th a, .arm a')].map((link) => link.hash)")
-    assert len(links) > 30
-    for link in dict.fromkeys(links):
-        tab.run(f"location.hash = {json.dumps(link)}")
-        tab.wait("!document.getElementById('episodes-page').hidden")
-        assert "no such" not in text(tab, "#detail"), link
-        show = re.search(r"show=(\w+)", link)[1]
-        tab.wait(f"document.getElementById('show').value === {show!r}")

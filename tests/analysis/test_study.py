@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from scripts import study
+from benchmarks import study
 
 
 def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

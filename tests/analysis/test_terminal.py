@@ -275,6 +275,8 @@ def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path):
     row = frame[frame["run"] == str(runs["no_memory"])].iloc[0]
     summary = json.loads((runs["no_memory"] / "summary.json").read_text())
     assert (row["n"], row["success_rate"]) == (summary["n"], summary["success_rate"])
+    of_the_outline = "mean_steps cost_usd_per_success wall_s_per_success lessons_per_100 shown_per_task".split()
+    assert {*of_the_outline} <= {*frame.columns}
     assert script("export", folder, "--to", "csv", "--since", "2999-01-01", "-o", out).returncode == 0
     assert len(pd.read_csv(out)) == 0
     for words, said in ((("csv", "--since", "soon"), "--since soon"), (("parquet", "--since", "7d"), "--since is for")):

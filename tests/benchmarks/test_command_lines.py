@@ -1,4 +1,4 @@
-"""What all benchmarks and scripts share: the help of a command, the figures beside their limits, hostile text."""
+"""What all benchmarks and scripts share: the help of a command, the figures beside their limits, what got worse."""
 
 from __future__ import annotations
 
@@ -8,19 +8,29 @@ import json
 import pytest
 from conftest import REPO
 
-from benchmarks.fuzz_grading import fuzz
+from benchmarks import __main__ as everything
+from benchmarks.__main__ import worse
 from benchmarks.lines import Lines
+from scripts.reasoningbank import COMMANDS, OF_SERVER, start
 
 MODULES = [path.relative_to(REPO) for room in ("scripts", "benchmarks") for path in sorted((REPO / room).rglob("*.py"))]
 
 
 @pytest.mark.parametrize("room", ["scripts", "benchmarks"])
 def test_the_help_of_a_command_names_it(subtests, room):
+    words = {module: f"reasoningbank {word}" for word, (module, _) in COMMANDS.items()}
     for path in (path for path in MODULES if path.parts[0] == room and "def main(" in (REPO / path).read_text()):
         with subtests.test(str(path)):
             name = ".".join(path.with_suffix("").parts)
-            said = importlib.import_module(name).__doc__
-            assert f"python -m {name} " in said or f"python {path} " in said
+            called = words.get(name) or f"python -m {name.removesuffix('.__main__')}"
+            assert f"{called} " in importlib.import_module(name).__doc__
+
+
+def test_the_help_of_all_commands_fits_a_screen(capsys):
+    assert start(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 88
+    assert all(any(line.split()[:1] == [word] for line in lines) for word in (*COMMANDS, *OF_SERVER))
 
 
 def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
@@ -33,11 +43,45 @@ def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
     assert second.split() == ["MISS", "rate", "90.000", "calls/s", ">=", "100"]
     assert last.startswith("1 of 2 lines held")
     saved = json.loads((tmp_path / "lines.json").read_text())
+    assert saved["machine"]["cores"] and saved["commit"]
     assert (saved["held"], saved["of"], [row["held"] for row in saved["lines"]]) == (1, 2, [True, False])
 
 
-def test_fuzz(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    _, slowest, _ = fuzz(count=200, seed=1, timeout_s=1.0)
-    assert slowest < 30  # not for ever: a busy machine takes seconds to end and start a process
-    assert list(tmp_path.iterdir()) == []
+def figures(**values):
+    """What is saved of a run of a benchmark, with a time, a ratio to keep under and a share to keep over."""
+    lines = Lines()
+    for name, value in values.items():
+        lines.keep(name, value, {"time": "ms", "ratio": "x", "share": "%"}[name], least=name == "share")
+    return {"commit": "abc", "machine": {"cores": 2}, "lines": lines.rows}
+
+
+def test_what_got_worse_by_more_than_15_per_cent_is_said():
+    was = figures(time=10.0, ratio=1.0, share=90.0)
+    assert list(worse(was, figures(time=11.4, ratio=1.1, share=80.0))) == []
+    said = list(worse(was, figures(time=11.6, ratio=1.2, share=70.0)))
+    assert [line.partition(":")[0] for line in said] == ["time", "ratio", "share"]
+    assert said[1] == "ratio: 1.200 x, was 1.000 (abc)"
+    assert list(worse(was, figures(time=5.0, ratio=0.5, share=100.0))) == []
+
+
+def test_a_count_that_was_zero_is_worse_with_the_first_and_times_of_another_machine_say_nothing():
+    assert len(list(worse(figures(ratio=0), figures(ratio=1)))) == 1
+    elsewhere = figures(time=99.0, ratio=9.0) | {"machine": {"cores": 4}}
+    assert [line.partition(":")[0] for line in worse(figures(time=1.0, ratio=1.0), elsewhere)] == ["ratio"]
+
+
+def test_a_benchmark_is_stored_and_the_next_run_is_compared_with_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(everything, "RESULTS", tmp_path / "results")
+    (tmp_path / "grader_pairs").mkdir()
+    rows = [{"problem": f"{n} + 1?", "response": f"A: {n + 1}", "expected": True} for n in range(4)]
+    file = tmp_path / "grader_pairs" / "gsm8k_solutions_1000.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--", "--data", str(tmp_path)]
+    assert everything.main(["judge_agreement", "--store", *words]) == 0
+    assert "are stored of judge_agreement" in capfd.readouterr().out
+    stored = json.loads((tmp_path / "results" / "judge_agreement.json").read_text())
+    assert {row["value"] for row in stored[f"--data {tmp_path}"]["lines"]} == {100.0}
+    file.write_text("".join(json.dumps(row | {"expected": False}) + "\n" for row in rows))
+    assert everything.main(["judge_agreement", *words]) == 1
+    assert "unseen: agreement of 3: 0.000 %, was 100.000" in capfd.readouterr().out
+    assert everything.main(["no_such", *words]) == 2

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from conftest import REPO
 
 from benchmarks.walk import Command, Rule, commands, pages, rule_for, rules, walk
+from scripts.reasoningbank import COMMANDS, OF_SERVER
 
 FOUND = [each for page in pages() for each in commands(page)]
 
@@ -16,7 +17,7 @@ def test_it_reads_every_page_and_the_six_lines_from_a_server_to_a_report():
     assert pages()[0] == "README.md"
     assert {path.relative_to(REPO).as_posix() for path in (REPO / "docs").rglob("*.md")} <= {*pages()}
     first = [each.text.split()[0] for each in FOUND[:6]]
-    assert first == ["make", "vllm", "python", "python", "python", "python"]
+    assert first == ["make", "vllm", "reasoningbank", "python", "reasoningbank", "reasoningbank"]
     assert not any("#" in each.text or each.text.endswith("\\") for each in FOUND if each.page == "README.md")
 
 
@@ -34,13 +35,18 @@ def test_a_rule_adds_words_or_puts_names_in_their_place():
 
 def test_every_module_that_the_docs_start_is_there():
     named = {m for page in pages() for m in re.findall(r"python -m ([\w.]+)", (REPO / page).read_text("utf-8"))}
-    assert "scripts.tables" in named
-    assert [name for name in sorted(named - {"scripts.NAME", "benchmarks.NAME"}) if find_spec(name) is None] == []
+    assert "benchmarks.recall" in named
+    assert [name for name in sorted(named - {"benchmarks.NAME"}) if find_spec(name) is None] == []
+
+
+def test_every_command_word_of_the_pages_is_one():
+    words = {each.text.split()[1] for each in FOUND if each.text.split()[0].endswith("reasoningbank")}
+    assert len(words) > 10 and words <= {*COMMANDS, *OF_SERVER}
 
 
 def test_the_page_of_benchmarks_has_them_all():
     page = (REPO / "docs" / "benchmarks.md").read_text("utf-8")
-    programs = [path.stem for path in (REPO / "benchmarks").glob("*.py") if "__main__" in path.read_text("utf-8")]
+    programs = [path.stem for path in (REPO / "benchmarks").glob("[!_]*.py") if "__main__" in path.read_text("utf-8")]
     assert [name for name in sorted(programs) if f"`{name}`" not in page] == []
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.agent import ActAgent, CoTAgent, ReActAgent, estimate_tokens
+from core.agent import ActAgent, CoTAgent, ReActAgent
 from core.errors import UserError
 from core.learning.transcript import cut, strip_lessons, transcript, without_lessons
+from core.tokens import estimate_tokens
 from core.types import Lesson, MemoryRecord, Scored, Step, Trajectory
 
 REACT = ReActAgent(answer_format="Thought, then Action.")

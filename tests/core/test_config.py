@@ -156,6 +156,11 @@ def test_every_key_a_user_types_often_is_top_level(compose):
     assert set(wanted.split()) <= set(compose())
 
 
+def test_the_outlines_arms_scale_as_it_says(compose):
+    parallel, sequential = (compose(f"arm={name}") for name in ("outline", "outline_sequential"))
+    assert (parallel.k, sequential.r) == (6, 3)
+
+
 def raw(path):
     return yaml.safe_load(path.read_text())
 

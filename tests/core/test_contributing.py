@@ -292,7 +292,7 @@ def test_a_prompt_is_shown_and_its_hash_recorded(outside, made):
 
 
 def test_a_table_of_ones_own_is_printed_and_written(outside):
-    command = "python -m scripts.tables RUNS --table mine.longest.longest"
+    command = "reasoningbank tables RUNS --table mine.longest.longest"
     assert f"`{command}`" in (REPO / "CONTRIBUTING.md").read_text()
     run_dir = outside.run("table", "python main.py $TOY env=number llm=free limit=4")
     most = max(len(row["trajectories"][0]["steps"]) for row in read_rows(run_dir))

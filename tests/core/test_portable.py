@@ -86,7 +86,7 @@ def unsaid(tree):
 
 def test_every_text_file_has_its_encoding_and_line_ending_said():
     in_an_archive = ("archive.open(",)  # bytes, whatever the mode
-    descriptor = ("os.fdopen(number, ",)  # core/streams.py: standard streams, whose line endings are the system's
+    descriptor = ("os.fdopen(number, ",)  # core/terminal.py: standard streams, whose line endings are the system's
     found = {
         path: [each for each in unsaid(tree) if not each[1].startswith(in_an_archive + descriptor)]
         for path, tree in TREES.items()

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.learning.structured import parse_json, parse_lessons, parse_status
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.types import Lesson
 
 A = Lesson(title="A", description="B", content=r"use \frac{1}{2} \theta \neq \underline{x}")
@@ -171,11 +171,11 @@ def test_nothing_said_is_nothing_read(subtests):
 
 
 def test_thoughts_are_told_from_speech():
-    assert answer_of("a<think>b</think>c<thinking>d</thinking>e") == "ace"
-    assert answer_of('b "quoted" </think>c') == "c"
-    assert answer_of("c<think>b") == "c"
-    assert answer_of('the "<think>" tag') == 'the "<think>" tag'
-    assert answer_of("the `<think>` tag") == "the `<think>` tag"
+    assert plain_reply("a<think>b</think>c<thinking>d</thinking>e") == "ace"
+    assert plain_reply('b "quoted" </think>c') == "c"
+    assert plain_reply("c<think>b") == "c"
+    assert plain_reply('the "<think>" tag') == 'the "<think>" tag'
+    assert plain_reply("the `<think>` tag") == "the `<think>` tag"
 
 
 def test_a_quotation_mark_that_nothing_closes_hides_no_thoughts(subtests):
@@ -191,7 +191,7 @@ def test_a_quotation_mark_that_nothing_closes_hides_no_thoughts(subtests):
     ]
     for text, said in cases:
         with subtests.test(text=text):
-            assert answer_of(text) == said
+            assert plain_reply(text) == said
 
 
 UNITS = ["{", '{"a":', '{"items":', '{"items":[', "{items: ", '{"items": "', "\\", '"', "'a' ", '" ', '", ', "[1,", ":"]

@@ -199,7 +199,14 @@ def test_official_games_are_won_by_their_walkthrough(folder, n):
 
 def test_recorded_runs_are_answered_as_they_were(tmp_path):
     recordings = SHARED.parent / "trajectories" / "knowagent_alfworld_d0_510.jsonl.gz"
-    command = [sys.executable, "-m", "scripts.replay", str(recordings), "--games", official("classic_train_510.tar.xz")]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.replay",
+        str(recordings),
+        "--games",
+        official("classic_train_510.tar.xz"),
+    ]
     cache = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     done = forkserver.run([*command, "--limit", "2"], cwd=ROOT, env=cache, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "same 2/2", done.stdout + done.stderr

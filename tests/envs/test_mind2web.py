@@ -330,7 +330,7 @@ def test_bad_settings_are_one_sentence():
         ({"choices_per_question": 40}, "env.choices_per_question=40"),
         ({"max_steps": 4}, "the longest task of sample may take 5"),
         ({"max_steps": 60, "form": "choices"}, "may take 65"),
-        ({"split": "test_task", "data": "nowhere"}, "scripts.fetch_data mind2web"),
+        ({"split": "test_task", "data": "nowhere"}, "reasoningbank fetch mind2web"),
     ):
         with pytest.raises(UserError, match=message):
             make(**fields).tasks()

@@ -1,8 +1,7 @@
-"""env=mind2web with worked examples in its instructions, and the script with the options of an earlier one."""
+"""env=mind2web with worked examples in its instructions."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 
@@ -13,7 +12,6 @@ from core.errors import UserError
 from envs.mind2web.data import SAMPLE
 from envs.mind2web.score import read_action, read_choice
 from envs.mind2web.shots import OWN, examples
-from scripts.eval_mind2web import main, words_of
 
 
 @pytest.mark.parametrize(("form", "read"), [("ids", read_action), ("choices", read_choice)])
@@ -68,26 +66,3 @@ def test_senseless_numbers_are_refused():
         make(shots=-1)
     with pytest.raises(UserError, match="shots=4: shots.json has 3"):
         make(shots=4)
-
-
-def given(**options):
-    usual = {"config": None, "data_root": None, "split": "sample", "scores_pickle": None, "top_k": 50}
-    return argparse.Namespace(**usual | {"output_dir": None, "prompt_template": None, "overrides": []} | options)
-
-
-def test_the_scripts_options_become_words_of_main(tmp_path):
-    words = words_of(given(top_k=10, output_dir=tmp_path, prompt_template=tmp_path / "p.json", overrides=["limit=1"]))
-    assert words[:4] == ["env=mind2web", "env.split=sample", "env.top_k=10", "env.shots=3"]
-    assert words[4:] == [f"run_dir={tmp_path / 'run'}", f"env.shots_file={tmp_path / 'p.json'}", "limit=1"]
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--config", "config.yaml"], "--config is for a server"),
-        (["--split", "test_task", "--data-root", "{tmp}"], "scores_all_data.pkl"),
-    ],
-)
-def test_what_it_cannot_do_is_one_sentence(tmp_path, capsys, words, sentence):
-    assert main([*(word.format(tmp=tmp_path) for word in words), "--output-dir", str(tmp_path / "out")]) == 2
-    assert sentence in capsys.readouterr().err

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import forkserver
+import httpx2
+import pytest
 from conftest import KITS, REPO
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
@@ -118,25 +121,18 @@ def here(path, *overrides, tools="all", **options):
         service.close()
 
 
-@contextmanager
-def http_server(bank, *options, transport="http", token="", errors=None, processes=None, files=None, **limits):
-    """A server over HTTP on a free port: its address without a path. Its process is added to `processes`.
-
-    files    how many descriptors it may have; None: as many as this process
-    limits   constants of mcp_server/connections.py, e.g. BODY_S=0.5
-    """
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    line = command(bank, "--embedder", "hashing-256", "--transport", transport, "--port", port, *options)
-    if limits:
-        lines = [f"connections.{name} = {value}" for name, value in limits.items()]
-        lines = ["from mcp_server import connections", *lines, "from mcp_server.__main__ import run", "run()"]
-        line[1:3] = ["-c", "\n".join(lines)]
-    if files is not None:
-        line = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *line]
+        return free.getsockname()[1]
+
+
+@contextmanager
+def http_server(bank, *options, transport="http", token="", errors=None, processes=None):
+    """A server over HTTP on a free port: its address without a path. Its process is added to `processes`."""
+    port = free_port()
     process = forkserver.Popen(
-        line,
+        command(bank, "--embedder", "hashing-256", "--transport", transport, "--port", port, *options),
         cwd=REPO,
         env={**os.environ, **ENV, "REASONINGBANK_MCP_TOKEN": token},
         stdin=subprocess.DEVNULL,
@@ -160,6 +156,30 @@ def http_server(bank, *options, transport="http", token="", errors=None, process
         assert out == b""
         if errors is not None:
             errors.append(err.decode())
+
+
+needs_haproxy = pytest.mark.skipif(
+    shutil.which("haproxy") is None, reason="HAProxy is not installed (apt install haproxy)"
+)
+
+
+@contextmanager
+def behind_haproxy(one, two, **limits):
+    """HAProxy with the configuration that is given, in front of two servers: its address."""
+    front = free_port()
+    names = {"MCP_BIND": f"127.0.0.1:{front}", "MCP_ONE": one[7:], "MCP_TWO": two[7:]} | limits
+    line = ["haproxy", "-db", "-f", str(REPO / "mcp_server/deploy/haproxy.cfg")]
+    proxy = forkserver.Popen(line, env=os.environ | names, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            with suppress(httpx2.HTTPError):
+                if httpx2.get(f"http://127.0.0.1:{front}/health").status_code == 200:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{front}"
+    finally:
+        proxy.terminate()
+        proxy.wait()
 
 
 def raw(bank, *requests, options=(), timeout=120):

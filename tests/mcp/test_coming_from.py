@@ -26,6 +26,7 @@ from mcp_server.config import load_config
 from mcp_server.run import run_around
 from mcp_server.server import PROFILES
 from prompts import registry
+from scripts.reasoningbank import COMMANDS
 
 PAGE = "coming_from.md"
 # Words of ours that are of none of the kinds below.
@@ -86,6 +87,8 @@ def command_stands(word):
     words = shlex.split(word.partition(" -- ")[0])
     if words[:2] == ["python", "-m"]:
         command, rest = ["-m", words[2]], words[3:]
+    elif words[0] == "reasoningbank" and words[1] in COMMANDS:
+        command, rest = ["-m", COMMANDS[words[1]][0]], words[2:]
     else:  # reasoningbank, reasoning-bank-mcp
         assert f"\n{words[0]} = " in (REPO / "pyproject.toml").read_text()
         command, rest = ["-m", "mcp_server"], words[1:]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sqlite3
 import sys
 from contextlib import closing
 
@@ -14,6 +16,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 from mcp_server.__main__ import main as server
+from mcp_server.client_settings import CLIENTS
 from mcp_server.hooks import read_turns, said_by_user
 
 P, R = "Make the invoice export skip cancelled orders", "I filter on the status."
@@ -96,6 +99,17 @@ TRANSCRIPTS = {
         codex("user", "input_text", "# AGENTS.md instructions for /srv\n\nBe brief"),
         codex("user", "input_text", P),
     ],
+    "gemini, whose message grew": [
+        {"sessionId": "s", "projectHash": "h", "startTime": "t"},
+        {"id": "1", "type": "user", "content": [{"text": "Make the invoice"}]},
+        {"id": "1", "type": "user", "content": [{"text": P}]},
+        {"id": "2", "type": "gemini", "content": R},
+        {"$set": {"lastUpdated": "t"}},
+    ],
+    "cursor": [
+        {"role": "user", "message": {"content": [{"type": "text", "text": P}]}},
+        {"role": "assistant", "message": {"content": [{"type": "text", "text": R}]}},
+    ],
     "plain messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": P}],
 }
 
@@ -155,11 +169,51 @@ def test_a_command_with_arguments_is_the_users():
     assert said_by_user(text) == "/review the new parser"
 
 
+def lesson(bank):
+    words = ["--embedder", "hashing-256", "--query", P, "--title", "Cancelled orders", "--content", "Filter on status."]
+    assert server(["save_lesson", "--bank", str(bank), *words]) == 0
+
+
+@pytest.mark.parametrize("client", [name for name, client in CLIENTS.items() if client.hooks])
+def test_the_settings_that_are_printed_run_as_the_client_runs_them(tmp_path, monkeypatch, capsys, client):
+    """The form of the events is that of each client's documentation; no client is run here."""
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+    bank = tmp_path / "my bank.sqlite"
+    lesson(bank)
+    capsys.readouterr()
+    assert server(["client", client, "--hooks", "--bank", str(bank)]) == 0
+    out, err = capsys.readouterr()
+    assert CLIENTS[client].hooks in err
+    hooks = {name: entry[0].get("hooks", entry)[0] for name, entry in json.loads(out)["hooks"].items()}
+    before, after = hooks
+
+    def run(name, **event):
+        line = shlex.split(hooks[name]["command"])
+        event = json.dumps(event | {"hook_event_name": name})
+        done = forkserver.run(line, cwd=tmp_path, input=event, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    said = run(before, prompt=P)
+    if client == "gemini":
+        said = json.loads(said)["hookSpecificOutput"]["additionalContext"]
+    elif client == "cursor":
+        said = json.loads(said)["additional_context"]
+    assert "Filter on status." in said
+    turns = [user("An earlier task"), assistant("Done."), user(P), assistant(R)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(turn) + "\n" for turn in turns))
+    assert run(after, transcript_path=str(tmp_path / "t.jsonl")) == ""
+    with closing(sqlite3.connect(bank)) as db:
+        payload = json.loads(db.execute("SELECT payload FROM jobs").fetchone()[0])
+    of_a_session = after == "SessionEnd"
+    assert payload["query"] == ("An earlier task" if of_a_session else P)
+    assert len(payload["trajectory"]) == (4 if of_a_session else 2)
+
+
 def test_a_hook_says_what_the_tool_says_without_the_sdk_of_mcp(tmp_path, monkeypatch):
     monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
     where = ["--bank", str(tmp_path / "b.sqlite")]
-    words = ["--embedder", "hashing-256", "--query", P, "--title", "Cancelled orders", "--content", "Filter on status."]
-    assert server(["save_lesson", *where, *words]) == 0
+    lesson(where[1])
     code = "import sys; from mcp_server.__main__ import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     command, event = [sys.executable, "-c", code, "hook", "retrieve", *where], json.dumps({"prompt": P})
     hook = forkserver.run(command, fresh=True, cwd=REPO, input=event, capture_output=True, text=True, check=True)

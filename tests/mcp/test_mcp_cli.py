@@ -77,7 +77,7 @@ def test_every_tool_has_its_twin(by_hand):
     ("words", "sentence"),
     [
         (("retrieve_memory", "--query", " "), "query is empty"),
-        (("retrieve_memory", "--query", "x", "--top-k", "many"), "--top-k many is no JSON: give a whole number"),
+        (("retrieve_memory", "--query", "x", "--top-k", "many"), "--top-k many is no JSON: give a number"),
         (("extract_memory", "--query", "x", "--trajectory", "@/no/such/file"), "cannot be read"),
         (("extract_memory", "--query", "x", "--trajectory", "[]"), "no model is configured"),
         (("remember", "--query", "x"), "remember is no command"),

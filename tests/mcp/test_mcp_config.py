@@ -175,6 +175,33 @@ def test_another_retrieval_comes_without_what_the_preset_sets_in_it(option):
     }
 
 
+OF_SERVERS = ("other_languages_by_words", "ignore_preamble", "corrections_first")
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("", "on on on"),
+        ("preset=reasoningbank_mcp", "on on on"),
+        ("preset=outline retrieval=cosine", "on on on"),
+        ("preset=paper_faithful", "off off off"),
+        ("preset=paper_faithful retrieval=rrf", "off off off"),
+        ("preset=paper_faithful retrieval.ignore_preamble=true", "off on off"),
+        ("retrieval=rrf retrieval.corrections_first=false", "on on off"),
+    ],
+)
+def test_what_a_server_adds_to_any_policy_is_off_in_the_papers_preset_and_where_it_is_typed(typed, wanted):
+    cfg = load_config(typed.split())
+    assert [cfg.retrieval[key] for key in OF_SERVERS] == [word == "on" for word in wanted.split()]
+
+
+def test_the_settings_file_turns_off_what_a_server_adds_whatever_policy_is_typed(tmp_path, monkeypatch):
+    (tmp_path / "settings.yaml").write_text("retrieval.ignore_preamble: false\nretrieval.min_score: 0.5\n")
+    monkeypatch.setenv(SETTINGS_ENV, str(tmp_path / "settings.yaml"))
+    cfg = load_config(["retrieval=cosine"])
+    assert (cfg.retrieval.ignore_preamble, cfg.retrieval.min_score) == (False, None)
+
+
 def test_a_server_without_a_memory_is_refused(tmp_path):
     with pytest.raises(UserError, match="memory=none: a server needs a bank"):
         Service(tmp_path / "b.sqlite", load_config(["memory=none"]))
@@ -240,20 +267,15 @@ memory_manager:
     }
 
 
-def test_the_merge_has_its_own_temperature_and_the_archive_no_vectors(foreign):
+def test_the_merge_has_its_own_temperature(foreign):
     life = foreign(EXAMPLE).memory.consolidate
-    assert (life.every, life.deduplicate.on_add, life.merge.author.temperature, life.keep_vectors) == (
-        1,
-        True,
-        0.7,
-        False,
-    )
+    assert (life.every, life.deduplicate.on_add, life.merge.author.temperature) == (1, True, 0.7)
     life = foreign(
         edited(
             ("temperature: 0.7", "temperature: 0.2"), ('"archive"', '"archive"\n    archive: {keep_embeddings: true}')
         )
     )
-    assert (life.memory.consolidate.merge.author.temperature, life.memory.consolidate.keep_vectors) == (0.2, True)
+    assert life.memory.consolidate.merge.author.temperature == 0.2
 
 
 def test_what_is_typed_wins_over_the_file(foreign):

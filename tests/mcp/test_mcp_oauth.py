@@ -124,8 +124,9 @@ def test_a_token_is_taken_if_all_of_it_is_right():
 
 
 def test_new_keys_are_fetched_and_old_ones_forgotten(monkeypatch):
-    moment = [1000.0]
-    monkeypatch.setattr("mcp_server.oauth.time.monotonic", lambda: moment[0])
+    moment = [time.monotonic()]
+    monkeypatch.setattr("jwt.jwks_client.time.monotonic", lambda: moment[0])
+    monkeypatch.setattr("jwt.jwk_set_cache.time.monotonic", lambda: moment[0])
     with provided() as idp:
         known = verifier(idp)
         assert run(known.verify_token(idp.token())) and run(known.verify_token(idp.token("two"))) is None
@@ -204,7 +205,7 @@ def test_a_server_with_an_identity_provider(tmp_path, capsys):
             where = 'resource_metadata="https://memory.example.org/.well-known/oauth-protected-resource/mcp"'
             late = idp.token(exp=time.time() - 60)
             for token, status, error in (
-                ("", 401, None),
+                ("", 401, "invalid_token"),
                 ("wrong", 401, "invalid_token"),
                 (late, 401, "invalid_token"),
                 (idp.token(scope="openid"), 403, "insufficient_scope"),
@@ -212,14 +213,11 @@ def test_a_server_with_an_identity_provider(tmp_path, capsys):
                 headers = JSON | ({"authorization": f"Bearer {token}"} if token else {})
                 answer = httpx2.post(f"{url}/mcp", json=HELLO, headers=headers)
                 challenge = answer.headers["www-authenticate"]
-                assert answer.status_code == status and where in challenge
-                assert (f'error="{error}"' in challenge) if error else ('error="' not in challenge)
+                assert answer.status_code == status and f'error="{error}"' in challenge and where in challenge
             assert httpx2.get(f"{url}/.well-known/oauth-authorization-server").status_code == 404
             file.write_text("")  # a token of the file is refused from the next request on
             headers = JSON | {"authorization": f"Bearer {bobs}"}
             assert httpx2.post(f"{url}/mcp", json=HELLO, headers=headers).status_code == 401
-            good = {"authorization": f"Bearer {idp.token()}"}
-            assert httpx2.get(f"{url}/metrics", headers=good).status_code == 200
     assert not any(part in errors[0] for part in (bobs[:20], late[:20]))
 
 

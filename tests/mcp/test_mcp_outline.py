@@ -70,8 +70,14 @@ def test_the_users_settings_of_the_same_system_are_read_from_among_other_section
     [
         ("reasoningbank: {retrieve: {n: 3}}", r"reasoningbank\.retrieve\.n has no equivalent here"),
         ("reasoningbank: {retrieve: 3}", r"reasoningbank\.retrieve holds no keys"),
-        ("reasoningbank: {judge: {model: my-model}}", r"reasoningbank\.judge\.model: judge.model=my-model: give it as"),
-        ("reasoningbank: {distill: {redact_pii: maybe}}", r"redact_pii: 'maybe' is not true or false"),
+        (
+            "reasoningbank: {judge: {model: my-model}}",
+            r"reasoningbank\.judge\.model=my-model has no equivalent",
+        ),
+        (
+            "reasoningbank: {distill: {redact_pii: maybe}}",
+            r"redact_pii=maybe has no .*give .true. or",
+        ),
         ("claude-flow: {execution: {reasoningbank: {database: .swarm/memory.db}}}", "database has no .*--bank"),
         ("claude-flow: {execution: {reasoningbank: {retrieval: 3}}}", r"reasoningbank\.retrieval has no equivalent"),
     ],

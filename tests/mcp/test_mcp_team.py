@@ -1,42 +1,43 @@
-"""A server for a team: tokens of tenants, clients behind a proxy, several servers behind one, health and metrics."""
+"""A server for a team: tokens of tenants, several servers behind a proxy, health."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import os
 import re
-import shutil
-import socket
-import subprocess
-import time
-from collections import Counter
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from urllib.parse import urlsplit
 
-import forkserver
 import httpx2
 import pytest
-from conftest import REPO, wait_for
+from conftest import wait_for
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server import MCPServer
-from mcp_kit import HELLO, MODEL, TRAJECTORY, ask, here, http_server, refused, run, until_done
+from mcp_kit import (
+    HELLO,
+    MODEL,
+    TRAJECTORY,
+    ask,
+    behind_haproxy,
+    here,
+    http_server,
+    needs_haproxy,
+    refused,
+    run,
+    until_done,
+)
 
 from core.errors import UserError
 from mcp_server import checks, tokens
 from mcp_server.__main__ import main
 from mcp_server.config import load_config
 from mcp_server.extraction import QueueWorker
-from mcp_server.http import _user, checked_proxies
+from mcp_server.http import checked_proxies
 from mcp_server.server import PROFILES
 from mcp_server.service import Service
-from mcp_server.sessions import FairSessions
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
-TEAM = ("server.stateless=true", "server.json_response=true", "server.trusted_proxies=[127.0.0.1]")
 AFTER_2024 = {"mcp-protocol-version": "2025-06-18"}
 
 
@@ -174,137 +175,34 @@ def test_a_full_queue_of_one_tenant_is_not_full_for_the_others(tmp_path, monkeyp
         run(go(server, service))
 
 
-def test_a_session_serves_the_tenant_alone_that_opened_it_and_a_removed_token_ends(tmp_path, capsys):
+def test_a_removed_token_ends_and_an_unreadable_list_lets_nobody_in(tmp_path, capsys):
     file = tmp_path / "tokens"
     ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bank_status", "arguments": {}}}
     with http_server(tmp_path / "b.sqlite", "--tokens", file) as url:
-        session = {"mcp-session-id": post(url, ann).headers["mcp-session-id"], **AFTER_2024}
-        assert '\\"agent_id\\": \\"ann\\"' in post(url, ann, call, **session).text
-        assert post(url, bob, call, **session).status_code == 404
+        assert '\\"agent_id\\": \\"ann\\"' in post(url, ann, call, **AFTER_2024).text
+        assert '\\"agent_id\\": \\"bob\\"' in post(url, bob, call, **AFTER_2024).text
         lines = file.read_text()
         file.write_text("".join(line for line in lines.splitlines(True) if "ann" not in line))
-        assert post(url, ann, call, **session).status_code == 401 and post(url, bob).status_code == 200
-        file.write_text(lines + "nonsense\n")  # an unreadable list lets nobody in
-        assert post(url, bob).status_code == 503
+        assert post(url, ann, call, **AFTER_2024).status_code == 401 and post(url, bob).status_code == 200
+        file.write_text(lines + "nonsense\n")
+        answer = post(url, bob)
+        assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
         file.write_text(lines)
-        assert post(url, ann, call, **session).status_code == 200
+        assert post(url, ann, call, **AFTER_2024).status_code == 200
 
 
-def test_a_tenant_that_opens_sessions_without_end_takes_none_from_the_others(tmp_path, capsys):
-    file, errors = tmp_path / "tokens", []
-    ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bank_status", "arguments": {}}}
-
-    def opened(url, token):
-        answer = post(url, token)
-        assert answer.status_code == 200
-        return {"mcp-session-id": answer.headers["mcp-session-id"], **AFTER_2024}
-
-    with http_server(tmp_path / "b.sqlite", "--tokens", file, "server.max_sessions=3", errors=errors) as url:
-        mine, *anns = opened(url, bob), *(opened(url, ann) for _ in range(5))
-        at_work = [post(url, ann, call, **session).status_code for session in anns]
-        assert at_work == [404, 404, 404, 200, 200] and post(url, bob, call, **mine).status_code == 200
-        assert post(url, ann, call, **anns[3]).status_code == 200  # so that the fifth was silent longer
-        more = opened(url, bob)
-        assert [post(url, ann, call, **session).status_code for session in anns[3:]] == [200, 404]
-        assert {post(url, bob, call, **session).status_code for session in (mine, more)} == {200}
-        headers = {"authorization": f"Bearer {bob}", **more}
-        assert httpx2.delete(f"{url}/mcp", headers=headers).status_code == 200
-        opened(url, ann)  # there is room now: nobody gives way
-        assert post(url, bob, call, **mine).status_code == post(url, ann, call, **anns[3]).status_code == 200
-        assert post(url, bob, HELLO | {"method": "tools/list"}).status_code == 503  # for what opens none nobody does
-    said = " ".join(line[28:91].strip() for line in errors[0].splitlines())  # without the columns of the log
-    assert said.count("gives way, of ann") == 1  # in 10 s, however often
-
-
-@asynccontextmanager
-async def few_sessions(most):
-    """(request, opened, held) at the SDK's application with `most` sessions: requests of a tenant, one that opens a
-    session, and how many each tenant has open."""
-    server = MCPServer("x")
-
-    @server.tool()
-    async def slow() -> str:
-        await asyncio.sleep(0.3)
-        return "done"
-
-    app = server.streamable_http_app(host="127.0.0.1", max_sessions=most)
-    fair = FairSessions(app, most)
-
-    async def gate(scope, receive, send):
-        tenant = dict(scope["headers"])[b"authorization"].decode()
-        await fair(scope | {"user": _user(tenant)}, receive, send)
-
-    async with app.router.lifespan_context(app):
-        transport = httpx2.ASGITransport(app=gate)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as client:
-
-            async def request(tenant, *headers, method="POST", path="/mcp", body=HELLO):
-                headers = [*ACCEPT.items(), ("authorization", tenant), *headers]
-                return await client.request(method, path, headers=headers, json=body if method == "POST" else None)
-
-            async def opened(tenant):
-                answer = await request(tenant)
-                assert answer.status_code == 200
-                return ("mcp-session-id", answer.headers["mcp-session-id"])
-
-            yield request, opened, lambda: Counter(session.tenant for session in fair._open.values())
-
-
-@pytest.mark.parametrize(
-    ("trick", "status"),
-    [
-        (lambda own: ([own], {"method": "GET", "path": "/elsewhere"}), 404),
-        (lambda own: ([("mcp-session-id", "gone"), own], {}), 404),  # the SDK goes by the first of two
-        (lambda own: ([("host", "evil.example")], {}), 421),
-        (lambda own: ([("origin", "http://evil.example")], {}), 403),
-    ],
-    ids=["another path", "two headers", "Host", "Origin"],
-)
-def test_no_request_makes_a_session_that_is_open_and_not_counted(trick, status):
-    async def go():
-        async with few_sessions(3) as (request, opened, held):
-            for _ in range(3):
-                headers, how = trick(await opened("bob"))
-                assert (await request("bob", *headers, **how)).status_code == status
-            for _ in range(4):
-                await opened("ann")
-            assert held()["ann"] >= 2
-
-    run(go())
-
-
-def test_a_burst_of_requests_for_sessions_takes_no_more_than_a_fair_share():
-    async def go():
-        async with few_sessions(8) as (request, opened, held):
-            for tenant in ("carl",) * 6 + ("ann",) * 2:
-                await opened(tenant)
-            answers = await asyncio.gather(*(request("bob") for _ in range(8)))
-            assert held() == {"carl": 3, "ann": 2, "bob": 3}
-            assert sorted(answer.status_code for answer in answers) == [200] * 3 + [503] * 5
-
-    run(go())
-
-
-def test_a_session_with_a_call_at_work_gives_way_last_and_none_to_a_request_that_opens_none():
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow", "arguments": {}}}
-
-    async def go():
-        async with few_sessions(2) as (request, opened, held):
-            busy, idle = [await opened("ann") for _ in range(2)]
-            calls = {"method": "tools/call", "params": {"name": "initialize"}}
-            for version, body in (("2099-01-01", HELLO | calls), ("2099-01-01", HELLO), ("2025-06-18", HELLO | calls)):
-                assert (await request("bob", ("mcp-protocol-version", version), body=body)).status_code >= 400
-            assert held() == {"ann": 2}
-            at_work = asyncio.create_task(request("ann", busy, body=call))
-            await asyncio.sleep(0.1)
-            await request("ann", idle, body={"jsonrpc": "2.0", "id": 2, "method": "ping"})  # silent for less long
-            await opened("bob")
-            assert '"done"' in (await at_work).text and (await request("ann", idle, body=call)).status_code == 404
-            assert held() == {"ann": 1, "bob": 1}
-
-    run(go())
+def test_over_sse_a_session_serves_the_tenant_alone_that_opened_it(tmp_path, capsys):
+    file = tmp_path / "tokens"
+    ann, bob = ({"authorization": f"Bearer {token_of(file, name, capsys)}"} for name in ("ann", "bob"))
+    with (
+        http_server(tmp_path / "b.sqlite", "--tokens", file, transport="sse") as url,
+        httpx2.stream("GET", f"{url}/sse", headers=ann, timeout=10) as stream,
+    ):
+        lines = stream.iter_lines()  # which is the stream: it ends with this
+        place = next(line for line in lines if line.startswith("data:")).removeprefix("data:").strip()
+        for headers, status in ((bob, 404), ({}, 401), (ann, 202)):
+            assert httpx2.post(f"{url}{place}", json=HELLO, headers=headers).status_code == status
 
 
 def test_what_contradicts_tokens_is_refused(tmp_path, capsys):
@@ -323,25 +221,6 @@ def test_what_contradicts_tokens_is_refused(tmp_path, capsys):
             service.bank_for("ann")
 
 
-def test_the_limit_is_for_a_client_and_what_a_client_says_of_itself_is_not_believed(tmp_path, capsys):
-    few = "server.requests_per_min=3"
-    with http_server(tmp_path / "b.sqlite", few, "server.trusted_proxies=[127.0.0.1]") as url:
-        one, other = ({"x-forwarded-for": f"203.0.113.{n}"} for n in (1, 2))
-        assert [post(url, **one).status_code for _ in range(4)] == [200, 200, 200, 429]
-        assert post(url, **other).status_code == 200
-        # Whatever stands before what the proxy added is the client's own word.
-        assert post(url, **{"x-forwarded-for": "198.51.100.7, 203.0.113.1"}).status_code == 429
-        assert [httpx2.get(f"{url}/health").status_code for _ in range(9)] == [200] * 9
-    with http_server(tmp_path / "b.sqlite", few) as url:  # nobody is trusted, loopback neither
-        forged = [post(url, **{"x-forwarded-for": f"203.0.113.{n}"}).status_code for n in range(4)]
-        assert forged == [200, 200, 200, 429]
-    file = tmp_path / "tokens"
-    ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
-    with http_server(tmp_path / "b.sqlite", few, "--tokens", file) as url:  # one address, two clients
-        assert [post(url, ann).status_code for _ in range(4)] == [200, 200, 200, 429]
-        assert post(url, bob).status_code == 200
-
-
 @pytest.mark.parametrize("given", ["*", "['*']", "[proxy.example]", "[10.0.0.0/8, x]", "7"])
 def test_proxies_are_addresses(given):
     import yaml
@@ -351,56 +230,6 @@ def test_proxies_are_addresses(given):
     assert checked_proxies(["10.0.0.0/8", "::1"]) == ["10.0.0.0/8", "::1/128"]
 
 
-def samples(text):
-    """{name and labels: value} of Prometheus's text format 0.0.4, by its rules."""
-    kinds, found = {}, {}
-    label = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
-    sample = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{{{label}(?:,{label})*\}})? (\S+)")
-    assert text.endswith("\n")
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            name, kind = line.split()[2:]
-            assert name not in kinds and kind in ("counter", "gauge", "histogram")
-            kinds[name] = kind
-        elif not line.startswith("# HELP "):
-            match = sample.fullmatch(line)
-            assert match, line
-            name, labels, value = match.groups()
-            base = name if name in kinds else re.sub(r"_(bucket|sum|count)$", "", name)
-            assert kinds[base] == "histogram" or (base == name and (kinds[base] == "gauge" or name.endswith("_total")))
-            assert (name, labels) not in found
-            found[name, labels or ""] = float(value)
-    return {f"{name}{labels}": value for (name, labels), value in found.items()}
-
-
-def test_metrics_count_what_was_served_and_name_nobody(tmp_path, capsys):
-    file = tmp_path / "tokens"
-    ann = token_of(file, "ann-of-accounting", capsys)
-
-    async def go(url):
-        with as_tenant(url, ann) as made:
-            async with made as client:
-                for _ in range(3):
-                    await ask(client, "retrieve_memory", query="anything")
-                assert (await client.call_tool("get_detail", {"memory_id": "none"})).is_error
-
-    with http_server(tmp_path / "b.sqlite", "--tokens", file) as url:
-        run(go(url))
-        assert httpx2.get(f"{url}/metrics").status_code == 401
-        good = {"authorization": f"Bearer {ann}"}
-        assert httpx2.get(f"{url}/metrics", headers=good | {"host": "evil.example"}).status_code == 421
-        page = httpx2.get(f"{url}/metrics", headers=good)
-        assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
-        found = samples(page.text)
-    assert found['reasoningbank_tool_calls_total{tool="retrieve_memory",outcome="ok"}'] == 3
-    assert found['reasoningbank_tool_calls_total{tool="get_detail",outcome="error"}'] == 1
-    assert found['reasoningbank_tool_seconds_bucket{tool="retrieve_memory",le="+Inf"}'] == 3
-    buckets = [v for k, v in found.items() if k.startswith('reasoningbank_tool_seconds_bucket{tool="retrieve_memory"')]
-    assert buckets == sorted(buckets) and found["reasoningbank_retrievals_total"] == 3
-    assert found['reasoningbank_http_responses_total{status="401"}'] == 1
-    assert "accounting" not in page.text
-
-
 def test_health_asks_for_no_token_and_reads_the_bank(tmp_path):
     bank = tmp_path / "b.sqlite"
     with http_server(bank) as url:
@@ -408,17 +237,11 @@ def test_health_asks_for_no_token_and_reads_the_bank(tmp_path):
 
 
 def postgres_server():
-    from benchmarks.embedded_postgres import Server, missing
+    from embedded_postgres import Server, missing
 
     if reason := missing():
         pytest.skip(reason)
     return Server()
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def test_a_server_whose_lock_is_lost_leaves_the_queue_to_another(postgres, monkeypatch, caplog):
@@ -452,20 +275,14 @@ def test_a_server_whose_lock_is_lost_leaves_the_queue_to_another(postgres, monke
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
-@pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed (apt install haproxy)")
+@needs_haproxy
 def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_path, capsys, store):
-    file, front = tmp_path / "tokens", free_port()
+    file = tmp_path / "tokens"
     bank, database = tmp_path / "b.sqlite", None
     if store == "postgres":
         database = postgres_server()
         bank = database.new()
     ann = token_of(file, "ann", capsys)
-    good = {"authorization": f"Bearer {ann}"}
-
-    def calls(url):
-        return samples(httpx2.get(f"{url}/metrics", headers=good).text).get(
-            'reasoningbank_tool_calls_total{tool="save_lesson",outcome="ok"}', 0
-        )
 
     async def save(client, number):
         words = {"title": f"Lesson {number}", "content": f"Content of number {number}."}
@@ -474,52 +291,33 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
     with ExitStack() as stack:
         if database:
             stack.callback(database.close)
-        words = ("--tokens", file, *TEAM)
         processes = []
-        one, two = (stack.enter_context(http_server(bank, *words, processes=processes)) for _ in range(2))
-        names = {"MCP_BIND": f"127.0.0.1:{front}", "MCP_ONE": one[7:], "MCP_TWO": two[7:]}
-        line = ["haproxy", "-db", "-f", str(REPO / "mcp_server/deploy/haproxy.cfg")]
-        proxy = forkserver.Popen(line, env=os.environ | names, stderr=subprocess.DEVNULL)
-        stack.callback(lambda: (proxy.terminate(), proxy.wait()))
-        url = f"http://127.0.0.1:{front}"
-        for _ in range(100):
-            try:
-                if httpx2.get(f"{url}/health").status_code == 200:
-                    break
-            except httpx2.HTTPError:
-                time.sleep(0.1)
-        for path in ("/metrics", "/%6Detrics"):
-            assert httpx2.get(f"{url}{path}", headers=good).status_code == 404
+        servers = [stack.enter_context(http_server(bank, "--tokens", file, processes=processes)) for _ in range(2)]
+        url = stack.enter_context(behind_haproxy(*servers))
 
         async def go():
             with as_tenant(url, ann) as made, as_tenant(url, ann) as more:
                 async with made as a, more as b:
                     for number in range(10):
                         await save(a if number % 2 else b, number)
-                    shares = calls(one), calls(two)
                     processes[0].kill()
                     # Until it is gone its connections are open, and HAProxy closes that of a client without an answer
                     # where what it sent on was never read: the client breaks, and no server of ours has a part in it.
                     processes[0].wait()
                     for number in range(10, 20):
                         await save(a if number % 2 else b, number)
-                    return shares, await ask(a, "bank_status")
+                    return await ask(a, "bank_status")
 
-        shares, status = run(go())
-        assert sum(shares) == 10 and min(shares) > 0
-        assert sum(status["records"].values()) == 20
-        # An old client, which would want a session, is served by either server as well.
+        assert sum(run(go())["records"].values()) == 20
+        # An old client, which would take a session if it were given one, is served as well.
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bank_status", "arguments": {}}}
         answer = post(url, ann, call, **AFTER_2024)
         assert answer.headers["content-type"] == "application/json" and answer.json()["result"]["isError"] is False
         assert "mcp-session-id" not in post(url, ann).headers
         if database:
             database.kill()
-            assert httpx2.get(f"{two}/health").status_code == 503
-            told = samples(httpx2.get(f"{two}/metrics", headers=good).text)
-            assert told['reasoningbank_http_responses_total{status="503"}'] >= 1
-            assert "reasoningbank_extractions_pending" not in told
+            assert httpx2.get(f"{servers[1]}/health").status_code == 503
             wait_for(lambda: httpx2.get(f"{url}/health").status_code == 503)  # no server is left to ask
             database.start()
-            assert httpx2.get(f"{two}/health").text == "ok"
+            assert httpx2.get(f"{servers[1]}/health").text == "ok"
             wait_for(lambda: post(url, ann, call, **AFTER_2024).status_code == 200)

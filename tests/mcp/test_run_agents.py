@@ -32,7 +32,11 @@ AGENTS = (
     ["claude", "--output-format", "json", "-p", "--append-system-prompt", "Use {memory} and {prompt}.", P],
     ["codex", "exec", "-m", "gpt-5", "-c", 'model_reasoning_effort="high"', "--json", P],
     ["codex", "exec", "resume", "0b7c-11", P],
+    ["codex", "exec", "--full-auto", P, "-i", "a.png", "b.png"],
+    ["claude", "--allowedTools", "Bash(git log:*)", "Read", "-p", P],
+    ["/usr/bin/claude", "--new-option", "x", "-p", "--", P],
     ["gemini", "-m", "gemini-pro", "-p", P, "--include-directories", "a", "b"],
+    ["gemini", f"--prompt={P}", "-y"],
     ["qwen", "-y", P],
     ["opencode", "run", "-m", "a/b", "--title", "March", P],
     ["ollama", "run", "--format", "json", "llama3:8b", P],
@@ -65,10 +69,19 @@ OTHERS = (
     ["env", "A=1", "claude", "-p", P],
     ["timeout", "60", "claude", "-p", P],
     ["claude", "mcp", "add", "box"],
-    ["codex", "apply", "a task"],
+    ["claude", "--append-system-prompt", "Be brief"],
+    ["claude", "--append-system-prompt=Be brief", "-p", "fix"],
+    ["claude", "-p", "two prompts", "or three"],
+    ["codex", "exec", "-c", "model = o", "fix"],
+    ["codex", "exec", "-"],
+    ["opencode", "my project"],
+    ["aider", "my notes.md"],
+    ["aider", "-f", "my task.md"],
+    ["goose", "run", "-i", "my file.md"],
+    ["gemini", "-p"],
+    ["claude", "-p", " "],
     ["llm", "logs", "-n", "3"],
     ["ollama", "pull", "llama3"],
-    ["opencode", "run", "--command", "review", P],
     ["claude", "-p", "/review 12"],
 )
 
@@ -115,7 +128,23 @@ def test_of_each_agents_command_the_prompt_alone_is_changed(monkeypatch, subtest
             task, prompt = find_task(parser().parse_args(["--bank", "b"]), command)
             assert task == P
             changed = zip(command, hand_over(command, prompt, task, LESSON), strict=True)
-            assert [(old, new) for old, new in changed if old != new] == [(P, f"{LESSON}\n\nTask: {P}")]
+            [(old, new)] = [(old, new) for old, new in changed if old != new]
+            assert new == old.removesuffix(P) + f"{LESSON}\n\nTask: {P}"
+
+
+def test_the_task_that_is_named_is_found_where_it_stands_alone(subtests):
+    given = parser().parse_args(["--bank", "b", "--task", "fix"])
+    for command, place in (
+        (["claude", "--append-system-prompt", "Be brief", "-p", "fix"], 4),
+        (["codex", "exec", "--an-option", "fix"], 3),
+        (["agent", "--task", "fix"], 2),
+        (["claude", "-p", "fix", "fix"], None),
+        (["claude", "-p", "fixed"], None),
+        (["agent", "fix"], None),
+    ):
+        with subtests.test(" ".join(command)):
+            _, prompt = find_task(given, command)
+            assert (prompt and prompt.place) == place
 
 
 def test_any_other_command_is_left_as_it_is_or_refused(monkeypatch, subtests):

@@ -20,7 +20,6 @@ from core.models.cache import CachedEmbedder
 from core.models.embedding import HashingEmbedder
 from mcp_server.checks import attempt
 from mcp_server.extraction import QueueWorker
-from mcp_server.retrievals import SharedEmbedder
 from mcp_server.tools import MemoryTools
 from mcp_server.tools_ace import AceTools
 
@@ -243,8 +242,7 @@ def test_an_error_that_nobody_foresaw_tells_a_tenant_nothing(tmp_path, monkeypat
         assert "Too many open files" in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["shared", "cached"])
-def test_the_cache_of_embeddings_is_each_tenants_own(kind):
+def test_the_cache_of_embeddings_is_each_tenants_own():
     class Counted(HashingEmbedder):
         asked: ClassVar[list[str]] = []
 
@@ -252,19 +250,8 @@ def test_the_cache_of_embeddings_is_each_tenants_own(kind):
             self.asked.extend(texts)
             return super().measure(texts)
 
-    inner = Counted()
-    embedder = SharedEmbedder(name="hashing-256") if kind == "shared" else CachedEmbedder(inner=inner)
-    if kind == "shared":
-        embedder._made = inner
+    embedder = CachedEmbedder(inner=Counted())
     ann, bob = embedder.of("ann"), embedder.of("bob")
     assert embedder.of("ann") is ann
     vectors = [view.embed(["the vault"]) for view in (ann, bob, ann, bob)]
-    assert inner.asked == ["the vault"] * 2 and all((each == vectors[0]).all() for each in vectors)
-
-
-def test_a_batch_of_several_tenants_fills_the_cache_of_each():
-    embedder = SharedEmbedder()
-    embedder._made = HashingEmbedder()
-    ann, bob = embedder.of("ann"), embedder.of("bob")
-    embedder.embed_ahead([(ann, "one"), (bob, "one"), (bob, "two"), (bob, "two")])
-    assert (list(ann._recent), list(bob._recent)) == (["one"], ["one", "two"])
+    assert Counted.asked == ["the vault"] * 2 and all((each == vectors[0]).all() for each in vectors)

@@ -123,7 +123,7 @@ def test_run_retrieves_judges_by_the_heuristic_and_keeps_the_closing_words(broke
     assert found["memories_learned"] == 1
     [warning] = found["warnings"]
     assert says in warning["why"] and done.stderr.count("memory: warning") == 1
-    assert KEY not in done.stderr and KEY not in bank.with_name("b.sqlite.warnings.jsonl").read_text()
+    assert KEY not in done.stderr and KEY.encode() not in bank.with_name("b.sqlite.runs.sqlite").read_bytes()
     with here(bank) as (_, service):
         [record] = [r for r in service.bank.records() if r.id == found["learned"][0]]
         assert (record.label_source, record.provenance["by"]) == ("heuristic", "closing words")

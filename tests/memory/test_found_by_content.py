@@ -14,7 +14,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.sqlite import search
 from core.memory.sqlite.index import VectorIndex
-from core.memory.store.items import PLACES, WINDOW, windows
+from core.memory.store.keys import CHARS, PLACES, windows
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson, MemoryRecord
 
@@ -51,6 +51,10 @@ def bank(tmp_path):
     bank.add_many(list(RECORDS))
     yield bank
     bank.close()
+
+
+def n_keys(bank):
+    return dict(bank._store.rows("SELECT kind, count(*) FROM keys GROUP BY 1"))
 
 
 def ids(hits):
@@ -123,14 +127,14 @@ def test_the_papers_bank_does_not_look_at_content(tmp_path):
     bank = bank_at(tmp_path / "b.sqlite", "query")
     bank.add_many(list(RECORDS))
     assert bank.nearest("walrus penguin", 1)[0].score < 0.01
-    assert bank._store.rows("SELECT count(*) FROM item_vectors") == [(0,)]
+    assert n_keys(bank) == {"query": 3}
     bank.close()
 
 
 def test_a_long_lesson_is_found_by_its_end(tmp_path):
     long = record("long", "q", "filler words only " * 200 + "the heron eats frogs at dusk")
     found = windows(long)
-    assert len(found) > 4 and all(len(text) < WINDOW + 50 for _, text in found)
+    assert len(found) > 4 and all(len(text) < CHARS + 50 for _, text in found)
     assert [place for place, _ in found] == [PLACES * number for number in range(len(found))]
     assert "".join(text.split("\n", 2)[2] for _, text in found) == long.items[0].content
     bank = bank_at(tmp_path / "b.sqlite", "both")
@@ -147,32 +151,39 @@ def test_a_lesson_without_content_and_a_code_block_keep_their_texts():
     assert "".join(text.split("\n", 2)[2] for _, text in windows(record("a", "q", code))) == code
 
 
-def test_an_older_bank_is_searched_by_content_and_reembed_stores_it(tmp_path, capsys):
+def test_a_bank_of_queries_gets_keys_of_its_lessons_when_it_is_opened_for_them(tmp_path, capsys):
     path = tmp_path / "old.sqlite"
     old = bank_at(path, "query")
     old.add_many(list(RECORDS))
-    old.close()
     bank = bank_at(path, "both")
-    before = bank.nearest("walrus penguin", 3)
-    assert ids(before)[0] == "a" and bank._store.rows("SELECT count(*) FROM item_vectors") == [(0,)]
-    seq = bank.history.seq()
+    before, seq = bank.nearest("walrus penguin", 3), bank.history.seq()
+    assert ids(before)[0] == "a" and n_keys(bank) == {"query": 3, "window": 4}
+    later = bank_at(path, "query")  # whoever adds from now on stores them, too
+    later.add(record("new", "q", "walrus penguin egg"))
+    later.close()
+    assert ids(bank.nearest("walrus penguin egg", 1)) == ["new"]
+    old.add(record("older", "q", "heron"))  # an opening from before does not know it
+    assert n_keys(bank) == {"query": 5, "window": 5}
     assert memory_command(["reembed", str(path)]) == 0
-    assert capsys.readouterr().out == "3 records embedded anew, with their lessons\n"
-    assert bank._store.rows("SELECT count(*) FROM item_vectors") == [(4,)]
-    assert bank.nearest("walrus penguin", 3) == before  # an open server sees them
-    assert bank.history.seq() == seq
-    bank.close()
+    assert capsys.readouterr().out == "5 records embedded anew, with their lessons\n"
+    assert ids(bank.nearest("heron", 1)) == ["older"]  # an open server sees them
+    assert [hit for hit in bank.nearest("walrus penguin", 9) if hit in before] == before
+    assert bank.history.seq() == seq + 2
+    for one in (old, bank):
+        one.close()
     again = bank_at(path, "both", read_only=True)
-    assert again.nearest("walrus penguin", 3) == before
+    assert ids(again.nearest("heron", 1)) == ["older"]
     again.close()
 
 
-def test_a_large_older_bank_is_searched_as_before_until_it_is_embedded(tmp_path, monkeypatch, caplog):
+def test_a_large_bank_of_queries_is_searched_as_before_until_it_is_embedded(tmp_path, monkeypatch, caplog):
     path = tmp_path / "old.sqlite"
     old = bank_at(path, "query")
     old.add_many(list(RECORDS))
     old.close()
     monkeypatch.setattr("core.memory.bank.MOST_MISSING", 2)
+    bank_at(path, "both").close()
+    caplog.clear()
     bank = bank_at(path, "both")
     assert bank.nearest("walrus penguin", 1)[0].score < 0.01 and ids(bank.nearest("paint a fence", 1)) == ["c"]
     assert "reembed" in caplog.text
@@ -183,63 +194,54 @@ def test_a_large_older_bank_is_searched_as_before_until_it_is_embedded(tmp_path,
     bank.close()
 
 
-def test_vectors_of_lessons_that_were_made_for_another_key_are_not_mixed_in(tmp_path, capsys):
-    path = tmp_path / "b.sqlite"
-    tagged = record("t", "q", "walrus penguin", tags=("metal",))  # its text differs between the keys
-    bank = bank_at(path, "both")
-    bank.add(tagged)
+def test_a_bank_of_queries_that_is_only_read_says_what_it_lacks(tmp_path, caplog):
+    path = tmp_path / "old.sqlite"
+    old = bank_at(path, "query")
+    old.add_many(list(RECORDS))
+    old.close()
+    with pytest.raises(UserError, match="no vectors for memory.key=item: run `.*reembed .* --key item`"):
+        bank_at(path, "item", read_only=True)
+    bank = bank_at(path, "both", read_only=True)
+    assert "are found by their query alone until you run" in caplog.text
+    assert ids(bank.nearest("paint a fence", 1)) == ["c"]
     bank.close()
-    for read_only in (False, True):
-        with pytest.raises(UserError, match="memory.key=both and this run uses memory.key=item.*reembed"):
-            bank_at(path, "item", read_only=read_only)
-    plain = bank_at(path, "query")
-    plain.add(record("u", "q2", "walrus penguin", tags=("metal",)))
-    hits = plain.nearest("walrus penguin", 2, key="item")  # one stored, one made on the way: in one and the same way
-    assert len(hits) == 2 and hits[0].score == hits[1].score
-    plain.close()
-    assert memory_command(["reembed", str(path), "--key", "item"]) == 0
-    again = bank_at(path, "item")
-    assert [hit.score for hit in again.nearest(tagged.items[0].text, 2)] == [1.0, 1.0]
-    again.close()
-    with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
-        bank_at(path, "both")
-    assert memory_command(["reembed", str(path)]) == 0
-    bank_at(path, "both").close()
 
 
-def test_an_open_bank_stores_no_vectors_of_lessons_beside_those_that_another_has_made_for_its_key(tmp_path, bank):
+def test_keys_of_items_and_of_windows_lie_side_by_side(tmp_path):
     path = tmp_path / "b.sqlite"
-    assert memory_command(["reembed", str(path), "--key", "item"]) == 0
-    words = bank._store.rows("SELECT record, place FROM item_vectors")
-    for n in (1, 30):
-        with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
-            bank.add_many([record(f"new{number}", "q", "walrus") for number in range(n)])
-    assert len(bank) == 3 and bank._store.rows("SELECT record, place FROM item_vectors") == words
-    assert bank.recent(1)[0].id == "c" and [entry["reason"] for entry in bank.history.journal()] == ["add"]
-    bank.key = "query"
-    assert bank.add(record("new", "q", "walrus"))  # it stores none
+    tagged = record("t", "q", "walrus penguin", tags=("metal",))  # its texts differ between the kinds
+    for key, text in (("both", "title0 (metal)\n\nwalrus penguin"), ("item", tagged.items[0].text)):
+        bank = bank_at(path, key)
+        bank.add(tagged)
+        assert [hit.score for hit in bank.nearest(text, 1)] == [1.0]
+        bank.close()
+    bank = bank_at(path, "query")
+    assert n_keys(bank) == {"query": 1, "window": 1, "item": 1}
+    bank.reembed("item")
+    assert n_keys(bank) == {"query": 1, "item": 1}
+    bank.close()
 
 
 @pytest.mark.sqlite_file
-def test_the_key_of_the_vectors_is_noted_together_with_them(tmp_path, bank, monkeypatch):
+def test_the_kinds_of_keys_are_noted_together_with_them(tmp_path, bank, monkeypatch):
     other = bank_at(tmp_path / "b.sqlite", "both")
-    was = bank._store.rows("SELECT * FROM item_vectors ORDER BY 1, 2")
+    was = bank._store.rows("SELECT * FROM keys ORDER BY 1, 2, 3")
 
-    def broken(db, key):
+    def broken(db):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("core.memory.bank.note_key", broken)
+        patch.setattr(other, "_note_kinds", broken)
         with pytest.raises(KeyboardInterrupt):
             other.reembed("item")
-    assert bank._store.rows("SELECT * FROM item_vectors ORDER BY 1, 2") == was
+    assert bank._store.rows("SELECT * FROM keys ORDER BY 1, 2, 3") == was
     assert other.key == "both"
     other.close()
 
 
 def test_reembed_leaves_what_others_do_meanwhile_as_they_did_it(tmp_path, bank, monkeypatch):
     other = bank_at(tmp_path / "b.sqlite", "both")
-    embedded, whole = [], other._embed
+    embedded, whole = [], other.keys_of
 
     def beside(record_):
         embedded.append(record_.id)
@@ -250,38 +252,16 @@ def test_reembed_leaves_what_others_do_meanwhile_as_they_did_it(tmp_path, bank, 
                 change.update("c", items=record("c", "", "heron").items)
         return whole(record_)
 
-    monkeypatch.setattr(other, "_embed", beside)
+    monkeypatch.setattr(other, "keys_of", beside)
     assert other.reembed("item") == 3
     assert embedded == ["a", "b", "c", "c", "late"]
     other.close()
-    left = bank._store.rows("SELECT rowid FROM records ORDER BY 1")
-    for table in ("SELECT rowid FROM vectors ORDER BY 1", "SELECT DISTINCT record FROM item_vectors ORDER BY 1"):
-        assert bank._store.rows(table) == left
+    assert n_keys(bank) == {"query": 3, "item": 4}
     again = bank_at(tmp_path / "b.sqlite", "item")
     assert [hit.score for hit in again.nearest("title0\n\nheron", 1)] == [1.0]
     assert [hit.score for hit in again.nearest("title0\n\nwalrus", 1)] == [1.0]
     assert ids(again.nearest("title0\n\nwalrus", 1)) == ["late"]
     again.close()
-
-
-@pytest.mark.parametrize("before", ["opened", "forgotten", "embedded without"])
-def test_a_bank_without_vectors_of_lessons_may_be_opened_with_either_key(tmp_path, before):
-    path = tmp_path / "b.sqlite"
-    bank = bank_at(path, "both")
-    if before != "opened":
-        bank.add(record("one", "q", "walrus"))
-    if before == "forgotten":
-        bank.history.forget(id="one")
-    if before == "embedded without":
-        bank.key = "query"
-        bank.reembed()
-    bank.close()
-    bank_at(path, "item", read_only=True).close()
-    bank = bank_at(path, "item")
-    bank.add(record("two", "q2", "penguin"))
-    bank.close()
-    with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
-        bank_at(path, "both")
 
 
 def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_path):
@@ -301,7 +281,7 @@ def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_
     with here(tmp_path / "b.sqlite", "memory.consolidate=null") as (server, service):
         insight, saved, (first, second, none) = run(go(server))
         assert [first[0]["memory_id"], second[0]["memory_id"], none] == [insight, saved, []]
-        assert service.bank._store.rows("SELECT count(*) FROM item_vectors") == [(2,)]
+        assert n_keys(service.bank) == {"query": 2, "window": 2}
         assert service.bank.get(insight).original_query.splitlines()[0] == "Cloth care (home)"
 
 
@@ -320,19 +300,15 @@ def test_the_data_of_the_recall_bench_holds_what_its_docstring_says():
         assert 1 <= len(row["tags"]) <= 2 and row["content"] and row["domain"]
 
 
-def test_the_recall_bench_measures(monkeypatch, capsys):
+def test_the_recall_bench_measures(monkeypatch):
     """On hashed words and ten lessons: the way through the server's tools works, and content is found."""
     rows = [row | {"question": row["content"]} for row in recall.lessons()[:10]]
     monkeypatch.setattr(recall, "lessons", lambda: rows)
     original = recall.Service
     monkeypatch.setattr(recall, "Service", lambda path, cfg: original(path, cfg, embedder="hashing-256"))
-    assert recall.main(["--only", "trust"]) == 0
-    assert recall.main(["--only", "now", "--as", "save_lesson"]) == 0
-    out = capsys.readouterr().out
-    figures = {line[:33].strip(): line[33:].split() for line in out.splitlines()}
-    assert float(figures["now: as the tool stores it"][0]) >= 0.9
-    assert float(figures["title+tags+content, trust"][0]) >= 0.9
-    assert float(figures["before: title (tags), trust"][0]) < 0.9
+    for tool in ("add_insight", "save_lesson"):
+        assert recall.measure(tool, ())["recall@1"] >= 0.9
+    assert recall.measure("save_lesson", ("memory.key=query",))["recall@1"] < 0.9
 
 
 @pytest.mark.sqlite_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from memory_kit import Teller, merged_reply
 
-from benchmarks.bench_corrections import REPETITION, pairs
+from benchmarks.recall import REPETITION, pairs
 from core.memory import formats
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Consolidator
@@ -147,7 +147,8 @@ def open_bank(tmp_path):
         life = Consolidator(every=1_000, **{"deduplicate": Deduplicate()} | parts)
         embedder = HashingEmbedder(dim=512)
         path = tmp_path / f"bank{len(banks)}.sqlite"
-        bank = MemoryBank(path=str(path), embedder=embedder, policy=policy or Cosine(), consolidate=life)
+        first = policy or Cosine(corrections_first=True)
+        bank = MemoryBank(path=str(path), embedder=embedder, policy=first, consolidate=life)
         banks.append(bank)
         for made in records:
             bank.add_many([made])
@@ -188,8 +189,8 @@ def test_both_stay_and_the_newer_is_linked_with_its_reason(open_bank):
 
 
 def test_the_newer_is_retrieved_first(subtests, open_bank):
-    for policy in (Cosine(), Trust(), RRF()):
-        bank = corrected(open_bank, policy=policy)
+    for policy in (Cosine, Trust, RRF):
+        bank = corrected(open_bank, policy=policy(corrections_first=True))
         for top_k in (1, 2, 5):
             with subtests.test(policy=policy, top_k=top_k):
                 assert ids(bank.retrieve(TITLE.lower(), top_k)) == ["new", "old"][:top_k]

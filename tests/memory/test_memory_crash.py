@@ -21,9 +21,9 @@ from core.memory.consolidation.merge import Merge, Voting
 from core.memory.records import EpisodeFeedback
 
 
-def open_bank(path, *, on_add=False, keep_vectors=True):
+def open_bank(path, *, on_add=False):
     policies = {"deduplicate": Deduplicate(min_score=None, on_add=on_add), "merge": Merge(author=Voting())}
-    return open_life_bank(path, every=4, keep_vectors=keep_vectors, confidence=Confidence(), **policies)
+    return open_life_bank(path, every=4, confidence=Confidence(), **policies)
 
 
 def episodes(n):
@@ -46,7 +46,7 @@ def content(bank):
     return records, bank.links(), bank.consolidate.progress(bank), len(bank.history.journal())
 
 
-@pytest.mark.parametrize("how", [{}, {"on_add": True, "keep_vectors": False}])
+@pytest.mark.parametrize("how", [{}, {"on_add": True}])
 def test_a_copy_of_the_files_at_any_statement_is_one_whole_state(tmp_path, how):
     """A kill leaves behind the files as they are at that moment: here they are copied before every statement."""
     bank = open_bank(tmp_path / "bank" / "bank.sqlite", **how)

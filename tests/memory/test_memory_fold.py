@@ -419,7 +419,7 @@ def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
     roles = [json.loads(line)["role"] for line in (whole / "calls.jsonl").read_text().splitlines()]
     sixth = [place for place, role in enumerate(roles) if role == "extractor"][5]  # then a round falls due
     cut_in_a_round = 0
-    for calls in range(sixth, sixth + 12, 2):
+    for calls in range(sixth, sixth + 12, 3):
         run_dir = tmp_path / f"cut{calls}"
         try:
             here(*words, f"budget.run.calls={calls}", run_dir=run_dir)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from memory_kit import Compass, item, open_life_bank, record
 
-from core.memory import by_hand, formats, further_keys
+from core.memory import by_hand, formats
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.merge import Merge, Voting
@@ -46,9 +46,9 @@ def best(bank, query, **how):
     return (hits[0].record.id, hits[0].score) if hits else None
 
 
-@pytest.fixture(params=[True, False], ids=["vectors kept", "vectors dropped"])
-def bank(request, tmp_path):
-    with closing(life(tmp_path / "bank.sqlite", keep_vectors=request.param)) as bank:
+@pytest.fixture
+def bank(tmp_path):
+    with closing(life(tmp_path / "bank.sqlite")) as bank:
         fill(bank)
         yield bank
 
@@ -81,7 +81,8 @@ def test_each_parents_task_finds_what_holds_its_lesson_now(subtests, bank):
 @pytest.mark.parametrize("key", ["item", "both"])
 @pytest.mark.parametrize("unit", ["record", "item"])
 def test_with_lessons_as_keys_too_and_each_lesson_once(bank, key, unit):
-    bank.key, bank.unit = key, unit
+    bank.reembed(key)
+    bank.unit = unit
     asked = [item(180).text, item(10).text, *(TASKS if key == "both" else ())]
     before = [bank.nearest(query, 1)[0].score for query in asked]
     bank.consolidate.consolidate(bank)
@@ -169,8 +170,7 @@ def test_an_export_takes_them_along(bank, tmp_path, form):
         assert [best(other, query) for query in TASKS] == wanted
 
 
-def test_another_process_s_merge_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(further_keys, "FRESH_S", 0.0)  # at once in a database server, too
+def test_another_process_s_merge_is_noticed(tmp_path):
     with closing(life(tmp_path / "b.sqlite")) as bank, closing(life(tmp_path / "b.sqlite")) as other:
         fill(bank)
         assert best(other, "@50 green") == ("r1", 1.0)
@@ -210,6 +210,7 @@ class OnlyEnglish(Compass):
 
 def test_where_words_are_compared_the_words_of_a_duplicate_s_task_count(tmp_path):
     with closing(life(tmp_path / "b.sqlite", embedder=OnlyEnglish())) as bank:
+        bank.policy = Cosine(other_languages_by_words=True)
         lesson = item(0, "先看说明")
         for k, query in enumerate(("登录网站", "下载文件")):
             bank.add(record(f"r{k}", lesson, query=query, tick=k))
@@ -235,16 +236,3 @@ def test_in_a_graph_too(tmp_path, monkeypatch):
             change.link("again", "duplicate_of", "lone")
     with closing(MemoryBank(path=path, embedder=Compass(), policy=Cosine(), index="hnsw")) as bank:
         assert best(bank, "@20 again") == ("lone", 1.0)
-
-
-def test_without_merges_nothing_is_read_but_whether_there_are_any(tmp_path, monkeypatch):
-    """A retrieval costs as much as it did: in SQLite nothing while the bank is unchanged."""
-    with closing(life(tmp_path / "b.sqlite")) as bank:
-        fill(bank)
-        bank.retrieve("@0 red")
-        asked = []
-        keys = bank._further_keys
-        monkeypatch.setattr(keys, "_pairs", lambda *_: asked.append("pairs"))
-        monkeypatch.setattr(keys, "_rows", lambda *_: asked.append("rows"))
-        bank.add(replace(record("more", item(90)), tick=9))
-        assert bank.retrieve("@0 red")[0].record.id == "r0" and asked == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
@@ -35,6 +33,7 @@ def rows(found, start=1):
             "success" if n % 2 else "failure",
             f"d{n % 3}",
             '["even"]' if n % 4 == 0 else "[]",
+            start + n,
             row.tobytes(),
         )
         for n, row in enumerate(found)
@@ -135,8 +134,8 @@ def test_the_index_is_read_from_its_file_and_follows_what_came_after(cached, mon
     bank.close()
     bank = cached()
     read = []
-    vectors_of = bank._search._vectors
-    monkeypatch.setattr(bank._search, "_vectors", lambda *a: read.append(a) or vectors_of(*a))
+    vectors_of = bank._search._entries
+    monkeypatch.setattr(bank._search, "_entries", lambda *a: read.append(a) or vectors_of(*a))
     assert bank.retrieve("later thing")[0].record.id == "later"
     assert not {"r7", "r8"} & {hit.record.id for hit in bank.nearest("query number 7", 300)}
     assert len(bank.nearest("query number 7", 300)) == 199
@@ -199,7 +198,7 @@ def test_many_hidden_entries_are_cleared_out(open_bank, monkeypatch):  # noqa: F
         for number in range(searcher.MOST_DELETED and 40):
             change.remove(f"r{number}")
     assert len(bank.nearest("query number 3", 100)) == 60
-    assert len(bank._search._indexes[False].index) == 60
+    assert len(bank._search._indexes["query"].index) == 60
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -216,32 +215,10 @@ def test_no_hit_is_lost_when_more_records_are_found_than_are_kept_in_memory(open
 
 
 @pytest.mark.sqlite_file
-def test_an_embedder_that_breaks_while_the_index_follows_leaves_no_entry_twice(open_bank, monkeypatch):  # noqa: F811
-    bank = open_bank(key="item")
-    bank.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}") for n in range(5)])
-    plain = open_bank()  # a writer that makes no vectors of the items
-    plain.add(record("query number 5", task="t5", id="r5"))
-    plain.close()
-    whole = bank._search._settings
-
-    def broken(record):
-        raise RuntimeError("too many requests")
-
-    monkeypatch.setattr(bank._search, "_settings", replace(whole, item_vectors=broken))
-    for _ in range(3):
-        with pytest.raises(RuntimeError):
-            bank.nearest("query number 2", 9)
-    monkeypatch.setattr(bank._search, "_settings", whole)
-    found = [(hit.record.id, hit.record.items) for hit in bank.nearest("query number 2", 99, unit="item")]
-    assert {id for id, _ in found} == {f"r{n}" for n in range(6)}
-    assert len(found) == len(set(found))
-
-
-@pytest.mark.sqlite_file
 def test_filters_that_clients_invent_do_not_pile_up(open_bank, monkeypatch):  # noqa: F811
     monkeypatch.setattr(index_module, "MASKS", 4, raising=False)
     bank = open_bank()
     bank.add(record("query", id="r"))
     for number in range(20):
         assert bank.nearest("query", 1, where=Filter(domain=f"invented {number}")) == []
-    assert len(bank._search._indexes[False].index._masks) <= 4
+    assert len(bank._search._indexes["query"].index._masks) <= 4

@@ -1,12 +1,13 @@
-"""Lessons in languages that the embedder does not read: found by words, kept apart, held against no threshold."""
+"""Lessons in languages that the embedder does not read: found by words if the policy says so, and kept apart."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 import pytest
 
-from benchmarks import bench_languages
+from benchmarks import recall
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.deduplicate import Deduplicate
@@ -21,12 +22,20 @@ from core.models.cache import CachedEmbedder
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder, NamedEmbedder
 from core.models.english import is_english
 
-LESSONS = bench_languages.lessons()
+LESSONS = recall.language_lessons()
 LANGUAGES = [language for language in LESSONS if language != "English"]
 # Short lessons on unlike subjects, which MiniLM takes for one another.
 SHORT = (
     "数据库要备份。 接口要设超时。 日志要分级别。 密码要加盐。 图片要压缩。 缓存要清理。 测试先写。 线程加锁。".split()
 )
+
+
+@dataclass(kw_only=True)
+class ReadsAll(MiniLMEmbedder):
+    """MiniLM that takes any language for one that it reads."""
+
+    def reads(self, text):
+        return True
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +50,10 @@ def open_bank(tmp_path, minilm):
     def build(given, policy=None, **changes):
         path = str(tmp_path / f"bank{len(banks)}.sqlite")
         life = Consolidator(every=1_000, deduplicate=Deduplicate())
-        values = {"embedder": minilm, "policy": policy or Cosine(), "consolidate": life} | changes
+        policy = policy or Cosine(other_languages_by_words=True)
+        values = {"embedder": minilm, "policy": policy, "consolidate": life} | changes
         banks.append(MemoryBank(path=path, **values))
-        banks[-1].add_many([bench_languages.record(place, lesson) for place, lesson in enumerate(given)])
+        banks[-1].add_many([recall.record(place, lesson) for place, lesson in enumerate(given)])
         return banks[-1]
 
     yield build
@@ -65,16 +75,17 @@ def right(given):
 def test_each_question_finds_its_lesson_whatever_the_threshold(open_bank, language):
     given = LESSONS[language]
     assert first(open_bank(given), given) == right(given)
-    assert first(open_bank(given, Cosine(min_score=0.99)), given) == right(given)
+    policy = Cosine(min_score=0.99, other_languages_by_words=True)
+    assert first(open_bank(given, policy), given) == right(given)
 
 
 @pytest.mark.parametrize("language", ["Chinese", "Japanese", "Russian"])
 def test_whatever_the_policy(subtests, open_bank, language):
     given = LESSONS[language]
     bank = open_bank(given)
-    for policy in (Trust(), Hybrid(), FourFactor(), RRF(), Lexical(), Points()):
+    for policy in (Trust, Hybrid, FourFactor, RRF, Lexical, Points):
         with subtests.test(policy=policy):
-            bank.policy = policy
+            bank.policy = policy(other_languages_by_words=True)
             n_right = sum(a == b for a, b in zip(first(bank, given), right(given), strict=True))
             assert n_right >= len(given) - (language == "Russian") * 6
 
@@ -110,8 +121,17 @@ def test_it_is_said_once_with_an_embedder_that_can(open_bank, caplog):
             bank.retrieve(lesson["question"], 1)
             bank.of("another").retrieve(lesson["question"], 1)
     [said] = [record.getMessage() for record in caplog.records if "understands only English" in record.getMessage()]
-    assert "embedder=openai" in said and "multilingual" in said
+    assert "embedder=openai" in said and "multilingual" in said and "retrieved by words" in said
     assert bank.counts["retrieved by words"] == 24
+
+
+def test_without_the_option_it_is_said_how_to_rank_by_words(open_bank, caplog):
+    with caplog.at_level(logging.WARNING):
+        bank = open_bank(LESSONS["Chinese"], Cosine())
+        bank.retrieve(LESSONS["Chinese"][0]["question"], 1)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "cosines that say little (retrieval.other_languages_by_words=true" in said
+    assert bank.counts["retrieved by words"] == 0
 
 
 def test_nothing_is_said_of_english(open_bank, caplog):
@@ -129,7 +149,7 @@ def shown(hits):
 def test_english_is_ranked_as_if_there_were_no_other_language(open_bank):
     given = LESSONS["English"]
     one = open_bank(given)
-    other = open_bank(given, embedder=CachedEmbedder(inner=bench_languages.ReadsAll()))
+    other = open_bank(given, embedder=CachedEmbedder(inner=ReadsAll()))
     for lesson in given:
         assert shown(one.retrieve(lesson["question"], 24)) == shown(other.retrieve(lesson["question"], 24))
         (hits, n_removed), (hits_there, n_removed_there) = (
@@ -141,7 +161,7 @@ def test_english_is_ranked_as_if_there_were_no_other_language(open_bank):
 def test_a_query_that_shares_no_word_gets_what_the_policy_ranks_but_reaches_no_threshold(open_bank):
     bank = open_bank(LESSONS["English"])
     assert len(bank.retrieve("如何备份数据库？", 3)) == 3
-    bank.policy = Cosine(min_score=0.1)
+    bank.policy = Cosine(min_score=0.1, other_languages_by_words=True)
     assert bank.retrieve("如何备份数据库？", 3) == []
     assert bank.retrieve_and_count("如何备份数据库？", 3) == ([], 0)
 

@@ -1,7 +1,7 @@
-"""Banks of older schemas: read as they are, brought up to date when written to, rebuilt from their old journals.
+"""Banks of version 0.1.0 (schema 4): read as they are, brought up to date when written to, rebuilt from their journals.
 
-The banks of schema 3 are those of tests/data/version_2.tar.xz. What they held at each point of their history is worked
-out here from their journal's file alone.
+tests/data/version_0_1_0.tar.xz holds such banks. What they held at each point of their history is worked out here from
+their journal's file alone.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.errors import UserError
 from core.memory.consolidation.consolidator import Consolidator
-from core.memory.filter import Filter
 from core.memory.open import read_records
 from core.memory.records import EpisodeFeedback
 from core.memory.sqlite import migrations
 
-COLUMNS = {  # of schema 3
+COLUMNS = {  # of schema 4
     "records": (
         "rowid id namespace status outcome domain tags task_id original_query items source_trajectory_id score "
         "label_source created_at tick confidence n_used n_used_success n_helpful n_harmful last_used trust parents "
-        "provenance"
+        "provenance folded_tags"
     ).split(),
     "links": "namespace source relation target note".split(),
     "facts": "namespace key value".split(),
@@ -39,12 +38,13 @@ KEYS = {"records": 3, "links": 4, "facts": 2}
 JSON = ("tags", "items", "parents", "provenance")
 
 
-@pytest.fixture(params=["whole", "stopped", "tagged"])
-def old(request, tmp_path):
-    """A bank of schema 3 under the name that open_bank takes, and the lines of its journal."""
-    with tarfile.open(REPO / "tests" / "data" / "version_2.tar.xz") as archive:
+@pytest.fixture
+def old(tmp_path):
+    """A bank of schema 4 under the name that open_bank takes, and the lines of its journal."""
+    with tarfile.open(REPO / "tests" / "data" / "version_0_1_0.tar.xz") as archive:
         for name in ("bank.sqlite", "bank.sqlite.journal"):
-            (tmp_path / name).write_bytes(archive.extractfile(f"{request.param}/{name}").read())
+            member = next(n for n in archive.getnames() if "arm=reasoningbank," in n and n.endswith(f"seed=0/{name}"))
+            (tmp_path / name).write_bytes(archive.extractfile(member).read())
     return [json.loads(line) for line in (tmp_path / "bank.sqlite.journal").read_text().splitlines()]
 
 
@@ -62,7 +62,9 @@ def held(lines):
     records = {}
     for row in tables["records"].values():
         records[row["id"]] = {
-            name: json.loads(value) if name in JSON else value for name, value in row.items() if name != "rowid"
+            name: json.loads(value) if name in JSON else value
+            for name, value in row.items()
+            if name not in ("rowid", "folded_tags")
         }
     links = {tuple(row[name] for name in COLUMNS["links"][1:]) for row in tables["links"].values()}
     return records, links, {row["key"]: row["value"] for row in tables["facts"].values()}
@@ -117,43 +119,6 @@ def test_an_old_bank_goes_on_with_all_its_past(old, open_bank, tmp_path, destroy
     assert holds(bank) == held(old[: len(old) // 2])
 
 
-def middle(path):
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 3 // 4096 * 4096)
-        file.write(b"\xff" * 4096 * 6)
-
-
-@pytest.mark.parametrize("journal", [True, False])
-def test_a_damaged_old_bank_is_rebuilt(old, open_bank, tmp_path, caplog, journal):  # noqa: F811
-    middle(tmp_path / "bank.sqlite")
-    if not journal:
-        (tmp_path / "bank.sqlite.journal").unlink()
-    bank = open_bank()
-    assert "is damaged" in caplog.text
-    if journal:
-        assert holds(bank) == held(old)
-    else:
-        assert bank.ids() <= set(held(old)[0])
-    assert bank.add(record("and it goes on", id="new"))
-
-
-@pytest.mark.parametrize("way", ["read", "written", "rebuilt"])
-def test_the_tags_of_old_records_are_found_in_any_spelling(subtests, open_bank, tmp_path, way):  # noqa: F811
-    with tarfile.open(REPO / "tests" / "data" / "version_2.tar.xz") as archive:
-        for name in ("bank.sqlite", "bank.sqlite.journal"):
-            (tmp_path / name).write_bytes(archive.extractfile(f"tagged/{name}").read())
-    if way == "rebuilt":
-        (tmp_path / "bank.sqlite").unlink()
-    bank = open_bank(read_only=way == "read")
-    by_hand = {record.id for record in bank.records() if record.domain == "ropes"}
-    assert len(by_hand) == 2
-    for tag in ("Größe", "GRÖSSE", " machine learning", "MACHINE-LEARNING", "i̇stanbul"):
-        with subtests.test(tag=tag):
-            where = Filter(domain="ropes", tags=(tag,))
-            assert {hit.record.id for hit in bank.nearest("measure rope 1", 99, where=where)} == by_hand
-            assert {hit.record.id for hit in bank.lexical("rope", 99, where=where)} == by_hand
-
-
 def test_a_bank_of_another_version_is_refused_in_one_sentence(open_bank, tmp_path, caplog):  # noqa: F811
     bank = open_bank()
     bank.add(record("a"))
@@ -166,8 +131,8 @@ def test_a_bank_of_another_version_is_refused_in_one_sentence(open_bank, tmp_pat
     assert bank.add_many([record("b", id="r2")], feedback=about) == 1 == len(bank) - 1  # it is not lost for that
     assert "stored, but" in caplog.text and "was begun by a later version" in caplog.text
     for schema, why in (
-        ("99", "has schema 99, of a later version: this one reads up to 6"),
-        ("2", "has schema 2, of before the first release: this version reads from 3"),
+        ("99", "has schema 99, of a later version: this one reads up to 7"),
+        ("3", "has schema 3, of before version 0.1.0: this version reads from 4"),
         ("x", "none of that name"),
     ):
         with closing(sqlite3.connect(tmp_path / "bank.sqlite")) as db, db:
@@ -186,9 +151,9 @@ def test_a_step_that_fails_leaves_the_bank_as_it_was(old, open_bank, tmp_path, m
         raise ValueError("no")
 
     before = files(tmp_path)
-    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, fails))
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, (7, fails)))
     for read_only in (True, False):
-        with pytest.raises(UserError, match="cannot be brought from schema 3 to 6, and stays as it was: .*no"):
+        with pytest.raises(UserError, match="cannot be brought from schema 4 to 7, and stays as it was: .*no"):
             open_bank(read_only=read_only)
     monkeypatch.undo()
     assert files(tmp_path) == before
@@ -197,13 +162,13 @@ def test_a_step_that_fails_leaves_the_bank_as_it_was(old, open_bank, tmp_path, m
 
 def test_a_further_step_is_taken_after_the_others(old, open_bank, monkeypatch):  # noqa: F811
     taken = []
-    steps = [lambda db, step=step: taken.append(step) or step(db) for step in migrations.STEPS]
-    monkeypatch.setattr(migrations, "STEPS", (*steps, lambda db: taken.append("further")))
+    steps = [(number, lambda db, step=step: taken.append(step) or step(db)) for number, step in migrations.STEPS]
+    monkeypatch.setattr(migrations, "STEPS", (*steps, (7, lambda db: taken.append("further"))))
     bank = open_bank()
-    assert taken == [migrations._to_4, migrations._to_5, migrations._to_6, "further"] and holds(bank) == held(old)
+    assert taken == [migrations._to_7, "further"] and holds(bank) == held(old)
     bank.close()
     open_bank().close()
-    assert len(taken) == 4
+    assert len(taken) == 2
 
 
 def test_a_crash_before_the_end_of_a_migration_leaves_the_bank_as_it_was(old, open_bank, tmp_path, monkeypatch):  # noqa: F811
@@ -227,6 +192,6 @@ def test_eight_processes_open_an_old_bank_at_once(old, tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "bank.sqlite")]
     opened = [forkserver.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) for _ in range(8)]
-    assert {process.communicate()[0] for process in opened} == {f"{len(held(old)[0])} 6\n"}
+    assert {process.communicate()[0] for process in opened} == {f"{len(held(old)[0])} 7\n"}
     lines = [json.loads(line) for line in (tmp_path / "bank.sqlite.journal").read_text().splitlines()]
     assert [line["seq"] for line in lines if line["undo"] is not None] == [line["seq"] for line in old]

@@ -47,9 +47,9 @@ class Crash(BaseException):
 class BankAndModel(RuleBasedStateMachine):
     """Every rule does the same to both; `crash` says before which commit, if any, the process ends."""
 
-    @initialize(on_add=st.booleans(), keep_vectors=st.booleans())
-    def begin(self, on_add, keep_vectors):
-        self.folder, self.on_add, self.keep_vectors = Path(tempfile.mkdtemp()), on_add, keep_vectors
+    @initialize(on_add=st.booleans())
+    def begin(self, on_add):
+        self.folder, self.on_add = Path(tempfile.mkdtemp()), on_add
         self.models = {who: Model(on_add) for who in TENANTS}
         self.indexes = dict.fromkeys(TENANTS, 0)
         self.seqs = {who: [0] for who in TENANTS}
@@ -58,7 +58,6 @@ class BankAndModel(RuleBasedStateMachine):
     def open(self):
         life = Consolidator(
             every=EVERY,
-            keep_vectors=self.keep_vectors,
             confidence=Confidence(),
             deduplicate=Deduplicate(title_distance=0, min_score=DUPLICATE, on_add=self.on_add),
             merge=Merge(min_score=ALIKE, most=4, author=Voting()),
@@ -218,8 +217,7 @@ class BankAndModel(RuleBasedStateMachine):
     def whatever_may_be_found_has_its_vector(self):
         for who in self.models:
             for r in self.bank.records(who):
-                if r.query_embedding or self.keep_vectors or r.status in ("active", "quarantined"):
-                    assert r.query_embedding == tuple(Compass().embed([r.original_query])[0].tolist()), r
+                assert r.query_embedding == tuple(Compass().embed([r.original_query])[0].tolist()), r
 
     @invariant()
     def the_links_are_the_models(self):

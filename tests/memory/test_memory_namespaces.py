@@ -273,7 +273,7 @@ def test_the_undo_of_a_round_by_hand_is_that_tenants_alone(tenants, tmp_path, ca
     assert undo.endswith(" --namespace ann")
     assert sum("superseded" in line for line in run("list", "--namespace", "ann")) == 3
     run("mark", "r1", "helpful", "--namespace", "bob")
-    command, _, *rest = undo.partition("core.memory ")[2].split()
+    command, _, *rest = undo.partition("reasoningbank bank ")[2].split()
     run(command, *rest)
     assert not any("superseded" in line for line in run("list", "--namespace", "ann"))
     assert "helpful 2 harmful 0" in run("mark", "r1", "helpful", "--namespace", "bob")[0]

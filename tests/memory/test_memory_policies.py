@@ -184,6 +184,14 @@ def test_four_factor_confidence_usage_is_at_most_one():
     assert FourFactor(reliability="confidence_usage").score(made, 0.0, 1e9) == pytest.approx(0.20)
 
 
+@pytest.mark.sqlite_file
+def test_four_factor_gives_the_published_example():
+    """Claude Flow's: similarity 0.87, 10 days old, confidence 0.8, 25 uses, and 0.10 for diversity taken off: 0.864."""
+    policy = FourFactor(age_scale_days=30, reliability="confidence_usage")
+    score = policy.score(record("x", confidence=0.8, n_used=25), 0.87, 10) - policy.diversity_weight * 0.10
+    assert score == pytest.approx(0.864, abs=0.005)
+
+
 def test_mmr_is_greedy_and_takes_a_tenth_of_the_likeness_off(open_bank):
     # Alone: a 0.65 cos 10, twin 0.65 cos 11, other 0.65 cos 12; all + 0.15 + 0.20 * 0.7
     made = [record(f"{id} @{angle}", task=id, id=id) for id, angle in (("a", 10), ("twin", 11), ("other", -12))]

@@ -1,4 +1,4 @@
-"""What a round sets aside may lose its vectors: it has them again however it comes back, and whatever is cut off."""
+"""What a round sets aside keeps its keys, and is found by them however it comes back."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from memory_kit import Compass, item, open_life_bank, record, statuses
+from memory_kit import Compass, item, open_life_bank, record
 
 from core.errors import InfraError
-from core.memory import by_hand, formats
+from core.memory import by_hand
 from core.memory.__main__ import main
-from core.memory.bank import MemoryBank
 from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.merge import Merge, Voting
-from core.memory.policies.cosine import Cosine
 
 
 class Broken(Compass):
@@ -34,7 +32,7 @@ class Dying(Compass):
 
 def life(path, embedder=None, **changes):
     policies = {"deduplicate": Deduplicate(title_distance=0, min_score=0.99), "merge": Merge(author=Voting())} | changes
-    return open_life_bank(path, embedder=embedder, keep_vectors=False, **policies)
+    return open_life_bank(path, embedder=embedder, **policies)
 
 
 def gone_over(path):
@@ -64,22 +62,6 @@ def bare(bank):
 
 def found(bank, query="@0", k=10):
     return {hit.record.id for hit in bank.retrieve(query, top_k=k)}
-
-
-def test_a_round_drops_the_vectors_of_what_it_sets_aside_and_of_nothing_else(path):
-    with closing(life(path)) as bank:
-        assert bare(bank) == {"r0", "r1", "r2", "copy"}
-        assert found(bank) == {merge_of(bank).id, "lone"}
-        assert {hit.record.id for hit in bank.lexical("task", 10)} == {merge_of(bank).id, "lone"}
-        assert bank.get("r1").items and bank.get("r1").status == "archived"
-
-
-def test_a_bank_keeps_them_unless_it_is_told_otherwise(tmp_path):
-    with closing(open_life_bank(tmp_path / "b.sqlite", deduplicate=Deduplicate())) as bank:
-        bank.add(record("a", item(0)))
-        bank.add(record("b", item(0)))
-        bank.consolidate.consolidate(bank)
-        assert statuses(bank) == {"a": "active", "b": "superseded"} and bare(bank) == set()
 
 
 def unmerge(bank):
@@ -122,10 +104,10 @@ def test_what_comes_back_has_its_vectors_and_is_found(subtests, tmp_path, key):
         with subtests.test(way.__name__):
             path = gone_over(tmp_path / f"{way.__name__}.sqlite")
             with closing(life(path)) as bank:
-                bank.key = key
+                bank.reembed(key)
                 found(bank)  # the index exists already
                 back = way(bank)
-                assert found(bank) == back
+                assert found(bank) == back and not bare(bank)
                 for r in bank.records(status="active"):
                     assert np.array_equal(np.float32(r.query_embedding), Compass().embed([r.original_query])[0])
             with closing(life(path)) as again:
@@ -133,83 +115,36 @@ def test_what_comes_back_has_its_vectors_and_is_found(subtests, tmp_path, key):
                 assert found(again) == back
 
 
-def test_without_an_embedder_it_comes_back_all_the_same_and_is_embedded_at_the_next_opening(subtests, tmp_path, caplog):
-    for way in WAYS:
-        with subtests.test(way.__name__):
-            path = gone_over(tmp_path / f"{way.__name__}.sqlite")
-            caplog.clear()
-            with closing(life(path, Broken())) as bank:
-                back = way(bank)
-                assert {id for id, status in statuses(bank).items() if status == "active"} == back
-                assert "wait for their vectors: gone" in caplog.text
-            with closing(life(path, Broken())) as still:
-                assert bare(still) & back
-            with closing(life(path)) as bank:
-                assert found(bank) == back and not bare(bank) & back
-
-
-def test_killed_before_the_vectors_are_made_the_next_opening_makes_them(subtests, tmp_path):
-    for way in WAYS:
-        with subtests.test(way.__name__):
-            path = gone_over(tmp_path / f"{way.__name__}.sqlite")
-            bank = life(path, Dying())
-            with pytest.raises(KeyboardInterrupt):
-                way(bank)
-            bank._store.close()
-            with closing(life(path)) as bank:
-                active = {id for id, status in statuses(bank).items() if status == "active"}
-                assert found(bank) == active and not bare(bank) & active
-
-
-def test_what_comes_back_while_others_are_embedded_is_not_forgotten(path):
-    class Slow(Compass):
-        def embed(self, texts):
-            if not self.done:
-                self.done = True
-                by_hand.set_status(other, "r2", "active")
-            return super().embed(texts)
-
-    slow = Slow()
-    slow.done = True
-    with closing(life(path, slow)) as bank, closing(life(path, Broken())) as other:
-        slow.done = False
-        by_hand.set_status(bank, "r1", "active")
-        assert bare(bank) == {"r0", "r2", "copy"}
+@pytest.mark.parametrize("how", [Broken, Dying])
+def test_what_comes_back_without_keys_is_embedded_at_the_next_opening(tmp_path, how, caplog):
+    """A rollback brings back the texts of lessons, whose keys went when the texts were changed."""
+    path = tmp_path / "bank.sqlite"
     with closing(life(path)) as bank:
-        assert bare(bank) == {"r0", "copy"}
-
-
-def test_a_record_that_waits_for_its_vector_can_still_be_compared(path):
-    with closing(life(path, Broken())) as bank:
-        by_hand.set_status(bank, "copy", "active")
-        bank.embedder = Compass()
-        assert [hit.record.id for hit in bank.neighbours("copy", 1)] == ["lone"]
-        bank.consolidate.consolidate(bank)
-        assert bank.get("copy").status == "superseded"
-
-
-@pytest.mark.parametrize("form", ["jsonl", "mcp"])
-def test_an_export_and_its_import_leave_them_out(path, tmp_path, form):
-    file = tmp_path / ("out.jsonl" if form == "jsonl" else "out")
+        bank.reembed("item")
+        bank.add(record("r", item(10, "look here")))
+        with bank.change("reword") as change:
+            change.update("r", items=(item(100, "look there"),))
+        assert bank.nearest("@100", 1, key="item")[0].score == 1.0
+    bank = life(path, how())
+    if how is Broken:
+        bank.history.rollback(1)
+        assert "wait for their vectors: gone" in caplog.text
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            bank.history.rollback(1)
+    bank._store.close()
     with closing(life(path)) as bank:
-        formats.export(bank, file, form)
-        wanted = statuses(bank) | ({} if form == "jsonl" else {"copy": "archived"})
-    embedder = Compass()
-    with closing(life(tmp_path / "other.sqlite", embedder)) as other:
-        formats.load(other, file, form)
-        assert statuses(other) == wanted and bare(other) == {"r0", "r1", "r2", "copy"}
-        assert embedder.texts == []
-        by_hand.set_status(other, "r0", "active")
-        assert "r0" in found(other)
+        assert bank.nearest("@10", 1, key="item")[0].score == 1.0
+        assert bank.nearest("@100", 1, key="item")[0].score < 1.0
 
 
-def test_the_doctor_leaves_them_out_and_a_rebuilt_bank_is_whole(path):
+def test_the_doctor_finds_every_key_and_a_rebuilt_bank_is_whole(path):
     with closing(life(path)) as bank:
-        assert next(bank.verify_indexes()) == "6 records, each with its vector, but for 4 that are set aside"
-        assert bare(bank) == {"r0", "r1", "r2", "copy"}
+        assert next(bank.verify_indexes()) == "6 records, each with its vectors"
     path.write_bytes(b"damaged" * 1000)
     with closing(life(path)) as bank:
-        assert found(bank) == {merge_of(bank).id, "lone"}
+        assert not bare(bank) and found(bank) == {merge_of(bank).id, "lone"}
+        assert bank.retrieve("@120 another task", 1)[0].score == 1.0
         assert found(bank) != unmerge(bank) == found(bank)
 
 
@@ -219,14 +154,12 @@ def test_compact_gives_the_room_back_and_changes_nothing(tmp_path, capsys):
     embedder = Wide()
     with closing(life(path, embedder, merge=None)) as bank:
         bank.add_many([record(f"r{k}", item(0), query=f"@{k % 360} task {k}", tick=k) for k in range(300)])
-        before = (bank.records(), found(bank, "@0"))
-        bank.consolidate.consolidate(bank)
-        state = (bank.records(), bank.links(), bank.history.journal())
+        with bank.change("erase") as change:
+            bank.erase(change, tuple(f"r{k}" for k in range(250)))
+        state = (bank.records(), bank.links(), bank.history.journal(), found(bank, "@0"))
         there, left = bank.compact()
         assert there - left > 250 * 4 * Wide.dim
-        assert (bank.records(), bank.links(), bank.history.journal()) == state
-        bank.history.rollback(1)
-        assert (bank.records(), found(bank, "@0")) == before
+        assert (bank.records(), bank.links(), bank.history.journal(), found(bank, "@0")) == state
     before = path.stat().st_size
     assert main(["compact", str(path)]) == 0
     assert capsys.readouterr().out == f"{before} bytes before, {path.stat().st_size} after\n"
@@ -241,11 +174,3 @@ class Wide(Compass):
 
     def embed(self, texts):
         return np.pad(super().embed(texts), ((0, 0), (0, self.dim - 2)))
-
-
-def test_a_bank_that_is_only_read_stays_as_it_is(path):
-    with closing(life(path, Broken())) as bank:
-        by_hand.set_status(bank, "r1", "active")
-    reader = MemoryBank(path=str(path), embedder=Compass(), policy=Cosine(), read_only=True)
-    with closing(reader):
-        assert "r1" in bare(reader) and "r1" not in found(reader)

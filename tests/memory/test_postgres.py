@@ -65,7 +65,6 @@ def raw(url, namespace=None):
 
 def filled(bank):
     """Something in every table that has tenants, in the bank's namespace."""
-    bank.key = "item"
     bank.add(record("r", item(10), item(20), query="@30 open it"))
     bank.add(record("m", item(10), query="@40 close it", parents=("r",), provenance={"tasks": ["task r"]}))
     with bank.change("more") as change:
@@ -122,20 +121,16 @@ def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_ba
     bank = open_bank(his, namespace="bob")
     assert bank.add(record("new", item(50))) and bank.retrieve("@30", 5) and len(bank) == 3
 
-    # He sees no vectors of the lessons of others, so it is not for him to say what they are made for.
-    vectors = "SELECT record, place, vector FROM item_vectors ORDER BY 1, 2"
-    were = bank._store.of(None).rows(vectors), ann._store.of(None).rows(vectors)
-    postgres.admin(database, "DELETE FROM meta WHERE key = 'items_by'")
-    open_bank(his, namespace="bob", key="both")
-    assert ann._store.meta("items_by") is None
-    postgres.admin(database, "INSERT INTO meta VALUES ('items_by', 'item')")
+    # He sees no lessons of others, so it is not for him to say which keys theirs have.
+    vectors = "SELECT origin, kind, place, vector FROM keys ORDER BY 1, 2, 3"
+    were = ann._store.rows(vectors)
+    kinds = ann._store.meta("kinds")
+    mine = open_bank(his, namespace="bob", key="both")
+    assert mine._store.rows("SELECT DISTINCT kind FROM keys ORDER BY 1") == [("query",), ("window",)]
+    assert ann._store.meta("kinds") == kinds
     assert main(["reembed", his, "--key", "both"]) == 2
     assert "the role sees only tenants that it is bound to" in capsys.readouterr().err
-    assert (bank._store.of(None).rows(vectors), ann._store.of(None).rows(vectors)) == were
-    postgres.admin(database, "DELETE FROM item_vectors WHERE namespace = 'bob'")
-    with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
-        open_bank(his, namespace="bob", key="both")
-    open_bank(namespace="ann", key="item")
+    assert ann._store.rows(vectors) == were
     postgres.admin(database, "DROP OWNED BY bob_only", "DROP ROLE bob_only")
 
 
@@ -292,8 +287,10 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
     bank.add_many(made, rows, keep_namespaces=True)
     bank.close()
     bank = open_bank(embedder=Rows(), index="hnsw", store=Postgres(exact_below=500))
-    assert bank._store.rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'vectors_graph'::regclass") == [(True,)]
-    in_graph = {name: bank._search._in_graph(bank._store.of(name), False) for name in ("big", "small", None)}
+    assert bank._store.rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'keys_query_graph'::regclass") == [
+        (True,)
+    ]
+    in_graph = {name: bank._search._in_graph(bank._store.of(name), "query") for name in ("big", "small", None)}
     assert in_graph == {"big": True, "small": False, None: True}
     for name, least in (("big", 0.97), ("small", 1.0)):
         mine, found = [n for n in range(3000) if made[n].namespace == name], 0
@@ -312,7 +309,7 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
         db.script(f"BEGIN; {connection._IN_ITS_ORDER}")
         plan = db.rows(f"EXPLAIN EXECUTE {name}({', '.join(['NULL'] * 4)})", ())
         db.script("ROLLBACK")
-        assert any("Index Scan using vectors_graph" in line for (line,) in plan)
+        assert any("Index Scan using keys_query_graph" in line for (line,) in plan)
     with bank.of("big").change("a search within it"):
         assert bank.of("big").nearest("7", 1)
         settings = "SELECT current_setting('enable_sort'), current_setting('plan_cache_mode')"
@@ -374,7 +371,7 @@ def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_i
     kept = replace(record("2", item(3)), namespace="c")
     assert bank.add_many([kept], keep_namespaces=True) == 1
     assert bank.add_many([kept], keep_namespaces=True) == 0
-    assert bank.add_many([record("3\0", item(4), status="archived")], [None]) == 1
+    assert bank.add_many([record("3\0", item(4), status="archived")]) == 1
     assert [entry["seq"] for entry in bank.history.journal()] == [1, 2, 3, 4, 5]
     assert [len(entry["undo"]) for entry in bank.history.journal()] == [1, 1, 1, 1, 1]
     rows = bank._store.of(None).rows("SELECT namespace, id FROM records ORDER BY rowid")
@@ -382,27 +379,31 @@ def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_i
     assert bank._store.rows("SELECT count(*) FROM records") == [(3,)]  # it sees its own tenant's again
     assert bank.history.rollback(1) == 2 and [one.id for one in bank.recent(9)] == ["0"]
     assert len(other.recent(9)) == 1
-    vectors = (
-        "SELECT r.namespace, r.id, v.namespace FROM vectors v LEFT JOIN records r ON vector_row = v.rowid ORDER BY 1"
-    )
-    assert bank._store.of(None).rows(vectors) == [("a", "0", "a"), ("b", "1", "b"), ("c", "2", "c"), (None, None, "a")]
+    vectors = "SELECT r.namespace, r.id, k.namespace FROM keys k LEFT JOIN records r ON key_row = origin ORDER BY 1, 2"
+    assert bank._store.of(None).rows(vectors) == [
+        ("a", "0", "a"),
+        ("b", "1", "b"),
+        ("c", "2", "c"),
+        (None, None, "a"),
+        (None, None, "a"),
+    ]
 
 
 def test_vectors_are_in_the_graph_before_the_turn_to_write_comes(open_bank, url):
     """What takes longest of an addition keeps nobody waiting."""
-    bank, other = open_bank(), open_bank(key="both")
-    bank.add(record("0", item(0), query="@10 first"))
+    other = open_bank(key="both")
+    bank = open_bank()
+    bank.add(record("0", query="@10 first"))
     db, waiting = raw(url), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     thread = threading.Thread(target=other.add, args=(record("1", item(1), query="@20 second"),))
     with bank._store.unjournaled() as held:
         held.execute("SELECT 1")
         thread.start()
         wait_for(lambda: db.execute(waiting).fetchone()[0] == 1)
-        entered = "SELECT last_value, pg_relation_size('item_vectors') > 0 FROM vectors_rowid_seq"
-        assert db.execute(entered).fetchone() == (2, True)
+        assert db.execute("SELECT last_value FROM key_rows").fetchone() == (2,)
     thread.join()
     assert [hit.record.id for hit in bank.retrieve("@20", 1)] == ["1"]
-    kept = "SELECT r.id, i.place FROM item_vectors i LEFT JOIN records r ON r.vector_row = i.record ORDER BY 2"
+    kept = "SELECT r.id, k.place FROM keys k LEFT JOIN records r ON r.key_row = k.origin WHERE place >= 0 ORDER BY 2"
     before = bank._store.of(None).rows(kept)
     assert before and {id for id, _ in before} == {"1"}
     assert not other.add(record("1", item(1)))  # nor does what is there already leave any
@@ -423,9 +424,9 @@ def test_a_record_that_is_taken_out_and_comes_back_has_its_vector_again(open_ban
     assert bank.embedder.texts == [*embedded, "@40"]
 
 
-def test_a_bank_of_the_schema_before_is_brought_up_to_date(postgres, url):
-    """tests/data/postgres_schema_2.sql.xz: pg_dump's of a bank with a record taken out and one without its vector."""
-    dump = lzma.decompress((REPO / "tests" / "data" / "postgres_schema_2.sql.xz").read_bytes()).decode()
+def test_a_bank_of_0_1_0_is_brought_up_to_date(postgres, url):
+    """tests/data/postgres_0_1_0.sql.xz: pg_dump's of a bank with a merge and with a duplicate without its vectors."""
+    dump = lzma.decompress((REPO / "tests" / "data" / "postgres_0_1_0.sql.xz").read_bytes()).decode()
     postgres.admin("postgres", "CREATE DATABASE earlier OWNER bank_app")
     postgres.admin("earlier", "CREATE EXTENSION vector", "GRANT ALL ON SCHEMA public TO bank_app")
     earlier = postgres.url("earlier")
@@ -457,18 +458,21 @@ def test_a_bank_of_the_schema_before_is_brought_up_to_date(postgres, url):
         "SELECT value FROM meta WHERE key = 'schema'",
     ):
         assert sorted(bank._store.rows(made)) == sorted(fresh._store.rows(made)), made
-    assert bank.add(record("e", item(60), query="@60 e"))
-    assert [hit.record.id for hit in bank.retrieve("@10", 9)] == ["a", "b", "e"]
+    assert bank.embedder.texts[0] == "@90 d"  # it had lost its vector
+    asked = ("@0 a", "@30 b", "@60 c", "@90 d", "@200 m")
+    best = {query: (hit.record.id, hit.score) for query in asked for hit in bank.retrieve(query, 1)}
+    assert best == dict(zip(asked, [("a", 1.0), ("m", 1.0), ("m", 1.0), ("a", 1.0), ("m", 1.0)]))
+    assert bank.retrieve("@60 c", 1, exclude_task="task c")[0].record.id == "a"
+    assert [(hit.record.id, hit.score) for hit in bank.nearest("@70", 1, key="item")] == [("a", 1.0)]
     assert bank._store.rows("SELECT reason FROM journal WHERE seq = 1") == [("forget",)]  # all tenants read it
-    assert bank.history.rollback(4) == 4
-    assert bank.embedder.texts == ["@60 e", "@10", "@40 d"]  # the last had lost its vector
-    for tag in ("Größe", "GRÖSSE", "machine-learning"):
-        where = Filter(tags=(tag,))
-        assert [hit.record.id for hit in bank.nearest("@10", 9, where=where)] == ["a", "c"]
-        assert {hit.record.id for hit in bank.lexical("look", 9, where=where)} == {"a", "c"}
-    assert [(hit.record.id, hit.record.n_used) for hit in bank.retrieve("@10", 9)] == [(id, 0) for id in "abcd"]
-    assert bank.history.forget(id="c") == ["c"]
-    assert bank._store.of(None).rows("SELECT count(*) FROM vectors") == [(5,)]  # e's waits for its return
+    assert bank.jobs().get("job").payload == {"what": "learn"}
+    assert bank.add(record("e", item(60), query="@60 e"))
+    assert bank.history.rollback(4) == 6
+    assert [bank.retrieve(query, 1)[0].record.id for query in asked[:4]] == list("abcd")
+    for tag, id in (("GRÖSSE", "a"), ("Machine-Learning", "c")):
+        assert [hit.record.id for hit in bank.nearest("@10", 9, where=Filter(tags=(tag,)))] == [id]
+        assert [hit.record.id for hit in bank.lexical("look", 9, where=Filter(tags=(tag,)))] == [id]
+    assert bank.history.forget(id="c") == ["c", "m"]
     for one in (bank, fresh):
         one.close()
 
@@ -478,7 +482,9 @@ def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_ba
     bank.add(record("0", item(0)))
     with pytest.raises(StopRun, match="dimensions"), bank.change("broken") as change:
         change.update("0", n_used=7)
-        change.put_last([(record("1", item(1)), b"\0" * 4 * 20_000, ())])  # pgvector takes at most 16 000 numbers
+        change.put_last(
+            [(record("1", item(1)), [("query", -1, b"\0" * 4 * 20_000)])]
+        )  # pgvector takes at most 16 000 numbers
     assert bank.get("0").n_used == 0 and bank.get("1") is None
     assert bank.add(record("1", item(1))) and len(bank.history.journal()) == 2
 
@@ -508,7 +514,7 @@ def test_what_is_forgotten_is_in_no_table_and_the_command_says_what_it_cannot_pr
     with raw(url, "*") as db:
         left = "".join(str(db.execute(f"SELECT * FROM {table}").fetchall()) for table in TENANTS)
         assert "open it" not in left and "close it" not in left
-        assert db.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
+        assert db.execute("SELECT count(*) FROM keys").fetchone() == (0,)
 
 
 def test_a_schema_has_a_bank_of_its_own_beside_that_of_public(open_bank, postgres, url):

@@ -59,7 +59,7 @@ def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_ban
 
 
 def test_what_was_acknowledged_outlives_the_server():
-    from benchmarks.embedded_postgres import Server, missing
+    from embedded_postgres import Server, missing
 
     if reason := missing():
         pytest.skip(reason)

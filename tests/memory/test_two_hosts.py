@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import time
 
 import pytest
+import two_hosts
 from conftest import WITH_KITS
+from embedded_postgres import missing
 from memory_kit import Compass, item, record
 
-from benchmarks import two_hosts
-from benchmarks.embedded_postgres import missing
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 
@@ -46,12 +45,14 @@ def without_networks() -> str | None:
 pytestmark = pytest.mark.skipif(bool(reason := missing() or without_networks()), reason=str(reason))
 
 
-def test_all_that_a_host_was_told_is_there_after_it_died_and_came_back(capsys):
-    assert two_hosts.main(["--writers", "2", "--lessons", "60"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["processes killed at once"] >= 2 and 0 < found["lessons that the dead host had been told"] < 120
-    assert found["lessons acknowledged to writers"] == 240 and found["records of the two runs"] > 0
-    assert found["in the bank"] == 240 + found["records of the two runs"]
+def test_all_that_a_host_was_told_is_there_after_it_died_and_came_back():
+    with two_hosts.connected(2, 60) as (hosts, bank):
+        killed, at_death = two_hosts.drill(*hosts)
+        ids = two_hosts.stored(bank)
+        told, learned = ({id for host in hosts for id in getattr(host, name)()} for name in ("told", "learned"))
+    assert killed >= 2 and 0 < at_death < 120
+    assert len(told) == 240 and learned
+    assert ids == dict.fromkeys(told | learned, 1)
 
 
 def test_a_host_whose_cable_is_pulled_lets_go_of_the_bank_and_says_so():

@@ -148,7 +148,6 @@ def test_embeddings_of_the_first_version_are_read_and_each_text_is_embedded_once
     for asked in (1, 0):  # the second time both come out of the file
         inner = Counting(dim=2)
         cache = CachedEmbedder(inner=inner, path=str(tmp_path / "e.sqlite"))
-        cache.prefetch("new text")
         vectors = cache.embed(["old text", "new text", "new text"])
         assert np.allclose(vectors[0], [0.6, 0.8])
         assert inner.asked == asked

@@ -13,8 +13,8 @@ import pytest
 from provider import Provider, completion
 
 from core.errors import InfraError, TransientError
-from core.models.base import Request
-from core.models.limits import Limiter, share_limits
+from core.models.base import Request, share_limits
+from core.models.limits import Limiter
 from core.models.remote import LiteLLMModel
 from core.models.retry import Retry, retry_after
 

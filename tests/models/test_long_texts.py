@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from core.memory.policies.cosine import Cosine
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import Trust
 from core.models.cache import CachedEmbedder
-from core.models.embedding import HashingEmbedder, HuggingFaceEmbedder, MiniLMEmbedder, _unit, joined
-from core.models.minilm import LONGEST, windows
+from core.models.embedding import HashingEmbedder, HuggingFaceEmbedder, MiniLMEmbedder, _unit, mean_of_parts
+from core.models.minilm import LONGEST, split_tokens
 from core.types import Lesson, MemoryRecord
 from mcp_server.__main__ import main
 from mcp_server.config import load_config
@@ -78,7 +79,7 @@ def minilm():
 
 @pytest.fixture
 def bank(tmp_path, minilm):
-    bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=minilm, policy=Cosine())
+    bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=minilm, policy=Cosine(ignore_preamble=True))
     yield bank
     bank.close()
 
@@ -145,18 +146,18 @@ def test_windows_divide_no_word():
     text = "aa bb cc dd"
     offsets = [(0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8), (9, 10), (10, 11)]
     words = [0, 0, 1, 1, 2, 2, 3, 3]
-    assert windows(text, offsets, words, 3) == ["aa", "bb", "cc", "dd"]
-    assert windows(text, offsets, words, 5) == ["aa bb", "cc dd"]
-    assert windows(text, offsets, words, 8) == [text]
-    assert windows(text, offsets, [0] * 8, 3) == ["aa b", "b cc", "dd"]  # one word that is too long
-    assert windows("", [], [], 3) == [""]
+    assert split_tokens(text, offsets, words, 3) == ["aa", "bb", "cc", "dd"]
+    assert split_tokens(text, offsets, words, 5) == ["aa bb", "cc dd"]
+    assert split_tokens(text, offsets, words, 8) == [text]
+    assert split_tokens(text, offsets, [0] * 8, 3) == ["aa b", "b cc", "dd"]  # one word that is too long
+    assert split_tokens("", [], [], 3) == [""]
 
 
 def test_a_vector_of_parts_is_their_mean_of_length_one():
     rows = np.eye(3, dtype=np.float32)
-    made = joined(rows, [1, 2])
+    made = mean_of_parts(rows, [1, 2])
     assert made[0].tolist() == [1, 0, 0] and made[1] == pytest.approx([0, 0.5**0.5, 0.5**0.5])
-    assert joined(rows, [1, 1, 1]) is rows
+    assert mean_of_parts(rows, [1, 1, 1]) is rows
 
 
 # The bank
@@ -171,10 +172,10 @@ def test_five_tasks_with_a_common_preamble_are_five(bank, n, where):
     assert first(bank, REWORDED) == RIGHT
 
 
-@pytest.mark.parametrize("policy", [Trust(), RRF(), Cosine(unit="item"), Cosine(min_score=0.5)])
-def test_whatever_the_policy(bank, policy):
+@pytest.mark.parametrize("make", [Trust, RRF, partial(Cosine, unit="item"), partial(Cosine, min_score=0.5)])
+def test_whatever_the_policy(bank, make):
     bank.add_many([record(k, behind(task, 2500, "both")) for k, task in enumerate(TASKS)])
-    bank.policy = policy
+    bank.policy = make(ignore_preamble=True)
     assert first(bank, [behind(task, 2500, "both") for task in REWORDED]) == RIGHT
 
 
@@ -200,7 +201,7 @@ class Cuts(HashingEmbedder):
 
 
 def test_ties_of_an_embedder_that_cuts_are_broken_by_words(tmp_path):
-    bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=Cuts(), policy=Cosine())
+    bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=Cuts(), policy=Cosine(ignore_preamble=True))
     bank.add_many([record(k, behind(task, 1670, "front")) for k, task in enumerate(TASKS)])
     assert first(bank, [behind(task, 1670, "front") + " Please." for task in TASKS]) == RIGHT
     bank.close()

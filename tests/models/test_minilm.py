@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from benchmarks.bench_languages import lessons
+from benchmarks.recall import language_lessons as lessons
 from core.errors import UserError
 from core.models import weights
 from core.models.embedding import HuggingFaceEmbedder, MiniLMEmbedder, NamedEmbedder
@@ -53,11 +53,11 @@ def minilm():
 
 
 def test_many_texts_have_the_vectors_of_sentence_transformers(minilm):
-    given = texts(150)
+    given = texts(50)
     theirs = HuggingFaceEmbedder(model=str(MiniLMEmbedder.weights().parent))
     (ours, used, _), (known, spent, _) = minilm.measure(given), theirs.measure(given)
     assert np.abs(ours - known).max() < MOST and used == spent
-    assert (minilm.long_texts, ours.dtype, ours.shape) == (theirs.long_texts, np.float32, (150, 384))
+    assert (minilm.long_texts, ours.dtype, ours.shape) == (theirs.long_texts, np.float32, (50, 384))
     assert theirs.long_texts > 2  # longer than the model reads
 
 

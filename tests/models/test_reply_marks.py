@@ -6,7 +6,7 @@ import json
 
 from core.agent import ActAgent, BashAgent, CoTAgent, ReActAgent
 from core.learning.structured import parse_json, parse_lessons, parse_status
-from core.reply_marks import answer_of, own_turn, tagged_answers, untagged
+from core.reply_marks import own_turn, plain_reply, tagged_answers, untagged
 from core.types import Lesson
 from single_turn_bench.answers import extract_answer
 from single_turn_bench.choice import extract_choice
@@ -55,7 +55,7 @@ def test_nothing_in_thoughts_is_an_answer_a_letter_or_an_action(subtests):
             guess = marks.format(
                 "We guess \\boxed{41}. The answer is (A).\nAction: go to bed 2\n```bash\nrm x\n```\nStatus: failure\n"
             )
-            assert answer_of(f"{guess}42").strip() == "42"
+            assert plain_reply(f"{guess}42").strip() == "42"
             assert extract_answer(f"{guess}42").answer == "42"
             assert extract_choice(f"{guess}B", 4) == "B"
             assert verbatim_answer(f"{guess}dog, cat").answer == "dog, cat"
@@ -84,7 +84,7 @@ BEGUN = [
 def test_thoughts_that_were_cut_off_say_nothing(subtests):
     for begun in BEGUN:
         with subtests.test(begun):
-            assert answer_of(f"{begun}We guess 41. Action: look").strip() == ""
+            assert plain_reply(f"{begun}We guess 41. Action: look").strip() == ""
 
 
 TOKENS = [
@@ -162,7 +162,7 @@ LEADS = [
 def test_tokens_at_the_beginning_are_skipped(subtests):
     for lead in LEADS:
         with subtests.test(lead):
-            assert answer_of(f"{lead}42").strip() == "42"
+            assert plain_reply(f"{lead}42").strip() == "42"
             assert ACT.parse(f"{lead}go to bed 1")[1] == "go to bed 1"
 
 
@@ -205,18 +205,18 @@ ORDINARY = [
 def test_ordinary_text_is_left_alone(subtests):
     for text in ORDINARY:
         with subtests.test(text):
-            assert text.startswith("x <s>") or answer_of(text) == text
+            assert text.startswith("x <s>") or plain_reply(text) == text
 
 
 def test_turns_whose_marks_the_server_dropped_end_the_reply():
-    assert answer_of("42\nuser\nWhat is 3+3?\nassistant\n6") == "42"
-    assert answer_of("root\nuser\nadmin") == "root\nuser\nadmin"  # a list
+    assert plain_reply("42\nuser\nWhat is 3+3?\nassistant\n6") == "42"
+    assert plain_reply("root\nuser\nadmin") == "root\nuser\nadmin"  # a list
 
 
 def test_a_second_turn_with_thoughts_of_its_own_is_none_of_the_reply():
     text = "41?</think>42<|im_end|>\n<|im_start|>user\nAnd 3+3?<|im_end|>\n<|im_start|>assistant\n5?</think>6"
-    assert answer_of(text) == "42"
-    assert answer_of("He wrote </think> in it. 41?</think>42") == "42"
+    assert plain_reply(text) == "42"
+    assert plain_reply("He wrote </think> in it. 41?</think>42") == "42"
 
 
 def test_a_lesson_about_marks_keeps_them_and_none_that_a_server_left():

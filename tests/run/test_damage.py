@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 
@@ -15,16 +16,49 @@ from conftest import REPO, TOY, command, read_json, read_rows, write_rows
 
 from analysis.load import frame_of
 from analysis.runs import read_run
-from benchmarks.damage_drill import DAMAGES
-from core import checksum
 from core.errors import OverBudget, UserError
 from core.interrupt import Interrupts
 from core.models.meter import Meter
 from core.run.files import CALLS, PROMPTS, TIMINGS, lines_of
 from core.run.records import RunRecords
+from core.terminal import say_once
 
 LINES = ("episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl")
 WHOLE = ("manifest.json", "summary.json", ".hydra/hydra.yaml", ".hydra/config.yaml")
+
+
+def one_bit(data: bytes, rng: random.Random) -> bytes:
+    at, changed = rng.randrange(len(data)), bytearray(data)
+    changed[at] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def two_hundred_bytes(data: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(max(1, len(data) - 200))
+    return data[:at] + bytes(byte ^ rng.randrange(1, 256) for byte in data[at : at + 200]) + data[at + 200 :]
+
+
+def cut(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def exchanged_lines(data: bytes, rng: random.Random) -> bytes:
+    lines = data.splitlines(keepends=True)
+    places = [at for at in range(len(lines) - 1) if lines[at] != lines[at + 1]]
+    if not places or b"\0" in data:
+        return data
+    at = rng.choice(places)
+    lines[at : at + 2] = lines[at + 1], lines[at]
+    return b"".join(lines)
+
+
+def emptied(data: bytes, rng: random.Random) -> bytes:
+    return b""
+
+
+DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    each.__name__: each for each in (one_bit, two_hundred_bytes, cut, exchanged_lines, emptied)
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +78,7 @@ def notes(capsys):
     """What was said of damage since the last time it was asked for."""
 
     def said():
-        checksum.say_once.cache_clear()
+        say_once.cache_clear()
         return [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
 
     said()
@@ -250,7 +284,7 @@ def test_a_runs_own_bank_is_made_again_from_its_episodes_to_the_same_results(her
     assert len(list(run_dir.glob("bank.sqlite.corrupt-*"))) >= 2
 
 
-@pytest.mark.parametrize("script", ["tables", "show", "report -o page.html", "compare", "judge_report"])
+@pytest.mark.parametrize("script", ["tables", "show", "report -o page.html", "compare", "learn --judges"])
 def test_every_command_names_a_damaged_line(monkeypatch, run_dir, tmp_path, capsys, script):
     monkeypatch.chdir(tmp_path)
     file = run_dir / "episodes.jsonl"

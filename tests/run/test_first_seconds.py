@@ -21,7 +21,7 @@ from provider import completion
 from core.interrupt import Interrupts
 from core.run.display import RunProgress
 from core.run.launch import override
-from core.starting import loading
+from core.terminal import loading
 from envs.single_turn import MathEnv
 from envs.toy_script import play
 

@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import CompactHydraException, HydraException
 
 from core.errors import UserError
-from core.mistakes import plain
+from core.mistakes import sentence_for
 from mcp_server.config import load_config
 from scripts.tables import main as tables
 
@@ -46,7 +46,7 @@ def test_a_misspelt_word_is_one_sentence(word):
     ):
         compose("config", overrides=words)
     try:
-        assert plain(refused.value, words) == EXACT[word]
+        assert sentence_for(refused.value, words) == EXACT[word]
     finally:
         GlobalHydra.instance().clear()
 

@@ -39,6 +39,7 @@ from core.run.parts import foreign_parts
         ("arm=reasoningbank setting=frozen memory.path=/b.sqlite", "reasoningbank setting=frozen"),
         ("arm=matts_parallel experiment=ab", "matts_parallel"),
         ("arm=reasoningbank prompts.memory_block=plain", "reasoningbank prompts.memory_block=plain"),
+        ("arm=reasoningbank retrieval.ignore_preamble=true", "reasoningbank retrieval.ignore_preamble=true"),
         ("arm=reasoningbank details=authors_release", "reasoningbank details=authors_release"),
         ("workflow=reasoningbank memory=synapse", "reasoningbank memory=synapse"),
     ],

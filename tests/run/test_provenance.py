@@ -17,7 +17,7 @@ from analysis.studies import compared, studies
 from core.errors import UserError
 from core.memory.open import read_records
 from core.run.keys import NOTED
-from core.setting import joined, labels_of
+from core.setting import joined_labels, labels_of
 
 SHORT = (*TOY, "limit=8")
 ALLOWED = "setting.allow_oracle_bank=true"
@@ -40,13 +40,13 @@ def trained(here, tmp_path):
     ],
 )
 def test_sources_are_joined_with_the_worst_last(sources, text):
-    assert joined(sources) == text
+    assert joined_labels(sources) == text
 
 
 def test_a_record_knows_how_it_was_labelled(here, trained, tmp_path):
-    assert {joined(labels_of(record)) for record in read_records(trained, "default")} == {"oracle+answers"}
+    assert {joined_labels(labels_of(record)) for record in read_records(trained, "default")} == {"oracle+answers"}
     true, _ = here(*SHORT, "setting=true_labels", run_dir=tmp_path / "true")
-    assert {joined(labels_of(record)) for record in read_records(true / "bank.sqlite", "default")} == {"oracle"}
+    assert {joined_labels(labels_of(record)) for record in read_records(true / "bank.sqlite", "default")} == {"oracle"}
     plain, _ = here(*SHORT, run_dir=tmp_path / "plain")
     [provenance] = {json.dumps(record.provenance) for record in read_records(plain / "bank.sqlite", "default")}
     assert set(json.loads(provenance)) == {"run", "models", "workflow", "attempts", "evidence"}
@@ -126,7 +126,7 @@ def test_labels_of_the_environment_without_answers_are_refused_as_well(here, tmp
 def test_a_judge_of_ones_own_that_knows_the_answers_counts_as_the_environment(here, monkeypatch, tmp_path):
     monkeypatch.setattr("core.learning.judges.OracleJudge.judge", _phrase)
     run_dir, _ = here(*SHORT, "setting=true_labels", run_dir=tmp_path / "phrase")
-    assert {joined(labels_of(record)) for record in read_records(run_dir / "bank.sqlite", "default")} == {
+    assert {joined_labels(labels_of(record)) for record in read_records(run_dir / "bank.sqlite", "default")} == {
         "phrase+oracle"
     }
 
@@ -142,7 +142,7 @@ def test_a_merged_record_has_the_worst_of_its_parents(here, tmp_path):
     train, _ = here(*words, "setting=train", run_dir=tmp_path / "train")
     merged = [record for record in read_records(train / "bank.sqlite", "default") if record.parents]
     assert merged
-    assert {joined(labels_of(record)) for record in merged} == {"oracle+answers"}
+    assert {joined_labels(labels_of(record)) for record in merged} == {"oracle+answers"}
 
 
 def test_every_key_of_the_memory_is_either_noted_or_changes_nothing_that_may_be_seen():

@@ -15,7 +15,8 @@ from ray_kit import Ray, until, writer
 
 pytest.importorskip("ray", reason="ray is not installed (pip install ray)")
 
-SWEEP = ("-m", *TOY, "arm=reasoningbank", "seed=0,1", "limit=8", "llm.delay_s=0.15")
+SWEEP = ("-m", *TOY, "arm=reasoningbank", "seed=0,1", "limit=8")
+SLOWLY = "llm.delay_s=0.15"  # so that a cell can be killed in its midst
 
 
 @pytest.fixture
@@ -27,7 +28,11 @@ def ray():
 def begin(ray, folder, *words):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return forkserver.Popen(
-        command(*SWEEP, "hydra/launcher=ray", *words, "run_dir=sweep"), cwd=folder, env=ray.env, text=True, **streams
+        command(*SWEEP, SLOWLY, "hydra/launcher=ray", *words, "run_dir=sweep"),
+        cwd=folder,
+        env=ray.env,
+        text=True,
+        **streams,
     )
 
 

@@ -14,7 +14,8 @@ from slurm_kit import NODES, Slurm, missing
 pytest.importorskip("submitit", reason="submitit is not installed (pip install hydra-submitit-launcher)")
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
-SWEEP = ("-m", *TOY, "arm=reasoningbank", "seed=0,1,2", "limit=8", "llm.delay_s=0.15")
+SWEEP = ("-m", *TOY, "arm=reasoningbank", "seed=0,1,2", "limit=8")
+SLOWLY = "llm.delay_s=0.15"  # so that a cell can be stopped in its midst
 LAUNCHER = ("hydra/launcher=slurm", "hydra.launcher.poll_s=1", "hydra.launcher.sbatch.timeout_min=20")
 
 
@@ -37,7 +38,7 @@ class Sweep:
     def __init__(self, slurm, folder, *words):
         self.slurm, self.folder, self.nodes = slurm, folder, set()
         self.process = forkserver.Popen(
-            command(*SWEEP, *LAUNCHER, *words, "run_dir=sweep"),
+            command(*SWEEP, SLOWLY, *LAUNCHER, *words, "run_dir=sweep"),
             cwd=folder,
             env=slurm.env,
             text=True,

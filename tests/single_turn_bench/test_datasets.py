@@ -176,9 +176,7 @@ def test_a_file_that_claims_to_be_official_must_be_complete(folder):
 
 
 def test_an_absent_dataset_says_how_to_get_it(folder):
-    with pytest.raises(
-        UserError, match=r"run `python -m scripts.fetch_data gsm8k`, or put GSM8K-1319.jsonl into single_turn"
-    ):
+    with pytest.raises(UserError, match=r"run `reasoningbank fetch gsm8k`, or put GSM8K-1319.jsonl into single_turn"):
         load_rows("gsm8k")
     with pytest.raises(UserError, match="no dataset or file 'nope'; the datasets are math500"):
         load_rows("nope")

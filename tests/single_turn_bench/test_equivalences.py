@@ -2,7 +2,6 @@
 
 import pytest
 
-from single_turn_bench.choice import find_choice
 from single_turn_bench.equivalence import MathGrader, grade_response
 
 
@@ -36,7 +35,6 @@ SAME = {
         (r"5\,\mathrm{m\,s^{-2}}", r"5 \text{ m/s}^2"),
         ("20 °C", "20 degrees Celsius"),
         ("20℃", r"20^\circ"),
-        (r"5\text{ N}", "5 kg m/s^2"),
         ("5 cc", "5 cm^3"),
         (r"5\pi\text{ m}", r"5\pi"),
         (r"2\sqrt{3}\,\mathrm{m}", r"2\sqrt{3}\text{ meters}"),
@@ -111,19 +109,11 @@ SAME = {
     "column": [
         (r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)"),
         (r"\begin{bmatrix} 1 \\ -2 \\ 3 \end{bmatrix}", "(1, -2, 3)"),
-        (r"\left(\begin{array}{c}1\\2\\3\end{array}\right)", "(1,2,3)"),
-        (r"\left[\begin{array}{r}-1\\2\end{array}\right]", r"\langle -1, 2\rangle"),
         (r"\begin{pmatrix}1/2\\2\end{pmatrix}", "(0.5, 2)"),
-        (r"\begin{pmatrix}1&2\end{pmatrix}^T", "(1,2)"),
-        (r"\begin{pmatrix}1&2\end{pmatrix}^{\top}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-        ("(1,2)^T", r"\begin{bmatrix}1\\2\end{bmatrix}"),
         ("[1, 2, 3]", r"\begin{pmatrix}1\\2\\3\end{pmatrix}"),
         ("<1, 2>", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-        (r"\frac12\begin{pmatrix}1\\4\end{pmatrix}", "(1/2, 2)"),
         (r"x = \begin{pmatrix}1\\2\end{pmatrix}", "(1,2)"),
         (r"\begin{pmatrix}t\\2t\end{pmatrix}", "(t, 2t)"),
-        (r"\begin{smallmatrix}1\\2\end{smallmatrix}", "(1,2)"),
-        (r"\begin{pmatrix}1\\[2pt] 2\end{pmatrix}", "(1,2)"),
         (r"\left<1,2\right>", "(1,2)"),
         ("[[1],[2]]", r"\begin{pmatrix}1\\2\end{pmatrix}"),
     ],
@@ -139,10 +129,8 @@ SAME = {
     ],
     "absolute value in other forms": [
         (r"|x-1|<\sqrt2", r"(1-\sqrt2, 1+\sqrt2)"),
-        ("1>|x|", r"x>-1 \text{ and } x<1"),
         ("x^2<4", "|x|<2"),
         ("-2<2x<2", "|x|<1"),
-        (r"|x| \ge 0.5", r"x \le -\frac12 \text{ or } x \ge \frac12"),
         ("abs(x)<1", "-1<x<1"),
         ("||x|-1|<1", r"(-2,0)\cup(0,2)"),
         ("]-1,1[", "|x|<1"),
@@ -151,25 +139,12 @@ SAME = {
         (r"\{x : -1<x<1\}", "(-1,1)"),
         (r"\{x \mid x>3\}", r"(3,\infty)"),
         (r"\{x | x>3\}", "x>3"),
-        (r"\left\{t \,\middle|\, t>3\right\}", "x>3"),
         (r"\{x \in \mathbb{R} : x \ge 2\}", r"[2,\infty)"),
         (r"\{x \in \mathbb R \mid |x|<1\}", "(-1,1)"),
-        (r"\{x \mid x \ne 1, x \ne 3\}", r"(-\infty,1)\cup(1,3)\cup(3,\infty)"),
-        (r"\{x \in \mathbb{Z} : -2<x<2\}", r"\{-1,0,1\}"),
-        (r"\{x : x^2=4\}", "-2,2"),
-        (r"\{x : x<2 \text{ or } x>3\}", r"(-\infty,2)\cup(3,\infty)"),
     ],
     "real numbers": [
-        (r"\mathbb{R}\setminus\{0\}", r"x \ne 0"),
         (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
-        (r"\mathbb{R}\backslash\{1,3\}", r"x \ne 1, 3"),
-        (r"\mathbb{R} - \{0\}", r"x \neq 0"),
-        (r"x \in \mathbb{R}, x \ne 0", r"\R \setminus \{0\}"),
-        (r"\text{all real numbers except } 0", r"x \ne 0"),
-        (r"\text{all real numbers}", r"(-\infty,\infty)"),
         (r"\mathbb{R}", r"-\infty < x < \infty"),
-        (r"\mathbb{R}^+", r"(0,\infty)"),
-        (r"\mathbb{R}_{\ge 0}", r"[0,\infty)"),
         ("(-inf, 0) U (0, inf)", "x != 0"),
     ],
     "conditions": [
@@ -177,13 +152,7 @@ SAME = {
         (r"x \in (-\infty,0]\cup[4,\infty)", r"|x-2|\ge 2"),
         (r"x \in (0,\infty)", "x>0"),
         (r"D = \{x: x>3\}", r"(3,\infty)"),
-        (r"\{x \mid x \geq 2 \text{ or } x \leq -1\}", r"(-\infty,-1]\cup[2,\infty)"),
-        (r"\{x \mid x \text{ is real}, x \ne 0\}", r"x \ne 0"),
-        (r"x \text{ can be any real number except } 0", r"x \ne 0"),
         (r"\mathbb{R}\setminus[0,1]", r"(-\infty,0)\cup(1,\infty)"),
-        (r"x<0 \text{ or } x>0", r"x \ne 0"),
-        (r"0<x<1, x \ne \frac12", r"(0,1/2)\cup(1/2,1)"),
-        (r"x>2 \text{ or } x = 2", r"x \ge 2"),
     ],
 }
 DIFFERENT = {
@@ -328,50 +297,3 @@ def test_what_only_looks_alike(subtests, grader, kind):
         with subtests.test(one=one, other=other):
             assert not grader.equal(one, other)
             assert not grader.equal(other, one)
-
-
-SET_APART = [
-    ("Statements A, B and D are true. Statement C is incorrect.", "C"),
-    ("Statement C is incorrect. Statements A, B and D are true.", "C"),
-    ("A is true. B is true. C is false. D is true.", "C"),
-    ("A is correct. B is correct. C is incorrect. D is correct.", "C"),
-    ("(A) is true. (B) is true. (C) is false. (D) is true.", "C"),
-    ("Options A, B, and C are correct, while D is not.", "D"),
-    ("The true statements are A, B and D. C is false.", "C"),
-    ("The false statement is C; A, B and D are true.", "C"),
-    ("A: True\nB: True\nC: False\nD: True", "C"),
-    ("A) True. B) True. C) False. D) True.", "C"),
-    ("**A** is valid, **B** is valid, **C** is valid and **D** is invalid.", "D"),
-    ("A, B and D hold. C fails.", "C"),
-    ("Statement A isn't true. Statements B, C and D are accurate.", "A"),
-    ("Only C is false.", "C"),
-    ("All of the statements except C are true.", "C"),
-    ("A, B and D are wrong. C is true.", "C"),
-    ("A. Water is wet: True\nB. Ice is cold: True\nC. Fire is cold: **False**\nD. Snow is cold: True", "C"),
-    (
-        "A) It melts. This is true.\nB) It is old. It is not true.\nC) It is wet. That is correct.\nD) Hot: true",
-        "B",
-    ),
-    ("A ✓, B ✓, C ✗, D ✓", "C"),
-    # none is set apart
-    ("A and B are true, C and D are false.", None),
-    ("A is true, B is false, C is true, D is false.", None),
-    ("Statements A and B are true. Statement C is incorrect.", None),
-    ("A, B, C and D are all true.", None),
-    ("A, C and D are wrong.", None),
-    ("Statements B and C are true.", None),
-    # what states the answer goes before
-    ("A and B are true, C and D are false. The answer is D.", "D"),
-    ("A, B and D are true, C is false, so the answer is (B).", "B"),
-    ("A, B, C and D are true.\n\nA", "A"),
-    ("A is correct. Wait, no. C is correct.", "C"),
-    ("If A is true, then B is false. So the answer is (D).", "D"),
-    ("A, B and C are true, so D (all of the above).", "D"),
-    ("Neither A nor B is correct; D holds.", "D"),
-]
-
-
-def test_the_statement_that_is_set_apart(subtests):
-    for response, letter in SET_APART:
-        with subtests.test(response=response):
-            assert find_choice(response, 4).answer == letter

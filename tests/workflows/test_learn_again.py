@@ -1,4 +1,4 @@
-"""scripts.learn, scripts.judge_report and experiment=transfer on the toy world, where the answers are known."""
+"""reasoningbank learn, its --judges, and experiment=transfer on the toy world, where the answers are known."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def test_bad_input_is_one_sentence(source, tmp_path):
 
 
 def test_judges_against_the_truth(source, tmp_path):
-    words = (source, "judge=oracle", "judge=heuristic", "--into", tmp_path / "judges", "--json")
-    code, printed, told = script("judge_report", *words)
+    words = (source, "--judges", "judge=oracle", "judge=heuristic", "--into", tmp_path / "judges", "--json")
+    code, printed, told = script("learn", *words)
     assert code == 0, told
     recorded, oracle, heuristic = json.loads(printed)["judges"]
     assert recorded["n"] == oracle["n"] == heuristic["n"] == 12

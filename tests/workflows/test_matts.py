@@ -12,12 +12,13 @@ from conftest import TOY, read_json, read_rows
 from core.errors import InfraError, StopRun, UserError
 from core.learning.attempts import Attempts
 from core.learning.selectors import BestOfN, Judged, Majority
-from core.learning.transcript import count_tokens, cut_tokens, fit
+from core.learning.transcript import fit
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.base import Role
 from core.models.embedding import HashingEmbedder
 from core.models.offline import ScriptedModel
+from core.tokens import cut_tokens, estimate_tokens
 from core.types import Step, Task, Trajectory, Verdict
 from envs import toy_script
 
@@ -375,7 +376,7 @@ def test_long_attempts_are_cut_in_the_middle_and_short_ones_kept():
     assert cut.startswith("start word")
     assert cut.endswith("word end")
     assert re.search(r"about \d{4} tokens left out", cut)
-    assert count_tokens(cut) < 1020
+    assert estimate_tokens(cut) < 1020
     assert fit(["a", "b"], 1000) == ["a", "b"]
     assert cut_tokens("é" * 50, 10).count("é") == 10
     assert len(fit([long] * 5, 1000)) == 5

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import REPO, TOY, command, read_json
 
-from analysis.answer import Question, answer_of, checked
+from analysis.answer import Question, answer_of, stored
 from analysis.ladder import BREAKS, HOLDS, STEPS, UNKNOWN, climb, first_break, steps_for
 from analysis.report.page import verdicts
 from analysis.runs import find_runs, read_run
@@ -133,14 +133,11 @@ def test_runs_of_another_configuration_or_seed_in_the_folder_are_not_averaged(he
         answer_of(folder, Question.read(folder))
 
 
-def test_a_verdict_that_was_changed_by_hand_is_seen_in_the_report(helped, tmp_path):
-    folder = copied(helped[0], tmp_path / "study")
-    assert checked(folder)["as_stored"]
-    text = (folder / "verdict.json").read_text()
-    (folder / "verdict.json").write_text(text.replace("Memory helps here", "Memory is magic"))
+def test_the_report_says_the_answer_that_the_runs_give(helped):
+    folder = helped[0]
     [found] = verdicts([read_run(path) for path in find_runs([folder])])
-    assert found["sentence"].startswith("Memory helps here")
-    assert "verdict.json does not say what its runs say" in found["rest"]
+    assert answer_of(folder, Question.read(folder)) == stored(folder)
+    assert found["sentence"] == stored(folder)["sentence"] and "not tested:" in found["rest"]
 
 
 @pytest.mark.parametrize("word", ["arm=no_memory", "seed=3", "k=1,2", "+toy.limit=4"])
@@ -318,7 +315,7 @@ def test_a_placebo_has_the_lessons_form_and_length_and_none_of_its_words(tmp_pat
 
 
 def test_a_study_that_is_stored_gives_its_answer_again(helped, tmp_path, monkeypatch, capsys):
-    from scripts import study
+    from benchmarks import study
 
     page = tmp_path / "docs" / "study.md"
     page.parent.mkdir()

@@ -80,8 +80,6 @@ class Consolidator(Consolidates):
     every          number of new records that starts a round (20 in agentic-flow's ReasoningBank)
     background     run rounds in a separate thread, for a server; must be false in a run that has to repeat exactly
     candidates     number of nearest records, by their lessons, that a new record is compared with
-    keep_vectors   False: records that a round archives or supersedes lose their vectors; they are embedded again when
-                   they become active
     ticks_per_day  tasks of the stream that count as a day, if the bank's clock is the stream
     confidence, deduplicate, merge, contradict, prune   the policies; null leaves one out
     role, seed     set at runtime: the extractor's model and the run's seed
@@ -94,7 +92,6 @@ class Consolidator(Consolidates):
     every: int = 20
     background: bool = False
     candidates: int = 50
-    keep_vectors: bool = True
     ticks_per_day: float = 1.0
     confidence: Confidence | None = None
     deduplicate: ConsolidationPolicy | None = None
@@ -254,8 +251,6 @@ class Consolidator(Consolidates):
                 made = (*made, each.add.id)
             for id, fields in each.updates.items():
                 change.update(id, **fields)
-                if not self.keep_vectors:
-                    change.drop_vectors(id)
             for link in each.links:
                 change.link(*link)
             if each.erase:

@@ -20,7 +20,7 @@ from core.memory.consolidation.context import (
 )
 from core.memory.ports import REVISES
 from core.models.embedding import sentence_transformers
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.types import MemoryRecord
 from prompts import registry
 
@@ -87,7 +87,7 @@ class LLMChecker:
 def parse_relation(text: str) -> str | None:
     """The last relation that a reply states; None for "unrelated" and for an unreadable reply."""
     answer = parse_json(text, "relation")
-    words = [str(answer["relation"])] if answer else _RELATION.findall(answer_of(text))
+    words = [str(answer["relation"])] if answer else _RELATION.findall(plain_reply(text))
     word = words[-1].lower() if words else ""
     return word if word in RELATIONS else None
 

@@ -18,7 +18,7 @@ from core.memory.consolidation.context import (
 )
 from core.memory.consolidation.differences import may_correct
 from core.memory.moment import now as wall_clock
-from core.setting import joined
+from core.setting import joined_labels
 from core.types import Lesson, MemoryRecord, content_id
 from prompts import registry
 
@@ -215,7 +215,7 @@ class Merge(ConsolidationPolicy):
             query_embedding=(),
             items=lessons,
             score=round(sum(record.score for record in group) / len(group), 9),
-            label_source=joined(record.label_source for record in group),
+            label_source=joined_labels(record.label_source for record in group),
             created_at=wall_clock(),
             tick=ctx.bank.tick(),  # the current tick, because its confidence is as of now
             tags=tuple(sorted({tag for record in group for tag in record.tags})),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from core.errors import UserError
 from core.memory.filter import STATUSES
 from core.memory.store.changes import RELATIONS
-from core.memory.store.schema import NOT_SEARCHED
 from core.textfile import read_text
 from core.types import MemoryRecord
 
@@ -130,12 +129,12 @@ _FITTING: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _vector(bank: MemoryBank, record: MemoryRecord) -> Any:
-    """A record's embedding, float32 (d,), computed if it has none; None for an archived or superseded one without."""
+    """A record's embedding, float32 (d,), computed if it has none."""
     import numpy as np
 
     if record.query_embedding:
         return np.array(record.query_embedding, dtype=np.float32)
-    return None if record.status in NOT_SEARCHED else bank.embedder.embed([record.original_query])[0]
+    return bank.embedder.embed([record.original_query])[0]
 
 
 def rows(path: Path) -> Iterator[tuple[int, Any]]:

@@ -24,7 +24,7 @@ from core.memory.ports import Bank, Hygiene
 from core.memory.protocol import Steps
 from core.memory.records import source_of
 from core.models.base import Role
-from core.reply_marks import answer_of
+from core.reply_marks import plain_reply
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts import registry
@@ -65,7 +65,7 @@ def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any
         raise  # ends the run; the resumed run asks again
     except InfraError as error:
         return {"harmful": None, "reason": "", "error": f"{error.kind}: {error}", "usage": None}
-    said = {word.lower() for word in _SAID.findall(answer_of(reply.text))}
+    said = {word.lower() for word in _SAID.findall(plain_reply(reply.text))}
     # A reply that quotes the lesson may say both: then "false" may be planted by the lesson, so "true" counts.
     harmful = "true" in said if said else None
     reason = (parse_json(reply.text, "reason") or {}).get("reason", "")

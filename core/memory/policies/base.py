@@ -23,6 +23,14 @@ class Ranking(Policy):
                 source are not limited. None: no limit
     source      what identifies a source: task | namespace | a key of the records' provenance, e.g. run
     min_confidence   leave out records with less confidence; one without any has the prior of its outcome
+
+    What a bank that serves agents adds to the ranking (core/memory/ranking.py):
+
+    other_languages_by_words   a query in a language that the embedder does not read is ranked by words, as in
+                               retrieval=lexical, and no min_score applies to it
+    ignore_preamble            a query of 500 characters or more is ranked by the sentences that are not in the queries
+                               of several of the nearest records, and ties by words
+    corrections_first          a record that corrects an older one (a link that deduplication makes) is placed before it
     """
 
     top_k: int = 1
@@ -33,6 +41,9 @@ class Ranking(Policy):
     min_confidence: float | None = None
     per_source: int | None = None
     source: str = "task"
+    other_languages_by_words: bool = False
+    ignore_preamble: bool = False
+    corrections_first: bool = False
 
     def __post_init__(self) -> None:
         check_numbers(self, "retrieval", "top_k", least=0, whole=True)

@@ -6,31 +6,27 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit, Connection
-from core.memory.store.changes import Change, Embed, Items, check_status
+from core.memory.store.changes import Change, Embed, check_status
+from core.memory.store.keys import Keys
 from core.memory.store.schema import COLUMNS, placeholders, row_of
 from core.types import MemoryRecord
 
 MANY = 20  # number of records from which COPY is used instead of single inserts
 BATCH = 5_000  # max. records of one COPY
 
-ENTER_VECTOR = "INSERT INTO vectors OVERRIDING SYSTEM VALUE SELECT"  # into the row `vector_row` of its record
-ENTER_ITEM = "INSERT INTO item_vectors SELECT vector_row, $2, $3, namespace FROM records WHERE rowid = $1"
-_VECTOR = "INSERT INTO vectors (vector, namespace) VALUES ($1, $2)"
-_PUT = (
-    f"WITH r AS (INSERT INTO records ({', '.join(COLUMNS)}, vector_row) "
-    f"VALUES ({placeholders(len(COLUMNS))}, {{row}}) ON CONFLICT DO NOTHING RETURNING rowid, namespace, vector_row)"
-    "{vector} SELECT rowid FROM r"
+ENTER_KEY = (
+    "INSERT INTO keys SELECT key_row, $2, $3, key_row, $4, namespace FROM records WHERE rowid = $1 "
+    "ON CONFLICT DO NOTHING"
 )
-_NEXT, _MINE = "nextval('vectors_rowid_seq')", "(SELECT currval('vectors_rowid_seq'))"
-_VECTOR_PLACE = placeholders(1, after=len(COLUMNS))
-_PUT_WITH = _PUT.format(row=_NEXT, vector=f", v AS ({ENTER_VECTOR} vector_row, {_VECTOR_PLACE}, namespace FROM r)")
-_PUT_WITHOUT = _PUT.format(row=_NEXT, vector="")
-_ITEM = f"INSERT INTO item_vectors VALUES ({_MINE}, $1, $2, $3)"
-# After _VECTOR and _ITEM, whose rows are deleted again if the record exists already.
-_TAKEN_BACK = f", v AS (DELETE FROM vectors WHERE rowid = {_MINE} AND NOT EXISTS (SELECT FROM r))"
-_PUT_AFTER = _PUT.format(row=_MINE, vector=_TAKEN_BACK)
-_TAKEN_BACK += f", i AS (DELETE FROM item_vectors WHERE record = {_MINE} AND NOT EXISTS (SELECT FROM r))"
-_PUT_AFTER_ITEMS = _PUT.format(row=_MINE, vector=_TAKEN_BACK)
+# A new record's keys come first, with a number of their own, and are taken back if the record exists already.
+_PUT_KEY = "INSERT INTO keys SELECT n, $1, $2, n, $3, $4 FROM {}('key_rows') n"
+_FIRST_KEY, _FURTHER_KEY = _PUT_KEY.format("nextval"), _PUT_KEY.format("currval")
+_MINE = "(SELECT currval('key_rows'))"
+_PUT = (
+    f"WITH r AS (INSERT INTO records ({', '.join(COLUMNS)}, key_row) VALUES ({placeholders(len(COLUMNS))}, {_MINE}) "
+    "ON CONFLICT DO NOTHING RETURNING rowid), "
+    f"k AS (DELETE FROM keys WHERE origin = {_MINE} AND NOT EXISTS (SELECT FROM r)) SELECT rowid FROM r"
+)
 
 
 class PostgresChange(Change):
@@ -51,60 +47,55 @@ class PostgresChange(Change):
         self.last: MemoryRecord | None = None
         self.at_commit: list[AtCommit] = []
 
-    def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
-        """`add` with given vectors. vector: None for an archived or superseded record without a vector."""
+    def put(self, record: MemoryRecord, keys: Keys) -> bool:
+        """`add` with given keys."""
         check_status(record.status)
         self._db.before_lock(SET_UNTIL_COMMIT, (record.namespace,))
-        query, values = self._putting(record, vector, items)
+        *first, put = self._putting(record, keys)
         self._db.set_namespace(record.namespace)
-        row = self._db.execute(query, values).fetchone()
-        if row is not None:
-            self._db.total_changes += 1
-            self.stores_items |= bool(items)
-            if query is not _PUT_AFTER_ITEMS:
-                self._put_items(row[0], items)
+        for statement in first:
+            self._db.execute(*statement)
+        row = self._db.execute(*put).fetchone()
+        self._db.total_changes += 0 if row is None else 1
         self._db.set_namespace(self._namespace)
         return row is not None
 
-    def put_last(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> Callable[[], int]:
+    def put_last(self, rows: Iterable[tuple[MemoryRecord, Keys]]) -> Callable[[], int]:
         """`put_all`, deferred to the commit if possible; the returned function gives the number after it."""
         rows = list(rows)
-        if self._first or len(rows) != 1 or rows[0][2]:  # item vectors need `check_key` before the commit
+        if self._first or len(rows) != 1:
             return super().put_last(rows)
-        self.last, vector, _ = rows[0]
+        self.last, keys = rows[0]
         check_status(self.last.status)
         set_namespace = SET_UNTIL_COMMIT, (self.last.namespace,)
         self.at_commit = [] if self._db.before_lock(*set_namespace) else [AtCommit(*set_namespace)]
-        self.at_commit.append(AtCommit(*self._putting(self.last, vector)))
+        self.at_commit += [AtCommit(*statement) for statement in self._putting(self.last, keys)]
         return lambda: len(self.at_commit[-1].found)
 
-    def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
+    def put_all(self, rows: Iterable[tuple[MemoryRecord, Keys]]) -> int:
         """`put` many records; returns how many were new."""
         rows, added = iter(rows), 0
         while some := list(islice(rows, BATCH)):
             added += sum(self.put(*row) for row in some) if len(some) < MANY else self._copy(some)
         return added
 
-    def _put_items(self, rowid: int, vectors: Items) -> None:
-        self.stores_items |= bool(vectors)
-        self._db.executemany(ENTER_ITEM, [(rowid, *vector) for vector in vectors])
+    def _put_keys(self, rowid: int, keys: Keys) -> None:
+        self._db.executemany(ENTER_KEY, [(rowid, *key) for key in keys])
 
-    def _putting(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> tuple[str, tuple]:
-        """(statement, values) to insert a record and its vector. Result: its row id; none if it exists.
+    def _putting(self, record: MemoryRecord, keys: Keys) -> list[tuple[str, tuple]]:
+        """The statements (query, values) that insert a record; the last gives its row id, none if it exists.
 
-        If the change does not hold the writers' lock yet, the vectors are inserted before it is taken: updating the
-        HNSW graph takes longest. The session's namespace must be the record's.
+        If the change does not hold the writers' lock yet, the keys are inserted before it is taken: updating the HNSW
+        graph takes longest. The session's namespace must be the record's.
         """
-        values = tuple(row_of(record))
-        if vector is None:
-            return _PUT_WITHOUT, values
-        if self._db.before_lock(_VECTOR, (vector, record.namespace)):
-            for item in items:
-                self._db.before_lock(_ITEM, (*item, record.namespace))
-            return _PUT_AFTER_ITEMS if items else _PUT_AFTER, values
-        return _PUT_WITH, (*values, vector)
+        entered = [
+            (_FURTHER_KEY if number else _FIRST_KEY, (*key, record.namespace)) for number, key in enumerate(keys)
+        ]
+        if all(self._db.before_lock(*statement) for statement in entered):
+            entered = []
+        return [*entered, (_PUT, tuple(row_of(record)))]
 
-    def _copy(self, rows: list[tuple[MemoryRecord, bytes | None, Items]]) -> int:
+    def _copy(self, rows: list[tuple[MemoryRecord, Keys]]) -> int:
         db, names = self._db, ", ".join(COLUMNS)
         for record, *_ in rows:
             check_status(record.status)
@@ -116,27 +107,26 @@ class PostgresChange(Change):
         db.execute("DELETE FROM incoming")
         db.copy(
             "COPY incoming FROM STDIN WITH (FORMAT BINARY)",
-            ([*row_of(r), vector, n] for n, (r, vector, _) in enumerate(rows)),
+            ([*row_of(record), first[2], n] for n, (record, (first, *_)) in enumerate(rows)),  # first: the query's
             {"score": "float8", "confidence": "float8", "trust": "float8", "last_used": "float8"}
             | dict.fromkeys(("tick", "n_used", "n_used_success", "n_helpful", "n_harmful"), "int8")
             | {"n": "int4"},
             (*COLUMNS, "vector", "n"),
         )
         added = db.execute(
-            f"WITH r AS (INSERT INTO records ({names}, vector_row) "
-            f"SELECT {names}, nextval('vectors_rowid_seq') FROM incoming ORDER BY n "
-            "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace, vector_row), "
+            f"WITH r AS (INSERT INTO records ({names}, key_row) "
+            f"SELECT {names}, nextval('key_rows') FROM incoming ORDER BY n "
+            "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace, key_row), "
             "i AS (SELECT DISTINCT ON (r.rowid) r.*, vector FROM incoming JOIN r USING (namespace, id) "
             "ORDER BY r.rowid, n), "
-            f"v AS ({ENTER_VECTOR} vector_row, vector, namespace FROM i WHERE vector IS NOT NULL) "
-            "SELECT vector_row, id, namespace FROM r"
+            "k AS (INSERT INTO keys SELECT key_row, 'query', -1, key_row, vector, namespace FROM i) "
+            "SELECT key_row, id, namespace FROM r"
         ).fetchall()
         db.total_changes += len(added)
         new = {(id, namespace): row for row, id, namespace in added}
-        first = {(r.id, r.namespace): (r.namespace, items) for r, _, items in reversed(rows)}
-        items = [(new[key], *item, space) for key, (space, found) in first.items() if key in new for item in found]
-        self.stores_items |= bool(items)
-        db.executemany("INSERT INTO item_vectors VALUES ($1, $2, $3, $4)", items)
+        first = {(r.id, r.namespace): (r.namespace, further) for r, (_, *further) in reversed(rows)}
+        further = [(new[one], *key, space) for one, (space, keys) in first.items() if one in new for key in keys]
+        db.executemany("INSERT INTO keys VALUES ($1, $2, $3, $1, $4, $5)", further)
         db.set_namespace(self._namespace)
         return len(new)
 

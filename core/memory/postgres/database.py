@@ -148,7 +148,7 @@ class PostgresDatabase:
     def dim(self) -> int | None:
         """Dimension of the vectors; None while there is none."""
         if self._shared.dim is None:
-            found = self.of(None).rows("SELECT vector_dims(vector) FROM vectors LIMIT 1")
+            found = self.of(None).rows("SELECT vector_dims(vector) FROM keys LIMIT 1")
             self._shared.dim = found[0][0] if found else None
         return self._shared.dim
 
@@ -177,7 +177,7 @@ class PostgresDatabase:
         return self.rows("SELECT count(*) FROM records")[0][0]
 
     def ensure_graphs(self, least: int) -> None:
-        """Build missing HNSW graphs for tables with at least `least` vectors, if the role owns them."""
+        """Build missing HNSW graphs for kinds with at least `least` keys, if the role owns them."""
         with self.explaining(), self._shared.lock:
             setup.ensure_graphs(self._shared.to_write(), self.dim(), least)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +10,10 @@ from core.memory.filter import PRIOR, Filter, visible
 from core.memory.postgres.connection import DIALECT, ESCAPE
 from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.setup import HAS_GRAPH
-from core.memory.store.changes import Items
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit, best_of_each, in_order
-from core.memory.store.schema import NOT_SEARCHED, to_record
-
-log = logging.getLogger(__name__)
+from core.memory.store.keys import QUERY
+from core.memory.store.schema import to_record
 
 Seen = dict[int, tuple]  # rowid: a row of DIALECT.records
 GRAPH_FROM = 20_000  # number of vectors from which memory.index=hnsw builds a graph
@@ -33,6 +30,7 @@ class _Terms:
     They are part of the query itself, so that concurrent adds are filtered too.
     """
 
+    row: str = "r"
     values: list[Any] = field(default_factory=list)
 
     def one_of(self, column: str, values: tuple[str, ...]) -> str:
@@ -48,7 +46,7 @@ class _Terms:
         # lineage is filled by json_each (tables.sql), which replaces a NUL byte by a blank.
         place = self.place(task_id)
         merged = f"SELECT t.record FROM lineage t WHERE t.task_id IN ({place}, replace({place}, '{ESCAPE}0', ' '))"
-        return f"r.task_id <> {place} AND r.rowid NOT IN ({merged})"
+        return f"{self.row}.task_id <> {place} AND {self.row}.rowid NOT IN ({merged})"
 
     def place(self, value: Any) -> str:
         """Add a value; returns its placeholder."""
@@ -57,7 +55,7 @@ class _Terms:
 
 
 class PostgresSearch:
-    """Search in the database; stateless, except for item vectors not stored in the database.
+    """Search in the database; stateless.
 
     exact_below, oversample   as in `Postgres` (store.py)
     """
@@ -68,27 +66,33 @@ class PostgresSearch:
         self._database, self._settings = database, settings
         self._exact_below, self._oversample = exact_below, oversample
         self._sizes: dict[tuple, tuple[float, int]] = {}
-        self._extra: dict[int, Items] = {}
-        self._checked = -1  # journal entry up to which records were checked for missing item vectors
         if settings.approximate and not settings.read_only and database.dim() is not None:
             database.ensure_graphs(GRAPH_FROM)
 
     def nearest(
-        self, vector: Any, k: int, where: Filter, exclude_task: str | None, *, kinds: tuple[bool, ...], distinct: bool
+        self, vector: Any, k: int, where: Filter, exclude_task: str | None, *, kinds: tuple[str, ...], distinct: bool
     ) -> list[Hit]:
         seen: Seen = {}
         found: list[RowHit] = []
         if k > 0:
-            for items in kinds:
-                found += self._nearest(vector, k, where, exclude_task, items, distinct and items, seen)
+            for kind in kinds:
+                found += self._nearest(vector, k, where, exclude_task, kind, distinct or kind == QUERY, seen)
         return self._with_records(found, seen)
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
         backend = _Terms(values=[list({hit[0] for hit in hits})])
         within = " AND ".join(visible(where, exclude_task, backend))
-        query = f"{DIALECT.records} WHERE r.rowid = ANY ($1) AND {within}"
-        seen = {row[0]: row for row in self._within(where).rows(query, tuple(backend.values))}
-        return self._with_records([hit for hit in hits if hit[0] in seen], seen)
+        within += f" AND (o.rowid = r.rowid OR {_origin_is_none_of(exclude_task, backend)})"
+        found = (
+            f"SELECT o.rowid AS origin, r.rowid AS found FROM records o LEFT JOIN keys k ON k.origin = o.key_row "
+            f"AND k.kind = '{QUERY}' JOIN records r ON r.key_row = coalesce(k.record, o.key_row) "
+            f"WHERE o.rowid = ANY ($1) AND {within}"
+        )
+        query = f"SELECT h.origin, f.* FROM ({found}) h JOIN LATERAL ({_ONE}) f ON true"
+        rows = self._within(where).rows(query, tuple(backend.values))
+        led, seen = {row[0]: row[1] for row in rows}, {row[1]: row[1:] for row in rows}
+        led_hits = ((led[rowid], place, score) for rowid, place, score in hits if rowid in led)
+        return self._with_records(best_of_each(led_hits), seen)
 
     def save(self) -> None:
         """Nothing to do: there is no index file."""
@@ -108,17 +112,13 @@ class PostgresSearch:
         return [Hit(*place, records[place[0]]) for place in found if place[0] in records]
 
     def _nearest(
-        self, vector: Any, k: int, where: Filter, exclude_task: str | None, items: bool, distinct: bool, seen: Seen
+        self, vector: Any, k: int, where: Filter, exclude_task: str | None, kind: str, distinct: bool, seen: Seen
     ) -> list[RowHit]:
         store = self._within(where)
-        wanted, graph = k, self._in_graph(store, items)
-        extra = self._unstored(vector, where, exclude_task) if items else []
+        wanted, graph = k, self._in_graph(store, kind)
         while True:
-            found = self._found(store, vector, wanted + 4, where, exclude_task, items, graph, seen)
-            hits = in_order((*found, *extra))
-            if distinct:
-                hits = best_of_each(hits)
-            hits = hits[:k]
+            found = self._found(store, vector, wanted + 4, where, exclude_task, kind, graph, seen)
+            hits = best_of_each(in_order(found), by_place=not distinct)[:k]
             if graph and len(found) < wanted + 4:
                 graph = False  # hnsw.max_scan_tuples may have ended the scan before enough entries passed the filter
                 continue
@@ -134,7 +134,7 @@ class PostgresSearch:
         n: int,
         where: Filter,
         exclude_task: str | None,
-        items: bool,
+        kind: str,
         graph: bool,
         seen: Seen,
     ) -> list[RowHit]:
@@ -142,20 +142,19 @@ class PostgresSearch:
 
         seen   filled with the rows of the records, if there are at most FEW hits
         """
-        table, joined, place = "vectors", "ON v.rowid = r.vector_row", "-1"
-        if items:
-            table, joined, place = "item_vectors", "ON v.record = r.vector_row", "v.place"
         backend = _Terms(values=[vector.tobytes()])
         terms = visible(where, exclude_task, backend)
         if not where.everyone:
             terms.append(f"v.namespace = {backend.place(where.namespace)}")
-        within = " AND ".join(terms)
-        source, found = f"FROM {table} v JOIN records r {joined} WHERE {within}", "r.rowid"
+        origin = f"SELECT FROM records o WHERE o.key_row = v.origin AND {_origin_is_none_of(exclude_task, backend)}"
+        within = " AND ".join([f"v.kind = '{kind}'", *terms, f"(v.origin = v.record OR EXISTS ({origin}))"])
+        source, found = f"FROM keys v JOIN records r ON r.key_row = v.record WHERE {within}", "r.rowid"
         if graph:
             kind = f"halfvec({len(vector)})"
             taken = n * self._oversample
             source = f"{source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}"
             source, found = f"FROM (SELECT v.*, r.rowid AS found {source}) v", "v.found"
+        place = "CASE WHEN v.origin = v.record THEN v.place ELSE -1 END"
         query = (
             f"SELECT {found} AS found, {place} AS place, -(v.vector <#> $1::vector) + 0 AS score {source} "
             f"ORDER BY score DESC, 1, 2 LIMIT {n}"
@@ -168,56 +167,25 @@ class PostgresSearch:
             seen |= {row[0]: row[3:] for row in rows}
         return [(row[0], row[1], round(row[2], 6)) for row in rows]
 
-    def _in_graph(self, store: Any, items: bool) -> bool:
-        """Whether to use the graph: it exists, and the namespace has at least `exact_below` vectors."""
+    def _in_graph(self, store: Any, kind: str) -> bool:
+        """Whether to use the graph: it exists, and the namespace has at least `exact_below` keys of the kind."""
         if not self._settings.approximate:
             return False
-        table, least = "item_vectors" if items else "vectors", self._exact_below
-        at, size = self._sizes.get((store.namespace, items), (-FRESH_S, 0))
+        least = self._exact_below
+        at, size = self._sizes.get((store.namespace, kind), (-FRESH_S, 0))
         if time.monotonic() - at > FRESH_S:
-            mine = "" if store.namespace == "*" else " WHERE namespace = $1"
-            there = HAS_GRAPH.format(table=table)
-            query = f"SELECT count(*), ({there}) FROM (SELECT FROM {table}{mine} LIMIT {least}) enough"
+            mine = "" if store.namespace == "*" else " AND namespace = $1"
+            there = HAS_GRAPH.format(kind=kind)
+            query = (
+                f"SELECT count(*), ({there}) FROM (SELECT FROM keys WHERE kind = '{kind}'{mine} LIMIT {least}) enough"
+            )
             size, there = store.rows(query, () if not mine else (store.namespace,))[0]
-            self._sizes[(store.namespace, items)] = time.monotonic(), size if there else -1
+            self._sizes[(store.namespace, kind)] = time.monotonic(), size if there else -1
             size = size if there else -1
         return size >= least
 
-    def _unstored(self, vector: Any, where: Filter, exclude_task: str | None) -> list[RowHit]:
-        """Hits among the items whose vectors are not stored in the database."""
-        import numpy as np
 
-        self._look_for_unstored()
-        if not self._extra:
-            return []
-        backend = _Terms(values=[list(self._extra)])
-        within = " AND ".join(visible(where, exclude_task, backend))
-        query = (
-            f"SELECT r.rowid FROM records r WHERE r.rowid = ANY ($1) AND {within} "
-            "AND NOT EXISTS (SELECT FROM item_vectors i WHERE i.record = r.vector_row)"
-        )
-        rowids = {row[0] for row in self._within(where).rows(query, tuple(backend.values))}
-        return [
-            (rowid, place, round(float(np.frombuffer(row, dtype=np.float32) @ vector), 6))
-            for rowid in rowids
-            for place, row in self._extra[rowid]
-        ]
-
-    def _look_for_unstored(self) -> None:
-        """Embed items without stored vectors, of the records that are new or changed since the last call."""
-        everyone = self._database.of(None)
-        [(seq,)] = everyone.rows("SELECT coalesce(max(seq), 0) FROM journal")
-        if seq == self._checked:
-            return
-        changed = "" if self._checked < 0 else "r.rowid IN (SELECT rowid FROM undo_records WHERE seq > $1) AND "
-        query = (
-            f"{DIALECT.records} WHERE {changed}NOT (v.vector IS NULL AND r.status IN {NOT_SEARCHED}) "
-            "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.vector_row) ORDER BY r.rowid"
-        )
-        found = everyone.rows(query, (self._checked,) if changed else ())
-        if self._settings.most_missing is not None and len(found) > self._settings.most_missing:
-            command = f"python -m core.memory reembed {self._database.path}"
-            log.warning(f"{len(found)} records are found by their query alone until you run: {command}")
-        else:
-            self._extra |= {row[0]: self._settings.item_vectors(to_record(row, self._database.path)) for row in found}
-        self._checked = seq  # set last, so that a failed embedding is retried
+def _origin_is_none_of(exclude_task: str | None, backend: _Terms) -> str:
+    """The condition that the record `o` whose text a key is does not come from the task that searches."""
+    backend.row = "o"
+    return "true" if exclude_task is None else backend.not_from(exclude_task)

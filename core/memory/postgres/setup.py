@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.memory.store.schema import TRACKED, column_of_tags
+from core.memory.store.keys import ITEM, KINDS, QUERY, WINDOW, pass_keys
+from core.memory.store.schema import TRACKED
 
-SCHEMA, OLDER = "6", ("2", "3", "4", "5")
+SCHEMA, OLDER = "7", ("4", "5", "6")
 LOCK = "hashtext('reasoningbank:' || current_schema())"
-GRAPHS = {"vectors": "vectors_graph", "item_vectors": "item_vectors_graph"}  # table: its index
+GRAPHS = (QUERY, ITEM, WINDOW)  # kinds of keys; each has a graph of its own
 TENANTS = (  # tables whose rows belong to a namespace
-    *("records", "vectors", "item_vectors", "lineage", "links", "facts", "jobs"),
+    *("records", "keys", "lineage", "links", "facts", "jobs"),
     *(f"undo_{table}" for table in TRACKED),
 )
 _COLUMNS, _N_KEY = TRACKED["records"]
-_TRACKED = TRACKED | {"records": ((*_COLUMNS, "vector_row"), _N_KEY)}
+_TRACKED = TRACKED | {"records": ((*_COLUMNS, "key_row"), _N_KEY)}
 _HERE = "to_regclass(quote_ident(current_schema()) || '.{name}')"  # only in the first schema on search_path
 HAS_GRAPH = (
-    f"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = {_HERE.format(name='{table}_graph')} AND indisvalid)"
+    f"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = {_HERE.format(name='keys_{kind}_graph')} AND indisvalid)"
 )
-_MAKER = "'vectors'::regclass::oid::bigint"  # advisory lock for building a graph
+_MAKER = "'keys'::regclass::oid::bigint"  # advisory lock for building a graph
 
 
 def version(db: Any) -> str | None:
@@ -46,10 +46,11 @@ def create(db: Any) -> None:
     """
     if (found := version(db)) is not None:
         if found in OLDER:
-            _upgrade(db, found)
+            _upgrade(db)
         return
     run = db.script
     run(_file("tables.sql"))
+    run(_file("keys_table.sql"))
     run(_file("triggers.sql"))
     for table, (columns, n_key) in _TRACKED.items():
         run(_undo(table, columns[n_key:]) + _keep_undo(table, columns, n_key))
@@ -60,48 +61,35 @@ def create(db: Any) -> None:
     db.execute("INSERT INTO meta VALUES ('schema', $1)", (SCHEMA,))
 
 
-def _upgrade(db: Any, found: str) -> None:
-    """Upgrade: folded_tags (tags normalised for comparison) came with schema 3, keys.sql with 4, tenants.sql with 5.
-
-    Up to 5 there was an index of words.
-    """
-    if found == "2":
-        _add_folded_tags(db)
-    if found in ("2", "3"):
-        _upgrade_keys(db)
-    if found != "5":
-        db.script("ALTER TABLE jobs DROP CONSTRAINT jobs_pkey;" + _file("tenants.sql"))
-        # Reasons that name what was forgotten, with digests: every tenant reads the journal.
-        db.execute("UPDATE journal SET reason = 'forget' WHERE reason LIKE 'forget; %'")
+def _upgrade(db: Any) -> None:
+    """Upgrade from schema 4, of version 0.1.0, to 7: keys in one table, tenants.sql, no index of words."""
     db.script(
-        "DROP FUNCTION enter_vector_row, enter_words, change_words, drop_words CASCADE;"
-        "DROP TABLE lexicon, lexicon_size; DROP FUNCTION words_of;" + _file("triggers.sql")
+        "DROP FUNCTION IF EXISTS enter_vector_row, enter_words, change_words, drop_words, "
+        "record_added, record_changed, record_gone CASCADE;"
     )
+    db.script(
+        "DROP TABLE IF EXISTS lexicon, lexicon_size; DROP FUNCTION IF EXISTS words_of; DROP INDEX records_by_vector;"
+        "ALTER TABLE jobs DROP CONSTRAINT IF EXISTS jobs_pkey;"
+        "ALTER TABLE records RENAME vector_row TO key_row; ALTER TABLE undo_records RENAME vector_row TO key_row;"
+    )
+    db.script(_file("tenants.sql") + _file("keys_table.sql"))
+    db.execute("INSERT INTO keys SELECT rowid, 'query', -1, rowid, vector, namespace FROM vectors")
+    db.execute("SELECT setval('key_rows', nextval('vectors_rowid_seq'))")
+    made_for = db.execute("SELECT value FROM meta WHERE key = 'items_by'").fetchone()
+    if made_for is not None:
+        kind = KINDS[made_for[0]][-1]
+        db.execute("INSERT INTO keys SELECT record, $1, place, record, vector, namespace FROM item_vectors", (kind,))
+        db.execute("INSERT INTO meta VALUES ('kinds', $1)", (f"{QUERY},{kind}",))
+    db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")  # some had lost their vectors
+    db.execute("DELETE FROM meta WHERE key IN ('items_by', 'drops_vectors')")
+    db.script("DROP TABLE vectors, item_vectors;" + _file("triggers.sql"))
+    for event in ("INSERT", "UPDATE", "DELETE"):
+        db.script(f"DROP FUNCTION undo_{event}_records CASCADE;")
+    db.script(_keep_undo("records", *_TRACKED["records"]) + _held_apart("keys"))
+    # Reasons that name what was forgotten, with digests: every tenant reads the journal.
+    db.execute("UPDATE journal SET reason = 'forget' WHERE reason LIKE 'forget; %'")
+    pass_keys(db, None)
     db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
-
-
-def _upgrade_keys(db: Any) -> None:
-    db.script(
-        "ALTER TABLE records DROP CONSTRAINT records_namespace_id_key,"
-        "DROP CONSTRAINT records_rowid_id_namespace_key; ALTER TABLE lineage DROP CONSTRAINT lineage_pkey;"
-        "ALTER TABLE links DROP CONSTRAINT links_pkey;"
-        "DROP INDEX records_by_task, links_by_target, undo_records_by_key, undo_links_by_key, undo_facts_by_key;"
-    )
-    db.script(_file("keys.sql"))
-
-
-def _add_folded_tags(db: Any) -> None:
-    db.script(
-        "LOCK TABLE records, undo_records;"
-        "ALTER TABLE records ADD folded_tags text NOT NULL DEFAULT '[]', DISABLE TRIGGER USER;"
-        "ALTER TABLE records ALTER folded_tags DROP DEFAULT; ALTER TABLE undo_records ADD folded_tags text;"
-        "DROP FUNCTION undo_INSERT_records, undo_UPDATE_records, undo_DELETE_records CASCADE;"
-    )
-    for table in ("records", "undo_records"):
-        known = db.rows(f"SELECT DISTINCT tags FROM {table} WHERE tags IS NOT NULL", ())
-        folded = [(column_of_tags(json.loads(tags)), tags) for (tags,) in known]
-        db.executemany(f"UPDATE {table} SET folded_tags = $1 WHERE tags = $2", folded)
-    db.script("ALTER TABLE records ENABLE TRIGGER USER;" + _keep_undo("records", *_TRACKED["records"]))
 
 
 def _file(name: str) -> str:
@@ -145,40 +133,40 @@ def _held_apart(table: str) -> str:
 
 
 def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
-    """Build missing graphs for tables with at least `least` vectors, if the role owns them.
+    """Build missing graphs of kinds with at least `least` keys, if the role owns the table.
 
     One process builds them; meanwhile searches are exact.
     """
-    for table in [table for table in GRAPHS if dim is not None and _lacks(db, table, least)]:
+    for kind in [kind for kind in GRAPHS if dim is not None and _lacks(db, kind, least)]:
         if db.execute(f"SELECT pg_try_advisory_lock({_MAKER})").fetchone()[0]:
-            logging.getLogger(__name__).info(f"{table}: the graph for memory.index=hnsw is being made")
-            _make(db, table, dim)
+            logging.getLogger(__name__).info(f"{kind}: the graph for memory.index=hnsw is being made")
+            _make(db, kind, dim)
             db.execute(f"SELECT pg_advisory_unlock({_MAKER})")
 
 
 def rebuild_graphs(db: Any, dim: int | None) -> Iterator[str]:
     """Rebuild the existing graphs; yields a line about each."""
-    for table, index in GRAPHS.items():
-        if db.execute(f"SELECT {_HERE.format(name=index)} IS NOT NULL").fetchone()[0]:
-            _make(db, table, dim)
-            yield f"the graph of {table} is made anew"
+    for kind in GRAPHS:
+        if db.execute(f"SELECT {_HERE.format(name=f'keys_{kind}_graph')} IS NOT NULL").fetchone()[0]:
+            _make(db, kind, dim)
+            yield f"the graph of the keys of kind {kind} is made anew"
 
 
-def _lacks(db: Any, table: str, least: int) -> bool:
-    if db.execute(HAS_GRAPH.format(table=table)).fetchone()[0]:
+def _lacks(db: Any, kind: str, least: int) -> bool:
+    if db.execute(HAS_GRAPH.format(kind=kind)).fetchone()[0]:
         return False
     db.set_namespace("*")
-    owned = f"pg_has_role((SELECT relowner FROM pg_class WHERE oid = '{table}'::regclass), 'USAGE')"
-    found = f"SELECT count(*) >= $1 AND {owned} FROM (SELECT FROM {table} LIMIT {int(least)}) enough"
-    return db.execute(found, (least,)).fetchone()[0]
+    owned = "pg_has_role((SELECT relowner FROM pg_class WHERE oid = 'keys'::regclass), 'USAGE')"
+    some = f"SELECT FROM keys WHERE kind = '{kind}' LIMIT {int(least)}"
+    return db.execute(f"SELECT count(*) >= $1 AND {owned} FROM ({some}) enough", (least,)).fetchone()[0]
 
 
-def _make(db: Any, table: str, dim: int | None) -> None:
+def _make(db: Any, kind: str, dim: int | None) -> None:
     """Build a graph without blocking writers. Its numbers have 16 bits; `PostgresSearch` re-ranks hits exactly."""
     [(here,)] = db.rows("SELECT quote_ident(current_schema())", ())
-    db.execute(f"DROP INDEX IF EXISTS {here}.{GRAPHS[table]}")  # left unfinished by a crash
+    db.execute(f"DROP INDEX IF EXISTS {here}.keys_{kind}_graph")  # left unfinished by a crash
     db.execute("SET maintenance_work_mem = '512MB'")
     graph = f"hnsw ((vector::halfvec({dim})) halfvec_ip_ops) WITH (m = 16, ef_construction = 32)"
-    db.execute(f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} USING {graph}")
+    db.execute(f"CREATE INDEX CONCURRENTLY keys_{kind}_graph ON keys USING {graph} WHERE kind = '{kind}'")
     db.execute("RESET maintenance_work_mem")
-    db.execute(f"ANALYZE {table}, records")
+    db.execute("ANALYZE keys, records")

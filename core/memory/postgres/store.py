@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +12,14 @@ from urllib.parse import parse_qs, urlsplit
 from core.errors import UserError, check_numbers
 from core.memory.moment import now
 from core.memory.postgres import setup
-from core.memory.postgres.changes import ENTER_ITEM, ENTER_VECTOR, PostgresChange
+from core.memory.postgres.changes import ENTER_KEY, PostgresChange
 from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit, Connection
 from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.search import PostgresSearch
-from core.memory.store.changes import Change, Embed, embedded
+from core.memory.store.changes import Change, Embed, embedded, fewer
 from core.memory.store.contract import Lead, SearchSettings
-from core.memory.store.schema import LACKS_VECTOR, to_record
+from core.memory.store.keys import lacks_keys, pass_keys
+from core.memory.store.schema import to_record
 
 REMAINS = (
     "What was forgotten may still lie in what PostgreSQL has written elsewhere: its log (WAL), backups, replicas and "
@@ -61,9 +62,7 @@ _JOURNAL = (
     "INSERT INTO journal SELECT coalesce(max(seq), 0) + 1, $1, (SELECT coalesce(max(tick), 0) FROM records), $2 "
     "FROM journal"
 )
-_MEASURED = (
-    "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM vectors LIMIT 1 ON CONFLICT DO NOTHING"
-)
+_MEASURED = "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM keys LIMIT 1 ON CONFLICT DO NOTHING"
 _SINCE = "INSERT INTO meta SELECT 'embedder_since', at FROM journal ORDER BY seq LIMIT 1 ON CONFLICT DO NOTHING"
 # For an insert deferred to the commit: write the journal entry only if the deferred insert was new.
 _IF_NEW = " HAVING EXISTS (SELECT FROM records WHERE namespace = $3 AND id = $4 AND xmin = pg_current_xact_id()::xid)"
@@ -89,6 +88,7 @@ class PostgresStore(PostgresDatabase):
         with self.of(namespace)._transaction(wait_s) as (db, last):
             change = PostgresChange(db, reason, namespace, embed, self.path, first=not noted)
             yield change
+            change.settle()
             last += change.at_commit
             if change.made or last:
                 last.append(AtCommit(SET_UNTIL_COMMIT, (EVERYONE,)))
@@ -104,20 +104,17 @@ class PostgresStore(PostgresDatabase):
                     )
                     last += [AtCommit(_MEASURED), AtCommit(_SINCE)]
 
-    def embed_missing(self, embed: Embed) -> int:
-        """Embed the records that are missing a vector (schema.LACKS_VECTOR); returns how many."""
-        everyone = self.of(None)
-        lost = [to_record(row, self.path) for row in everyone.rows(f"{self.dialect.records} WHERE {LACKS_VECTOR}")]
-        made = [(embed(record)[0], record.namespace, record.id) for record in lost]
+    def embed_missing(self, embed: Embed, kinds: Collection[str], most: int | None = None) -> tuple[int, int]:
+        """Make the keys of these kinds that records lack; returns (of how many records, still lack)."""
+        everyone, lacking = self.of(None), f"{self.dialect.records} WHERE {lacks_keys(self.dialect.key_row, kinds)}"
+        made = [(row[0], embed(to_record(row, self.path))) for row in fewer(everyone.rows(lacking), most)]
         with everyone.unjournaled() as db:
-            db.executemany(
-                f"{ENTER_VECTOR} vector_row, $1, namespace FROM records WHERE namespace = $2 AND id = $3 "
-                "ON CONFLICT DO NOTHING",
-                made,
-            )
-            db.execute("DELETE FROM meta WHERE key = 'unembedded'")
-            db.execute(self.dialect.mark_unembedded)  # others may have been restored meanwhile
-        return len(lost)
+            db.executemany(ENTER_KEY, [(rowid, *key) for rowid, keys in made for key in keys])
+            pass_keys(db, None)
+            # Else others were restored meanwhile, or are of tenants that this role does not see.
+            if not (left := len(db.execute(lacking).fetchall())) and self.sees_all:
+                db.execute("DELETE FROM meta WHERE key = 'unembedded'")
+        return len(made), left
 
     @property
     def sees_all(self) -> bool:
@@ -125,7 +122,7 @@ class PostgresStore(PostgresDatabase):
         return self.rows("SELECT NOT EXISTS (SELECT FROM members WHERE role = session_user)")[0][0]
 
     def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
-        """Replace the vectors of every record that has one, and all item vectors; returns the number of records.
+        """Make the keys of all records anew; returns the number of records.
 
         UserError for a role that is bound to some tenants.
         """
@@ -135,16 +132,14 @@ class PostgresStore(PostgresDatabase):
                 "it is bound to (bind_role): run reembed as another."
             )
         everyone = self.of(None)
-        query = f"{self.dialect.records} WHERE v.vector IS NOT NULL"
-        made = embedded(everyone.rows(query), embed, self.path)
+        made = embedded(everyone.rows(self.dialect.records), embed, self.path)
         with everyone.unjournaled() as db:
             # Others may have added, changed or deleted some.
-            made = embedded(db.execute(query).fetchall(), embed, self.path, made)
-            db.execute("DELETE FROM item_vectors")
-            for rowid, (_, vector, items) in made.items():
-                row = "(SELECT vector_row FROM records WHERE rowid = $2)"
-                db.execute(f"UPDATE vectors SET vector = $1 WHERE rowid = {row}", (vector, rowid))
-                db.executemany(ENTER_ITEM, [(rowid, *item) for item in items])
+            made = embedded(db.execute(self.dialect.records).fetchall(), embed, self.path, made)
+            db.execute("DELETE FROM keys")
+            for rowid, (_, keys) in made.items():
+                db.executemany(ENTER_KEY, [(rowid, *key) for key in keys])
+            pass_keys(db, None)
             note(db)
         return len(made)
 

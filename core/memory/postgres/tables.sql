@@ -33,28 +33,9 @@ CREATE TABLE records (
     parents text NOT NULL,
     provenance text NOT NULL,
     folded_tags text NOT NULL, -- JSON list of tags normalised for comparison
-    vector_row bigint NOT NULL -- row id in `vectors`; never changes, and set even if that row does not exist
+    key_row bigint NOT NULL -- its number in `keys`; never changes
 );
 CREATE INDEX records_by_tick ON records (tick);
-
--- A table of its own, so that changing a record does not touch the vector index; with its own row ids, so that vectors,
--- which take longest to insert, can be inserted before the writers' lock is taken.
-CREATE TABLE vectors (
-    rowid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- so that a process of an earlier version cannot set one
-    vector vector NOT NULL,
-    namespace text COLLATE "C" NOT NULL DEFAULT current_setting('reasoningbank.namespace') CHECK (namespace <> '*')
-);
-CREATE INDEX vectors_by_namespace ON vectors (namespace);
-GRANT USAGE ON SEQUENCE vectors_rowid_seq TO PUBLIC; -- for all who may insert into the table (only numbers)
-CREATE INDEX records_by_vector ON records (vector_row);
-CREATE TABLE item_vectors (
-    record bigint NOT NULL, -- its vector_row
-    place bigint NOT NULL,
-    vector vector NOT NULL,
-    namespace text COLLATE "C" NOT NULL DEFAULT current_setting('reasoningbank.namespace') CHECK (namespace <> '*'),
-    PRIMARY KEY (record, place)
-);
-CREATE INDEX item_vectors_by_namespace ON item_vectors (namespace);
 
 CREATE TABLE lineage (
     task_id text COLLATE "C" NOT NULL, record bigint NOT NULL, namespace text COLLATE "C" NOT NULL

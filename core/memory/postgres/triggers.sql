@@ -1,28 +1,25 @@
 -- Triggers that maintain the tables derived from records. Per statement, so that a COPY costs little more.
 
--- Set a missing vector_row: that of an earlier version of the record (restored by a rollback), or a new one.
-CREATE FUNCTION enter_vector_row() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Set a missing key_row: that of an earlier version of the record (restored by a rollback), or a new one.
+CREATE FUNCTION enter_key_row() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    NEW.vector_row := coalesce(
-        (SELECT max(vector_row) FROM undo_records WHERE rowid = NEW.rowid), nextval('vectors_rowid_seq')
-    );
+    NEW.key_row := coalesce((SELECT max(key_row) FROM undo_records WHERE rowid = NEW.rowid), nextval('key_rows'));
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER record_without_vector_row BEFORE INSERT ON records FOR EACH ROW WHEN (NEW.vector_row IS NULL)
-    EXECUTE FUNCTION enter_vector_row();
+CREATE TRIGGER record_without_key_row BEFORE INSERT ON records FOR EACH ROW WHEN (NEW.key_row IS NULL)
+    EXECUTE FUNCTION enter_key_row();
 
 CREATE FUNCTION record_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM item_vectors WHERE record IN (
-        SELECT fresh.vector_row FROM fresh JOIN old_rows USING (rowid) WHERE fresh.items <> old_rows.items
+    DELETE FROM keys WHERE kind <> 'query' AND origin IN (
+        SELECT fresh.key_row FROM fresh JOIN old_rows USING (rowid) WHERE fresh.items <> old_rows.items
     );
     RETURN NULL;
 END $$;
 
 CREATE FUNCTION record_gone() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM item_vectors WHERE record IN (SELECT vector_row FROM old_rows);
     DELETE FROM lineage WHERE record IN (SELECT rowid FROM old_rows);
     RETURN NULL;
 END $$;

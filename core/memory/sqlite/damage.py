@@ -11,7 +11,7 @@ from pathlib import Path
 from core.errors import UserError
 from core.memory.sqlite import journal_file
 from core.memory.sqlite.setup import DIALECT, SCHEMA, create, finish
-from core.memory.store.schema import Damaged, is_intact, is_whole, to_record
+from core.memory.store.schema import Damaged, is_intact, to_record
 
 CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
 SAMPLE = 100  # records whose checksums are checked at every opening; those of the others when they are read
@@ -119,7 +119,7 @@ def _wrong_schema(db: sqlite3.Connection) -> str | None:
 
 def damage_of(row: tuple) -> str | None:
     """What is wrong with a row of DIALECT.records; None if nothing is."""
-    if row[-3] is not None and is_intact(row[1:-2]) and is_whole(row[-1], row[-2]):
+    if row[-2] is not None and is_intact(row[1:-1]):
         return None
     try:
         to_record(row, "")

@@ -322,7 +322,7 @@ class SqliteDatabase:
 
     def dim(self) -> int | None:
         """Dimension of the vectors; None while there is none."""
-        found = self.rows("SELECT length(vector) / 4 FROM vectors LIMIT 1")
+        found = self.rows("SELECT length(vector) / 4 FROM keys LIMIT 1")
         return found[0][0] if found else None
 
     def count(self) -> int:

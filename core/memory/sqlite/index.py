@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from core.errors import StopRun
 from core.memory.filter import Filter, by_attributes
 from core.memory.store.hits import RowHit, best_of_each, in_order
+from core.memory.store.keys import ITEM, QUERY, WINDOW
 
 DELETED = 0  # combination id of an entry whose record was changed or removed
 FEW = 5_000  # brute force up to this number of allowed entries
@@ -40,7 +41,8 @@ class Attributes(NamedTuple):
     tags: str
 
 
-Entry = tuple[int, int, str, str, str, str, str, bytes]  # rowid, place (-1: the query), Attributes, float32 vector
+# rowid, place (as in Hit), Attributes, the key's origin, float32 vector
+Entry = tuple[int, int, str, str, str, str, str, int, bytes]
 Test = Callable[[Attributes], bool]
 
 
@@ -55,7 +57,7 @@ class _OfAttributes:
 
 
 class VectorIndex:
-    """Entries (rowid, place, attributes, vector) and their search. Not thread-safe: the owner must lock it.
+    """Entries (rowid, place, attributes, origin, vector) and their search. Not thread-safe: the owner must lock it.
 
     Exact inner product, or with graph=True an HNSW graph (Malkov and Yashunin 2018). New entries go to a flat tail
     until it is large. Attribute combinations are few, so each entry stores a combination id (`code`), and filters are
@@ -72,7 +74,7 @@ class VectorIndex:
         self.merged = 0  # number of merges of the tail into the main index
         self.codes: dict[Attributes | None, int] = {None: DELETED}
         self._tail = faiss.IndexFlatIP(dim)
-        self._keys = np.empty((1024, 3), dtype=np.int64)  # rowid, place, code; grows by doubling
+        self._keys = np.empty((1024, 4), dtype=np.int64)  # rowid, place, code, origin; grows by doubling
         self._size = 0
         self._counts = [0]  # number of entries of each code
         self._masks: dict[Filter, Any] = {}
@@ -82,7 +84,7 @@ class VectorIndex:
 
     @property
     def keys(self) -> Any:
-        """int64 (n, 3): rowid, place (-1: query vector) and code (combination id) of each entry."""
+        """int64 (n, 4): rowid, place, code (combination id) and origin of each entry."""
         return self._keys[: self._size]
 
     def restore(self, main: Any, keys: Any, codes: dict[Attributes | None, int]) -> None:
@@ -99,12 +101,12 @@ class VectorIndex:
         if not rows:
             return
         if self._size + len(rows) > len(self._keys):
-            self._keys = np.resize(self._keys, (max(2 * len(self._keys), self._size + len(rows)), 3))
-        keys = [(row[0], row[1], self._code(Attributes(*row[2:7]))) for row in rows]
+            self._keys = np.resize(self._keys, (max(2 * len(self._keys), self._size + len(rows)), 4))
+        keys = [(row[0], row[1], self._code(Attributes(*row[2:7])), row[7]) for row in rows]
         self._keys[self._size : self._size + len(rows)] = keys
         self._size += len(rows)
         self._masks.clear()
-        self._tail.add(np.frombuffer(b"".join(row[7] for row in rows), dtype=np.float32).reshape(len(rows), -1))
+        self._tail.add(np.frombuffer(b"".join(row[8] for row in rows), dtype=np.float32).reshape(len(rows), -1))
         if self._tail.ntotal > max(TAIL, self._size // 20):
             self.merge()
 
@@ -124,11 +126,11 @@ class VectorIndex:
             self.main.add(source.reconstruct_n(start, min(step, source.ntotal - start)))
 
     def mark_deleted(self, rowids: set[int]) -> None:
-        """Mark the entries of these records as deleted, so that no search returns them."""
+        """Mark the entries that lead to these records or come from them as deleted, so that no search returns them."""
         import numpy as np
 
         if rowids:
-            self.keys[np.isin(self.keys[:, 0], list(rowids)), 2] = DELETED
+            self.keys[np.isin(self.keys[:, [0, 3]], list(rowids)).any(axis=1), 2] = DELETED
             self._counts = np.bincount(self.keys[:, 2], minlength=len(self.codes)).tolist()
             self._masks.clear()
 
@@ -137,18 +139,25 @@ class VectorIndex:
         return self._counts[DELETED] / max(1, self._size)
 
     def search(
-        self, vector: Any, k: int, where: Filter, exclude: Set[int] = frozenset(), distinct: bool = False
+        self,
+        vector: Any,
+        k: int,
+        where: Filter,
+        exclude: Set[int] = frozenset(),
+        exclude_origins: Set[int] = frozenset(),
+        distinct: bool = False,
     ) -> list[RowHit]:
         """The k nearest, best first. Scores are rounded to 6 digits, ties go to the oldest.
 
         FAISS returns equal scores in any order, so the number asked for is enlarged until ties at the cut are complete.
 
-        exclude    rowids to leave out
-        distinct   keep only the best entry per record
+        exclude           rowids of records to leave out
+        exclude_origins   rowids of records whose keys are left out
+        distinct          keep only the best entry per record; else per record and place
         """
         allowed = self._allowed(where)
         total = self._size if allowed is None else len(allowed)
-        wanted = k + len(exclude)
+        wanted = k + len(exclude | exclude_origins)
         while True:
             n = min(total, wanted + 4)
             if n == 0 or k <= 0:
@@ -156,11 +165,11 @@ class VectorIndex:
             scores, places = self._nearest(vector.reshape(1, -1), n, allowed)
             keys = self._keys[places].tolist()
             found = [(key[0], key[1], round(score, 6)) for key, score in zip(keys, scores.tolist())]
-            hits = [hit for hit in found if hit[0] not in exclude] if exclude else found
-            hits = in_order(hits)
-            if distinct:
-                hits = best_of_each(hits)
-            hits = hits[:k]
+            hits = found
+            if exclude or exclude_origins:
+                kept = (key[0] not in exclude and key[3] not in exclude_origins for key in keys)
+                hits = [hit for hit, keep in zip(found, kept) if keep]
+            hits = best_of_each(in_order(hits), by_place=not distinct)[:k]
             if n == total or len(found) < n or (len(hits) == k and hits[-1][2] > found[-1][2]):
                 return hits
             wanted *= 2
@@ -236,23 +245,23 @@ def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
 
 # The index's file beside a bank: `<bank>.index`. Only a cache: if wrong, damaged or missing, it is rebuilt from SQLite.
 #
-# A zip archive, whose checksums detect damage: facts.json {format, embedder, dim, graph, items, state, journal, codes},
-# keys.npy, and the output of faiss.write_index. `items` is the memory.key of the item vectors, false in an index of
-# query vectors; `journal` is the last journal entry, to detect that the cache belongs to another bank.
+# A zip archive, whose checksums detect damage: facts.json {format, embedder, dim, graph, kind, state, journal, codes},
+# keys.npy, and the output of faiss.write_index. `kind` is that of the keys; `journal` is the last journal entry, to
+# detect that the cache belongs to another bank.
 
-FORMAT = 3
+FORMAT = 4
 WORTH = 5_000  # entries from which a file is worth it: fewer are read from SQLite as fast
 
 
-def path_of(bank: Path, items: bool) -> Path:
-    """Path of a bank's index file; items: of the index of item vectors."""
-    return bank.with_name(bank.name + (".items.index" if items else ".index"))
+def path_of(bank: Path, kind: str) -> Path:
+    """Path of the file of a bank's index of keys of a kind."""
+    return bank.with_name(bank.name + (".index" if kind == QUERY else f".{kind}.index"))
 
 
 def remove(bank: Path) -> None:
-    """Remove both index files of a bank."""
-    for items in (False, True):
-        path_of(bank, items).unlink(missing_ok=True)
+    """Remove a bank's index files."""
+    for kind in (QUERY, ITEM, WINDOW):
+        path_of(bank, kind).unlink(missing_ok=True)
 
 
 def save(path: Path, index: VectorIndex, facts: dict[str, Any]) -> None:

@@ -1,23 +1,24 @@
 """Migration of banks with older schemas to the current one, step by step.
 
-Each function in STEPS raises the schema by one; the first starts from OLDEST. A table that a repair has not found is
-created in its present form, so a step adds only the columns that are missing.
+STEPS has the schemas that changed what is stored and the functions that make them, in order; the first starts from
+OLDEST.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 from core.errors import UserError
+from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import SCHEMA, create, finish
+from core.memory.store.keys import KINDS, QUERY, pass_keys
 from core.memory.store.schema import COLUMNS, checksum, column_of_tags
 
-OLDEST = 3  # the schema of the first published banks
+OLDEST = 4  # the schema of version 0.1.0
 
 
 def schema_version(db: Any) -> int:
@@ -30,12 +31,11 @@ def schema_version(db: Any) -> int:
             raise UserError(f"the bank has the schema {row[0]!r:.40}, and there is none of that name.")
         found = int(row[0])
     else:  # a damaged bank may have lost `meta`
-        columns = {row[1] for row in db.execute("PRAGMA table_info(records)")}
-        found = OLDEST + ("folded_tags" in columns) + ("sum" in columns) + ("lexicon" not in tables)
+        found = SCHEMA if "keys" in tables else OLDEST
     if found > SCHEMA:
         raise UserError(f"the bank has schema {found}, of a later version: this one reads up to {SCHEMA}.")
     if found < OLDEST:
-        raise UserError(f"the bank has schema {found}, of before the first release: this version reads from {OLDEST}.")
+        raise UserError(f"the bank has schema {found}, of before version 0.1.0: this version reads from {OLDEST}.")
     return found
 
 
@@ -48,8 +48,9 @@ def migrate(db: Any) -> int:
     if found == 0:
         create(db)
     try:
-        for step in STEPS[found - OLDEST :] if found else ():
-            step(db)
+        for number, step in STEPS:
+            if 0 < found < number:
+                step(db)
     except (sqlite3.IntegrityError, ValueError, LookupError, TypeError) as error:
         text = f"the bank cannot be brought from schema {found} to {SCHEMA}, and stays as it was: {error!r}."
         raise UserError(text) from error
@@ -70,40 +71,31 @@ def migrated_copy_if_old(db: Any) -> Any:
     return copy
 
 
-def _to_4(db: Any) -> None:
-    """Adds folded_tags: tags normalised for comparison."""
+def _to_7(db: Any) -> None:
+    """From 4: keys lie in one table, records have checksums, and there is no full-text index."""
     drop_triggers(db)
-    create(db)
-    for table, rule in (("records", "TEXT NOT NULL DEFAULT '[]'"), ("undo_records", "")):
-        _add_column(db, table, f"folded_tags {rule}")
-        for (tags,) in db.execute(f"SELECT DISTINCT tags FROM {table} WHERE tags IS NOT NULL").fetchall():
-            db.execute(f"UPDATE {table} SET folded_tags = ? WHERE tags = ?", (column_of_tags(json.loads(tags)), tags))
-
-
-def _to_5(db: Any) -> None:
-    """Adds the checksums of records and vectors; their undo rows get one when they are restored."""
-    drop_triggers(db)
-    for name in ("patterns", "pattern_embeddings", "pattern_links"):  # those of before may differ
+    for name in ("patterns", "pattern_embeddings", "pattern_links", "words"):
         db.execute(f"DROP VIEW IF EXISTS {name}")
+    db.execute("DROP TABLE IF EXISTS lexicon")
     create(db)
-    for table in ("records", "undo_records", "vectors", "item_vectors"):
+    for table in ("records", "undo_records"):  # undo rows get a checksum when they are restored
         _add_column(db, table, "sum INTEGER")
     rows = db.execute(f"SELECT rowid, {', '.join(COLUMNS)} FROM records").fetchall()
     db.executemany("UPDATE records SET sum = ? WHERE rowid = ?", ((checksum(row[1:]), row[0]) for row in rows))
-    db.create_function("crc32", 1, zlib.crc32, deterministic=True)
+    db.execute("INSERT OR IGNORE INTO keys SELECT rowid, 'query', -1, rowid, vector FROM vectors")
+    made_for = db.execute("SELECT value FROM meta WHERE key = 'items_by'").fetchone()
+    if made_for is not None:
+        kind = KINDS[made_for[0]][-1]
+        db.execute("INSERT OR IGNORE INTO keys SELECT record, ?, place, record, vector FROM item_vectors", (kind,))
+        db.execute("INSERT INTO meta VALUES ('kinds', ?)", (f"{QUERY},{kind}",))
+    db.execute("INSERT OR IGNORE INTO meta VALUES ('unembedded', '1')")  # those set aside may have lost their vectors
+    db.execute("DELETE FROM meta WHERE key IN ('items_by', 'drops_vectors')")
     for table in ("vectors", "item_vectors"):
-        db.execute(f"UPDATE {table} SET sum = crc32(vector)")
+        db.execute(f"DROP TABLE IF EXISTS {table}")
+    pass_keys(SqliteSession(db), None)
 
 
-def _to_6(db: Any) -> None:
-    """Drops the full-text index: words are searched in memory."""
-    drop_triggers(db)
-    db.execute("DROP TABLE IF EXISTS lexicon")
-    db.execute("DROP VIEW IF EXISTS words")
-    create(db)
-
-
-STEPS = (_to_4, _to_5, _to_6)
+STEPS = ((7, _to_7),)
 
 
 def _add_column(db: Any, table: str, column: str) -> None:

@@ -20,16 +20,9 @@ from core.memory.sqlite.migrations import drop_triggers
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import DIALECT, create, finish
 from core.memory.store.changes import restore_rows
-from core.memory.store.schema import NOT_SEARCHED
+from core.memory.store.keys import pass_keys
 
 SKIPPED = "lost: this change was damaged in the journal's file"
-# With keep_vectors=false what a round sets aside has no vectors: that is no part of the journal.
-_DROPPED = f"""
-    DELETE FROM vectors WHERE EXISTS (SELECT 1 FROM meta WHERE key = 'drops_vectors') AND rowid IN (
-        SELECT rowid FROM records WHERE status IN {NOT_SEARCHED}
-        AND rowid IN (SELECT rowid FROM undo_records WHERE seq > $1)
-    )
-"""
 _UNUSABLE = (sqlite3.DatabaseError, LookupError, TypeError, ValueError)  # valid JSON all the same
 
 
@@ -71,7 +64,8 @@ def bring_up(db: SqliteSession, path: Path) -> tuple[list[str], bool]:
         said.append(f"{file.name} was damaged in line {lines}: it is kept as {keep_aside(file)} and written anew")
     if found.seq > have:
         lost = _replace(db, path) if found.base > have and not found.damaged else _redo(db, path, have)
-        db.execute(DIALECT.mark_unembedded)
+        db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
+        pass_keys(db, None)
         n = found.seq - have
         text = f"it lacked {'the last change' if n == 1 else f'the last {n} changes'} of its journal, now brought back "
         text += "from there (a writer was killed, or the file beside it that ends in -wal was lost or damaged)"
@@ -88,7 +82,7 @@ def bring_up(db: SqliteSession, path: Path) -> tuple[list[str], bool]:
 def _redo(db: SqliteSession, path: Path, have: int) -> int:
     """Make the changes after `have` again, as changes: the triggers do the rest. Returns how many could not be."""
     lines = sorted((line for line in journal_file.read(path) if line["seq"] > have), key=lambda line: line["seq"])
-    lost, before = 0, have
+    lost = 0
     for line in lines:
         if line["undo"] is not None and line["seq"] <= have:  # it is there twice
             continue
@@ -104,7 +98,6 @@ def _redo(db: SqliteSession, path: Path, have: int) -> int:
             line, lost = line | {"reason": SKIPPED}, lost + 1
         if line["undo"] is not None:
             db.execute("INSERT INTO journal VALUES ($1, $2, $3, $4)", [line[column] for column in journal_file.ENTRY])
-    db.execute(_DROPPED, (before,))
     return lost
 
 
@@ -114,10 +107,10 @@ def _replace(db: SqliteSession, path: Path) -> int:
     empty_tracked(db)
     for line in journal_file.read(path):
         journal_file.replay(db, line)
-    for table, row in (("vectors", "rowid"), ("item_vectors", "record"), ("lineage", "record")):
+    for table, row in (("keys", "origin"), ("lineage", "record")):
         known = "SELECT rowid FROM records UNION ALL SELECT rowid FROM undo_records"
         db.execute(f"DELETE FROM {table} WHERE {row} NOT IN ({known})")
-    db.execute("DELETE FROM item_vectors")
+    db.execute("DELETE FROM keys WHERE kind <> 'query'")
     db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM records")
     db.execute("INSERT OR REPLACE INTO meta SELECT 'forgot', CAST(max(seq) AS TEXT) FROM journal")
     create(db.db)

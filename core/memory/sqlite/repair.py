@@ -22,11 +22,12 @@ from core.memory.sqlite.recovery import aside_of, empty_tracked, keep_aside
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import DIALECT, create, finish
 from core.memory.store.changes import Rows, restore_rows
-from core.memory.store.schema import TRACKED, is_intact, is_whole
+from core.memory.store.keys import pass_keys
+from core.memory.store.schema import TRACKED, is_intact
 
 BANK_SUFFIXES = (".sqlite", ".sqlite3", ".db")
 TABLE = b"CREATE TABLE records"  # stands in a bank's first pages
-SALVAGED = ("meta", "vectors", "journal", "jobs", *TRACKED, *(f"undo_{table}" for table in TRACKED))
+SALVAGED = ("meta", "keys", "vectors", "journal", "jobs", *TRACKED, *(f"undo_{table}" for table in TRACKED))
 
 
 def repair(path: Path, reason: str) -> None:
@@ -131,10 +132,11 @@ def _rebuild(db: sqlite3.Connection, damaged: Path, reason: str, found: journal_
         restore_rows(session, salvaged)
         _replay(session, damaged, after=have)
     lost = _drop_unreadable(db)
-    db.execute(DIALECT.mark_unembedded)
+    db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
     query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records"
     db.execute(query, (now(), f"rebuilt: {reason}"))
     finish(db)
+    pass_keys(session, None)
     db.execute("COMMIT")
     return lost
 
@@ -192,11 +194,9 @@ def _readable(db: sqlite3.Connection, table: str) -> Iterator[tuple]:
 
 
 def _drop_unreadable(db: Any) -> list[str]:
-    """Delete damaged vectors, and records that are not what was stored; returns the name of each of these."""
-    usual = "SELECT length(vector) FROM vectors GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
-    db.execute(f"DELETE FROM vectors WHERE typeof(vector) <> 'blob' OR length(vector) <> ({usual})")
-    rows = db.execute("SELECT rowid, vector, sum FROM vectors")
-    db.executemany("DELETE FROM vectors WHERE rowid = ?", [row[:1] for row in rows if not is_whole(*row[1:])])
+    """Delete damaged keys, and records that are not what was stored; returns the name of each of these."""
+    usual = "SELECT length(vector) FROM keys GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
+    db.execute(f"DELETE FROM keys WHERE typeof(vector) <> 'blob' OR length(vector) <> ({usual})")
     why = json.dumps({"error": "the attempt was damaged in the bank's file: send it again"})
     spoilt = "NOT json_valid(payload) OR NOT json_valid(result)"
     db.execute(f"UPDATE jobs SET state = 'failed', payload = '{{}}', result = ? WHERE {spoilt}", (why,))

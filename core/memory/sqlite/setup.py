@@ -8,8 +8,8 @@ from typing import Any
 
 from core.memory.store.schema import Dialect
 
-SCHEMA = 6  # migrations.py brings older ones to it
-DIALECT = Dialect(vector_row="r.rowid", differs="IS NOT", keys={}, sums=True)
+SCHEMA = 7  # migrations.py brings older ones to it
+DIALECT = Dialect(key_row="rowid", differs="IS NOT", keys={}, sums=True)
 
 
 def create(db: Any) -> None:

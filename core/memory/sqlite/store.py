@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -16,12 +15,13 @@ from core.memory.sqlite.journal_file import line_of, whole
 from core.memory.sqlite.recovery import mend_links_and_facts
 from core.memory.sqlite.search import IndexSearch
 from core.memory.sqlite.setup import DIALECT
-from core.memory.store.changes import MADE, PUT_ITEM, PUT_VECTOR, Change, Embed, embedded, select
+from core.memory.store.changes import MADE, PUT_KEY, Change, Embed, embedded, fewer, select
 from core.memory.store.contract import Lead, SearchSettings
-from core.memory.store.schema import LACKS_VECTOR, SqlSession, to_record
+from core.memory.store.keys import lacks_keys, pass_keys
+from core.memory.store.schema import SqlSession, to_record
 
 # SQL that records the embedder's dimension and date in meta, if not there yet.
-_MEASURED = "INSERT OR IGNORE INTO meta SELECT 'embedder_dim', length(vector) / 4 FROM vectors LIMIT 1"
+_MEASURED = "INSERT OR IGNORE INTO meta SELECT 'embedder_dim', length(vector) / 4 FROM keys LIMIT 1"
 _SINCE = "INSERT OR IGNORE INTO meta SELECT 'embedder_since', at FROM (SELECT at FROM journal ORDER BY seq LIMIT 1)"
 _SEQ = "SELECT coalesce(max(seq), 0) FROM journal"
 
@@ -46,6 +46,7 @@ class SqliteStore(SqliteDatabase):
         with self.unjournaled(wait_s) as db:
             change = Change(db, reason, namespace, embed, self.path)
             yield change
+            change.settle()
             if change.made:
                 self._append_journal(db, change, embedder)
 
@@ -60,29 +61,30 @@ class SqliteStore(SqliteDatabase):
         if change.erased or not self._journal.append(line_of(db, entry) | {"now": select(db, MADE, entry[:1])}):
             self._journal.rewrite(whole(db))
 
-    def embed_missing(self, embed: Embed) -> int:
-        """Embed the records that are missing a vector (schema.LACKS_VECTOR); returns how many."""
-        rows = self.rows(f"{DIALECT.records} WHERE {LACKS_VECTOR}")
-        lost = [(row[0], vector := embed(to_record(row, self.path))[0], zlib.crc32(vector)) for row in rows]
+    def embed_missing(self, embed: Embed, kinds: Collection[str], most: int | None = None) -> tuple[int, int]:
+        """Make the keys of these kinds that records lack; returns (of how many records, still lack)."""
+        lacking = f"{DIALECT.records} WHERE {lacks_keys(DIALECT.key_row, kinds)}"
+        rows = fewer(self.rows(lacking), most)
+        made = [(row[0], embed(to_record(row, self.path))) for row in rows]
         with self.unjournaled() as db:
-            db.executemany(PUT_VECTOR, lost)
-            db.executemany("INSERT INTO touched (record, found) VALUES ($1, 1)", [row[:1] for row in lost])
-            db.execute("DELETE FROM meta WHERE key = 'unembedded'")
-            db.execute(DIALECT.mark_unembedded)  # others may have been restored meanwhile
-        return len(lost)
+            db.executemany(PUT_KEY, [(rowid, *key) for rowid, keys in made for key in keys])
+            db.executemany("INSERT INTO touched (record, found) VALUES ($1, 1)", [row[:1] for row in made])
+            pass_keys(db, None)
+            if not (left := len(db.execute(lacking).fetchall())):  # else others were restored meanwhile
+                db.execute("DELETE FROM meta WHERE key = 'unembedded'")
+        return len(made), left
 
     def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
-        """Replace the vectors of every record that has one, and all item vectors; returns the number of records."""
-        query = f"{DIALECT.records} WHERE v.vector IS NOT NULL"
-        made = embedded(self.rows(query), embed, self.path)
+        """Make the keys of all records anew; returns the number of records."""
+        made = embedded(self.rows(DIALECT.records), embed, self.path)
         with self.unjournaled() as db:
             # Others may have added, changed or deleted some.
-            made = embedded(db.execute(query), embed, self.path, made)
-            db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM vectors")
-            db.execute("DELETE FROM item_vectors")
-            for rowid, (_, vector, items) in made.items():
-                db.execute(PUT_VECTOR, (rowid, vector, zlib.crc32(vector)))
-                db.executemany(PUT_ITEM, [(rowid, *item, zlib.crc32(item[1])) for item in items])
+            made = embedded(db.execute(DIALECT.records), embed, self.path, made)
+            db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM records")
+            db.execute("DELETE FROM keys")
+            for rowid, (_, keys) in made.items():
+                db.executemany(PUT_KEY, [(rowid, *key) for key in keys])
+            pass_keys(db, None)
             note(db)
         return len(made)
 

@@ -36,12 +36,17 @@ CREATE TABLE IF NOT EXISTS records (
 CREATE INDEX IF NOT EXISTS records_by_task ON records (namespace, task_id);
 CREATE INDEX IF NOT EXISTS records_by_tick ON records (tick);
 
--- A table of their own, so that records can be read without vectors. A row outlives its record, for a rollback.
-CREATE TABLE IF NOT EXISTS vectors (rowid INTEGER PRIMARY KEY, vector BLOB NOT NULL, sum INTEGER);
-CREATE TABLE IF NOT EXISTS item_vectors (
-    record INTEGER NOT NULL, place INTEGER NOT NULL, vector BLOB NOT NULL, sum INTEGER,
-    PRIMARY KEY (record, place)
+-- What records are found by: the embeddings of their queries, and with memory.key=item or both of their lessons. A table
+-- of its own, so that records can be read without vectors. A key outlives its record, for a rollback.
+CREATE TABLE IF NOT EXISTS keys (
+    origin INTEGER NOT NULL, -- row id of the record whose text it is
+    kind TEXT NOT NULL, -- query | item | window (store/keys.py)
+    place INTEGER NOT NULL,
+    record INTEGER NOT NULL, -- row id of the record that it leads to: another, if the origin was merged or superseded
+    vector BLOB NOT NULL,
+    PRIMARY KEY (origin, kind, place)
 );
+CREATE INDEX IF NOT EXISTS keys_passed ON keys (record) WHERE record <> origin;
 
 -- All source tasks of each merged record.
 CREATE TABLE IF NOT EXISTS lineage (
@@ -84,7 +89,7 @@ SELECT namespace, id, 'reasoning_memory' AS type, json_object(
 
 CREATE VIEW IF NOT EXISTS pattern_embeddings AS
 SELECT namespace, id, (SELECT value FROM meta WHERE key = 'embedder') AS model, length(vector) / 4 AS dims, vector,
-    created_at FROM records JOIN vectors USING (rowid);
+    created_at FROM records r JOIN keys k ON k.origin = r.rowid AND k.kind = 'query';
 
 -- weight: the similarity at the end of a link's note; created_at: as the journal says
 CREATE VIEW IF NOT EXISTS pattern_links AS

@@ -20,16 +20,15 @@ CREATE TRIGGER IF NOT EXISTS record_edited AFTER UPDATE ON records WHEN old.sum 
     UPDATE records SET sum = NULL WHERE rowid = new.rowid;
 END;
 
-CREATE TRIGGER IF NOT EXISTS vector_edited AFTER UPDATE ON vectors WHEN old.sum = new.sum BEGIN
-    UPDATE vectors SET sum = NULL WHERE rowid = new.rowid;
+CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE ON records WHEN old.items <> new.items BEGIN
+    DELETE FROM keys WHERE origin = old.rowid AND kind <> 'query';
 END;
 
-CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE ON records WHEN old.items <> new.items BEGIN
-    DELETE FROM item_vectors WHERE record = old.rowid;
+CREATE TRIGGER IF NOT EXISTS key_passed AFTER UPDATE ON keys BEGIN
+    INSERT INTO touched (record, found) VALUES (new.origin, 1);
 END;
 
 CREATE TRIGGER IF NOT EXISTS record_gone AFTER DELETE ON records BEGIN
     INSERT INTO touched (record, found) VALUES (old.rowid, 1);
-    DELETE FROM item_vectors WHERE record = old.rowid;
     DELETE FROM lineage WHERE record = old.rowid;
 END;

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from core.errors import UserError
 from core.memory.filter import STATUSES
+from core.memory.store.keys import QUERY, Keys, pass_keys
 from core.memory.store.schema import (
     COLUMNS,
     FIELDS,
-    NOT_SEARCHED,
     SqlSession,
     checksum,
     column_of_tags,
@@ -24,16 +23,15 @@ from core.memory.store.schema import (
 )
 from core.types import MemoryRecord
 
-PUT_VECTOR = "INSERT OR REPLACE INTO vectors (rowid, vector, sum) VALUES ($1, $2, $3)"
-PUT_ITEM = "INSERT INTO item_vectors (record, place, vector, sum) VALUES ($1, $2, $3, $4)"
+PUT_KEY = "INSERT INTO keys (origin, record, kind, place, vector) VALUES ($1, $1, $2, $3, $4) ON CONFLICT DO NOTHING"
 _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
 RELATIONS = ("entails", "contradicts", "refines", "revises", "duplicate_of", "supersedes")
+PASSING = ("duplicate_of", "supersedes")  # links by which a record's keys pass to another (`pass_keys`)
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
 CHANGEABLE = frozenset(FIELDS) - {*FIXED}
 COUNTED = frozenset(("n_used", "n_used_success", "last_used", "confidence"))
 IDS = 500  # max. ids in one statement
-Items = Collection[tuple[int, bytes]]  # item vectors: (place, vector), place as in items.py
-Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items' vectors) as float32 bytes
+Embed = Callable[[MemoryRecord], Keys]
 Rows = dict[str, list[tuple]]  # {table: rows (was_there, *columns)}; a row that was not there has only its key
 
 _INSERT = (
@@ -58,7 +56,7 @@ FOUND_SINCE = (
 def embedded(
     rows: Iterable[tuple], embed: Embed, bank: object, known: dict[int, tuple] | None = None
 ) -> dict[int, tuple]:
-    """Embed records: {rowid: (embedded fields, query's vector, items' vectors)} for rows as `to_record` takes them.
+    """Embed records: {rowid: (embedded fields, keys)} for rows as `to_record` takes them.
 
     bank    its path
     known   result of an earlier call: a record whose embedded fields are unchanged is not embedded again
@@ -68,8 +66,14 @@ def embedded(
         record = to_record(row, bank)
         about = (record.namespace, record.id, record.original_query, record.items, record.tags)
         earlier = known.get(row[0])
-        made[row[0]] = earlier if earlier and earlier[0] == about else (about, *embed(record))
+        made[row[0]] = earlier if earlier and earlier[0] == about else (about, embed(record))
     return made
+
+
+def fewer(rows: list[tuple], most: int | None) -> list[tuple]:
+    """Of records that lack keys, without those that have their query's if these are more than `most`; None: all."""
+    bare = [row for row in rows if row[-1] is None]
+    return rows if most is None or len(rows) - len(bare) <= most else bare
 
 
 class Change:
@@ -85,10 +89,10 @@ class Change:
         self.reason, self._bank = reason, bank
         self._db, self._namespace, self._embed = db, namespace, embed
         self._before = db.total_changes
-        self.stores_items = False  # True: item vectors were stored
         self.erased = False  # True: the journal file must be rewritten
-        self.relinked = False  # True: links were added, removed or restored
-        self.brought_back = False  # True: records were restored without vectors; they are marked 'unembedded' in meta
+        self.rolled_back = False  # True: records were restored, perhaps without keys, which meta notes as 'unembedded'
+        self._passing = False  # True: keys may lead to other records at the end (`settle`)
+        self._everyone = False  # True: also those of other namespaces
 
     @property
     def made(self) -> bool:
@@ -107,25 +111,23 @@ class Change:
 
     def add(self, record: MemoryRecord) -> bool:
         """Append a record to the namespace that it names. False when its id is there already."""
-        return self.put(record, *self._embed(record))
+        return self.put(record, self._embed(record))
 
-    def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
-        """`add` with given vectors. vector: None for an archived or superseded record without a vector."""
+    def put(self, record: MemoryRecord, keys: Keys) -> bool:
+        """`add` with given keys."""
         check_status(record.status)
         values = row_of(record)
         row = self._db.execute(_INSERT, (*values, checksum(values))).fetchone()
         if row is None:
             return False
-        if vector is not None:
-            self._db.execute(PUT_VECTOR, (row[0], vector, zlib.crc32(vector)))
-        self._put_items(row[0], items)
+        self._put_keys(row[0], keys)
         return True
 
-    def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
+    def put_all(self, rows: Iterable[tuple[MemoryRecord, Keys]]) -> int:
         """`put` many records; returns how many were new."""
         return sum(self.put(*row) for row in rows)
 
-    def put_last(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> Callable[[], int]:
+    def put_last(self, rows: Iterable[tuple[MemoryRecord, Keys]]) -> Callable[[], int]:
         """`put_all`; must be last in the change. Call the returned function after commit for how many were new."""
         added = self.put_all(rows)
         return lambda: added
@@ -168,24 +170,15 @@ class Change:
         if not (columns := self._changed(row, fields, CHANGEABLE)):
             return
         self._db.execute(_update(columns), (*columns.values(), row[0]))
-        if fields.get("status", "archived") not in NOT_SEARCHED and row[-1] is None:
-            self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
-            self.brought_back = True
+        self._passing |= not columns.keys().isdisjoint(("status", "items"))
         if "items" in fields:
             updated = self.get(row[1])
             assert updated is not None  # its row has just been written
-            self._put_items(row[0], self._embed(updated)[1])
-
-    def drop_vectors(self, id: str) -> None:
-        """Delete the vectors of an archived or superseded record. It is embedded again when it becomes active."""
-        if (row := self._find(id)) and row[1 + FIELDS.index("status")] in NOT_SEARCHED:
-            self._db.execute("INSERT INTO meta VALUES ('drops_vectors', '1') ON CONFLICT DO NOTHING")
-            mine = f"(SELECT {self._db.dialect.vector_row} FROM records r WHERE r.rowid = $1)"
-            self._db.execute(f"DELETE FROM vectors WHERE rowid IN {mine}", row[:1])
-            self._db.execute(f"DELETE FROM item_vectors WHERE record IN {mine}", row[:1])
+            self._put_keys(row[0], [key for key in self._embed(updated) if key[0] != QUERY])
 
     def remove(self, id: str) -> bool:
         """Remove a record; its links stay. Can be undone, since the journal keeps the record (unlike `erase`)."""
+        self._passing = True
         query = "DELETE FROM records WHERE namespace = $1 AND id = $2"
         return self._db.execute(query, (self._namespace, id)).rowcount == 1
 
@@ -193,13 +186,13 @@ class Change:
         """Link two records by their ids; False when this link exists. UserError on an unknown relation."""
         if relation not in RELATIONS:
             raise UserError(f"relation={relation}: known are {', '.join(RELATIONS)}.")
-        self.relinked = True
+        self._passing |= relation in PASSING
         row, insert = (self._namespace, source, relation, target, note), f"INSERT INTO links VALUES ({placeholders(5)})"
         return self._db.execute(f"{insert} ON CONFLICT DO NOTHING", row).rowcount == 1
 
     def unlink(self, source: str, relation: str, target: str) -> bool:
         """Remove a link; False when there is none."""
-        self.relinked = True
+        self._passing |= relation in PASSING
         query = "DELETE FROM links WHERE (namespace, source, relation, target) = ($1, $2, $3, $4)"
         return self._db.execute(query, (self._namespace, source, relation, target)).rowcount == 1
 
@@ -221,7 +214,7 @@ class Change:
             "INSERT INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) + 1 AS TEXT) FROM journal WHERE true "
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         )
-        self.erased = self.relinked = True
+        self.erased = self._passing = True
 
     def _erase(self, ids: list[str]) -> None:
         # One placeholder for each id: SQLite's json_each ends a text at a NUL byte, and would match other records.
@@ -231,7 +224,7 @@ class Change:
         about = f"namespace = $1 AND state = 'completed' AND json_extract(result, '$.memory_id') IN {these}"
         self._db.execute(f"DELETE FROM records WHERE namespace = $1 AND id IN {these}", values)
         self._db.execute(f"DELETE FROM links WHERE {linked}", values)
-        self._db.execute(f"DELETE FROM vectors WHERE rowid IN (SELECT {self._db.dialect.vector_row} {past})", values)
+        self._db.execute(f"DELETE FROM keys WHERE origin IN (SELECT {self._db.dialect.key_row} {past})", values)
         # Includes the undo rows that the triggers have just recorded.
         self._db.execute(f"DELETE FROM undo_records WHERE namespace = $1 AND id IN {these}", values)
         self._db.execute(f"DELETE FROM undo_links WHERE {linked}", values)
@@ -245,18 +238,22 @@ class Change:
         values = (seq, None if everyone else self._namespace)
         undone = {row for rows in select(self._db, f"SELECT DISTINCT seq {_SINCE}", values).values() for row in rows}
         restore_rows(self._db, select(self._db, FOUND_SINCE, values))
-        self._db.execute(self._db.dialect.mark_unembedded)
-        self.brought_back = self.relinked = True
+        self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
+        self.rolled_back = self._passing = True
+        self._everyone |= everyone
         return len(undone)
+
+    def settle(self) -> None:
+        """Let the keys lead where they must after this change. Called before its commit."""
+        if self._passing:
+            pass_keys(self._db, None if self._everyone else self._namespace)
 
     def _find(self, id: str) -> tuple | None:
         query = f"{self._db.dialect.records} WHERE r.namespace = $1 AND r.id = $2"
         return self._db.execute(query, (self._namespace, id)).fetchone()
 
-    def _put_items(self, rowid: int, vectors: Items) -> None:
-        self.stores_items |= bool(vectors)
-        rows = [(rowid, place, vector, zlib.crc32(vector)) for place, vector in vectors]
-        self._db.executemany(PUT_ITEM, rows)
+    def _put_keys(self, rowid: int, keys: Keys) -> None:
+        self._db.executemany(PUT_KEY, [(rowid, *key) for key in keys])
 
     def _changed(self, row: tuple, fields: dict[str, Any], changeable: frozenset[str]) -> dict[str, Any]:
         """{column: new value} for an update; {} if the row has these. UserError for a field not in `changeable`."""

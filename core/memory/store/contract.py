@@ -6,7 +6,7 @@ differences are in a `Dialect` (schema.py), larger ones are methods here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from core.errors import UserError
 from core.memory.filter import Filter
-from core.memory.store.changes import Change, Embed, Items
+from core.memory.store.changes import Change, Embed
 from core.memory.store.hits import Hit, RowHit
 from core.memory.store.schema import Dialect, SqlSession
-from core.types import MemoryRecord
 
 
 class Busy(UserError):
@@ -40,19 +39,12 @@ class Lead:
 class SearchSettings:
     """Settings of the search in a bank.
 
-    approximate      memory.index=hnsw: by an HNSW graph, if the bank is large enough
-    read_only        the search must not write files or indexes
-    item_vector_key  the memory.key that item vectors are made for: item | both
-    item_vectors     computes the item vectors of a record that has none stored
-    most_missing     if more records lack item vectors, none are computed and those records match by query only; None:
-                     no limit
+    approximate   memory.index=hnsw: by an HNSW graph, if the bank is large enough
+    read_only     the search must not write files or indexes
     """
 
     approximate: bool
     read_only: bool
-    item_vector_key: str
-    item_vectors: Callable[[MemoryRecord], Items]
-    most_missing: int | None
 
 
 class Texts(NamedTuple):
@@ -70,25 +62,25 @@ class Texts(NamedTuple):
 
 
 class Search(Protocol):
-    """Finds records in the last committed state. Thread-safe: runs in the thread that calls it.
+    """Finds records in the last committed state, by their keys. Thread-safe: runs in the thread that calls it.
 
     where          with its namespace filled in, unless `everyone` is set
-    exclude_task   no hit came from this task; None: no task is excluded
+    exclude_task   no hit came from this task, nor by a key of a record from it; None: no task is excluded
     """
 
     def nearest(
-        self, vector: Any, k: int, where: Filter, exclude_task: str | None, *, kinds: tuple[bool, ...], distinct: bool
+        self, vector: Any, k: int, where: Filter, exclude_task: str | None, *, kinds: tuple[str, ...], distinct: bool
     ) -> list[Hit]:
         """The k nearest of each kind, best first within a kind, ties to the oldest; scores rounded to 6 digits.
 
         vector     float32 (d,), of length 1
-        kinds      vectors to search, one entry a kind. False: the records' query vectors; True: their item vectors
-        distinct   keep only the best item per record
+        kinds      of the keys to search (core/memory/store/keys.py)
+        distinct   keep only the best hit per record and kind, as always with the queries; else per record and place
         """
         ...
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
-        """Of these hits, in their order, those whose records a search may return."""
+        """Of these hits, in their order, those that a search may return: each of the record that its keys lead to."""
         ...
 
     def save(self) -> None:
@@ -174,12 +166,15 @@ class BankStore(Protocol):
         """
         ...
 
-    def embed_missing(self, embed: Embed) -> int:
-        """Embed the records that lack a vector (schema.LACKS_VECTOR), in all namespaces; returns how many."""
+    def embed_missing(self, embed: Embed, kinds: Collection[str], most: int | None = None) -> tuple[int, int]:
+        """Make the keys of these kinds that records lack, in all namespaces; returns (of how many records, still lack).
+
+        most   if more records lack some but have their query's, they stay without; None: no limit
+        """
         ...
 
     def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
-        """Replace the vectors of every record that has one, and all item vectors; returns the number of records.
+        """Make the keys of all records anew; returns the number of records.
 
         note   called in the same transaction. UserError for a session that cannot read all namespaces
         """
@@ -192,7 +187,7 @@ class BankStore(Protocol):
         """Remove deleted rows from the log (SQLite: WAL) or from the tables (PostgreSQL: VACUUM)."""
 
     def rebuild(self) -> Iterator[str]:
-        """Rebuild derived data except the vectors; yields a line about each part."""
+        """Rebuild derived data except the keys; yields a line about each part."""
         ...
 
     def compact(self) -> tuple[int, int]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from core.memory.store.items import PLACES
+from core.memory.store.keys import PLACES
 from core.types import MemoryRecord, Scored
 
 RowHit = tuple[int, int, float]  # (rowid, place, score), place as in Hit
@@ -15,7 +15,8 @@ RowHit = tuple[int, int, float]  # (rowid, place, score), place as in Hit
 class Hit(NamedTuple):
     """A RowHit with its record.
 
-    place   the matching item and chunk, as one int (items.py); -1: the record's query matched
+    place   the matching item and window, as one int (keys.py); -1: the record's query, or a key of another that leads
+            to it
     score   cosine; for a search by words BM25
     """
 
@@ -50,11 +51,11 @@ def in_order(hits: Iterable[AnyHit]) -> list[AnyHit]:
     return sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
 
 
-def best_of_each(hits: Iterable[AnyHit]) -> list[AnyHit]:
-    """Keep the first hit of each record."""
-    found: dict[int, AnyHit] = {}
+def best_of_each(hits: Iterable[AnyHit], *, by_place: bool = False) -> list[AnyHit]:
+    """Keep the first hit of each record, or of each of its places."""
+    found: dict[Any, AnyHit] = {}
     for hit in hits:
-        found.setdefault(hit[0], hit)
+        found.setdefault(hit[:2] if by_place else hit[0], hit)
     return list(found.values())
 
 

@@ -14,17 +14,12 @@ from core.errors import UserError
 from core.memory.filter import folded_tags
 from core.types import Lesson, MemoryRecord
 
-# A record's fields in the order of the table's columns; the embedding lies in `vectors`.
+# A record's fields in the order of the table's columns; the embedding lies in `keys`.
 FIELDS = tuple(
     "id namespace status outcome domain tags task_id original_query items source_trajectory_id score label_source "
     "created_at tick confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
 COLUMNS = (*FIELDS, "folded_tags")  # the last: tags normalised for comparison
-NOT_SEARCHED = ("archived", "superseded")  # records whose vectors a bank may drop (`Change.drop_vectors`)
-LACKS_VECTOR = (
-    f"v.vector IS NULL AND (r.status NOT IN {NOT_SEARCHED} "
-    "OR NOT EXISTS (SELECT 1 FROM meta WHERE key = 'drops_vectors'))"
-)
 
 # Tables with undo: columns, and the length of their key prefix.
 TRACKED: dict[str, tuple[tuple[str, ...], int]] = {
@@ -38,14 +33,14 @@ TRACKED: dict[str, tuple[tuple[str, ...], int]] = {
 class Dialect:
     """Where the SQL of the two databases differs. The rest is shared: `$1` for values, json_extract, json_each.
 
-    vector_row        expression for the row id in `vectors` of a record `r`
-    differs           null-safe inequality operator
-    keys              {table: its key as ON CONFLICT DO UPDATE must name it}; {}: it need not
-    sums              whether records and vectors have a column `sum`, their checksum; NULL: none, as of a row that was
-                      edited by hand. A database server checks its pages itself
+    key_row   column of records with the number by which `keys` names a record
+    differs   null-safe inequality operator
+    keys      {table: its key as ON CONFLICT DO UPDATE must name it}; {}: it need not
+    sums      whether records have a column `sum`, their checksum; NULL: none, as of a row that was edited by hand. A
+              database server checks its pages itself
     """
 
-    vector_row: str
+    key_row: str
     differs: str
     keys: Mapping[str, str]
     sums: bool
@@ -59,23 +54,15 @@ class Dialect:
     @cached_property
     def bare(self) -> str:
         """SELECT of records, as `records`, but without FROM and with NULL for the vector."""
-        return f"SELECT rowid, {', '.join(COLUMNS)}, {'sum' if self.sums else 'NULL'}, NULL, NULL"
+        return f"SELECT rowid, {', '.join(COLUMNS)}, {'sum' if self.sums else 'NULL'}, NULL"
 
     @cached_property
     def records(self) -> str:
-        """SELECT of records `r` with their vectors `v`, as the rows that `to_record` takes: the vector comes last."""
-        sums = "r.sum, v.sum" if self.sums else "NULL, NULL"
+        """SELECT of records `r` with the vectors of their queries, as the rows that `to_record` takes."""
+        names, sum = ", ".join(f"r.{name}" for name in COLUMNS), "r.sum" if self.sums else "NULL"
         return (
-            f"SELECT r.rowid, {', '.join('r.' + name for name in COLUMNS)}, {sums}, v.vector "
-            f"FROM records r LEFT JOIN vectors v ON v.rowid = {self.vector_row}"
-        )
-
-    @cached_property
-    def mark_unembedded(self) -> str:
-        """Statement that marks in meta that some records still need embedding (LACKS_VECTOR)."""
-        return (
-            "INSERT INTO meta SELECT 'unembedded', '1' FROM records r "
-            f"LEFT JOIN vectors v ON v.rowid = {self.vector_row} WHERE {LACKS_VECTOR} LIMIT 1 ON CONFLICT DO NOTHING"
+            f"SELECT r.rowid, {names}, {sum}, v.vector "
+            f"FROM records r LEFT JOIN keys v ON v.origin = r.{self.key_row} AND v.kind = 'query'"
         )
 
 
@@ -143,13 +130,8 @@ def storable(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
 
 
-def is_whole(vector: Any, sum: int | None) -> bool:
-    """Whether a vector's bytes fit their checksum; True where there is none."""
-    return sum is None or vector is None or (isinstance(vector, bytes) and zlib.crc32(vector) == sum)
-
-
 class Damaged(UserError):
-    """A record or a vector that is not what was stored. what: which one."""
+    """A record that is not what was stored. what: which one."""
 
     def __init__(self, bank: object, what: str) -> None:
         self.what = what
@@ -160,10 +142,8 @@ class Damaged(UserError):
 def to_record(row: tuple, bank: object = None) -> MemoryRecord:
     """Convert a row of Dialect.records to a record. Raises Damaged if it is damaged. bank: its path."""
     values, blob = dict(zip(FIELDS, row[1:])), row[-1]
-    if not is_intact(row[1:-2]):
+    if not is_intact(row[1:-1]):
         raise Damaged(bank, f"the record {row[1]!r:.80} in row {row[0]} does not fit its checksum")
-    if not is_whole(blob, row[-2]):
-        raise Damaged(bank, f"the vector of the record {row[1]!r:.80} in row {row[0]} does not fit its checksum")
     try:
         values["query_embedding"] = () if blob is None else struct.unpack(f"{len(blob) // 4}f", blob)
         for name in ("tags", "parents"):

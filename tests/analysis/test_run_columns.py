@@ -1,0 +1,152 @@
+"""A run writes the columns of its episodes at its end: tables read no episode, and never those of another state."""
+
+import multiprocessing
+import os
+import pickle
+import shutil
+import sys
+from pathlib import Path
+
+import forkserver
+import pandas as pd
+import pytest
+from conftest import TOY, read_rows, write_rows
+
+from analysis import runs
+from analysis.load import load_runs
+from core.errors import UserError
+from core.run.columns import FILE
+from tests.sizes import ROOT
+
+
+@pytest.fixture
+def look(monkeypatch):
+    """A function that loads paths; returns (the table, the runs whose episodes were read)."""
+
+    def at(*paths):
+        read = []
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "_rows", lambda path, manifest: (read.append(path.name), ROWS(path, manifest))[1])
+            return load_runs(paths), read
+
+    return at
+
+
+ROWS = runs._rows
+
+
+@pytest.fixture
+def copies(toy_runs, tmp_path):
+    return shutil.copytree(toy_runs, tmp_path / "runs")
+
+
+def without_columns(folder):
+    for file in folder.rglob(FILE):
+        file.unlink()
+
+
+def test_tables_read_no_episode_of_a_finished_run_and_are_the_same_as_if_they_had(look, copies):
+    table, read = look(copies)
+    finished = table.groupby("run")["complete"].all()
+    assert finished.sum() > 2 and set(read) == {*finished.index[~finished]}
+    assert table["settings"].dtype == object  # one text for all episodes of a run
+    without_columns(copies)
+    again, read = look(copies)
+    assert set(read) == {*finished.index}
+    pd.testing.assert_frame_equal(table, again)
+
+
+def finished_run(copies):
+    return next(file.parent for file in sorted(copies.rglob(FILE)))
+
+
+def changed_rows(run):
+    write_rows(run, [row | {"reward": 0.25} for row in read_rows(run)])
+
+
+def damaged(run):
+    (run / FILE).write_bytes((run / FILE).read_bytes().replace(b'"reward"', b'"rewird"'))
+
+
+def of_another_format(run):
+    text = (run / FILE).read_text().replace('"format": 1', '"format": 0')
+    (run / FILE).write_text(text.rpartition(",\n")[0] + "\n}")  # without its checksum
+
+
+@pytest.mark.parametrize("change", [changed_rows, damaged, of_another_format])
+def test_columns_of_another_state_are_not_used(look, copies, change):
+    run = finished_run(copies)
+    before, read = look(run)
+    assert read == []
+    change(run)
+    after, read = look(run)
+    assert read[-1] == run.name
+    assert (after["reward"] == 0.25).all() if change is changed_rows else after.equals(before)
+
+
+def test_episodes_changed_to_others_as_long_are_damage(look, copies):
+    run = finished_run(copies)
+    data = bytearray((run / "episodes.jsonl").read_bytes())
+    data[len(data) // 2] ^= 1
+    (run / "episodes.jsonl").write_bytes(data)
+    with pytest.raises(UserError, match="damaged|not as the run left it"):
+        look(run)
+
+
+def test_a_run_that_went_on_has_its_new_columns(look, here, tmp_path):
+    run, _ = here(*TOY, "limit=4", run_dir=tmp_path / "run")
+    old = (run / FILE).read_bytes()
+    here(*TOY, "limit=6", run_dir=run)
+    assert (table := look(run))[1] == [] and len(table[0]) == 6
+    (run / FILE).write_bytes(old)  # as after a crash
+    assert (table := look(run))[1][-1] == "run" and len(table[0]) == 6
+
+
+def test_kinds_of_lessons_from_a_given_bank_stay_known_when_it_is_gone(look, here, tmp_path):
+    bank = tmp_path / "given.sqlite"
+    here(*TOY, "limit=4", f"memory.path={bank}", run_dir=tmp_path / "learned")
+    run, _ = here(*TOY, "limit=4", "setting=frozen", f"memory.path={bank}", run_dir=tmp_path / "frozen")
+    before, _ = look(run)
+    bank.unlink()
+    after, read = look(run)
+    assert read == [] and after.equals(before)
+
+
+BY_SEVERAL = """
+import os, pickle, sys
+from pathlib import Path
+from analysis import load
+from core.errors import UserError
+os.cpu_count, load.MUCH = lambda: 3, 0
+try:
+    table = load.load_runs(sys.argv[1:])
+except UserError as error:
+    sys.exit(str(error))
+Path("seen").write_bytes(pickle.dumps(table))
+"""
+
+
+def look_by_several(copies):
+    """The table made by several processes: from one of its own, for those of the tests may have threads."""
+    command, env = [sys.executable, "-c", BY_SEVERAL, copies], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = forkserver.run(command, capture_output=True, text=True, env=env)
+    return None if done.returncode else pickle.loads(Path("seen").read_bytes()), done.stderr
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="runs are read one after another")
+def test_runs_read_by_several_processes_are_as_those_read_by_one(copies, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    without_columns(copies)
+    alone = load_runs([copies])
+    together, said = look_by_several(copies)
+    assert said == ""
+    pd.testing.assert_frame_equal(alone, together)
+    finished = [Path(path) for path in alone.loc[alone["complete"], "run_dir"].unique()]
+    for run in finished[:3]:
+        (run / "summary.json").unlink()
+    _, said = look_by_several(copies)
+    notes = [line for line in said.splitlines() if line.startswith("note: ")]
+    assert len(notes) == len(set(notes)) == 3
+    (finished[0] / "manifest.json").write_text("{")
+    table, said = look_by_several(copies)
+    assert table is None and "manifest.json is damaged" in said and "Traceback" not in said
