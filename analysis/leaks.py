@@ -40,7 +40,7 @@ WARNING = re.compile(r"\(warning: [^)]*\)")
 NUMBER = re.compile(r"\[\d+\]")
 TAG = re.compile(r"^(Thought|Action|Observation): ")  # of a transcript
 QUOTED = "[memory item]"  # in the place of a lesson that an attempt quoted
-LEARNERS = ROLES[1:]
+LEARNERS = tuple(role for role in ROLES[1:] if role != "grader")  # a grader is given the answer
 TextInContext = tuple[dict, str, str]  # an episode's row, a text, what stood before it
 
 

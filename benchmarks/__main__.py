@@ -1,6 +1,6 @@
 """Run the benchmarks, and say which figures got worse by more than 15 %.
 
-    python -m benchmarks [--store]               the quick ones, each with --quick: about 15 minutes
+    python -m benchmarks [--store]               the quick ones, each with --quick
     python -m benchmarks NAME... [--store]       these
     python -m benchmarks NAME... -- WORDS        with these options instead of --quick
 

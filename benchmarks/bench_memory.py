@@ -127,7 +127,7 @@ def retrieval(lines: Lines, path: Path, queries: np.ndarray, exact: Any, index: 
     """Retrieve top 5 from a bank and from its bare FAISS index."""
     opened = bank(path, queries, index)
     opened.retrieve("0", 5)
-    followed = opened._search._indexes[False].index
+    followed = opened._search._indexes["query"].index
     bare, params, name = exact, None, f"{index} {len(opened):>9,}"
     if index == "hnsw":
         followed.merge()

@@ -106,12 +106,9 @@ def pairs() -> list[LessonPair]:
 def store(tools: MemoryTools, tool: str, lesson: dict[str, Any]) -> str:
     """Store a lesson with a tool, and return its id."""
     title, tags, content = lesson["title"], lesson["tags"], lesson["content"]
-    told = (
-        tools.add_insight(title, content, tags)
-        if tool == "add_insight"
-        else tools.save_lesson(title, title, content, tags=tags)
-    )
-    return told.structured_content["memory_id"]
+    if tool == "add_insight":
+        return tools.add_insight(title=title, content=content, tags=tags).structured_content["id"]
+    return tools.save_lesson(title, title, content, tags=tags).structured_content["memory_id"]
 
 
 def measure(tool: str, words: tuple[str, ...]) -> dict[str, float]:

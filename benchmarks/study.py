@@ -141,7 +141,7 @@ def remade(text: str, into: Path) -> str:
 def table_of(mark: re.Match[str], into: Path) -> list[str]:
     """The lines of the Markdown table that a mark asks for."""
     words, columns = shlex.split(mark["words"]), [name.strip() for name in (mark["columns"] or "").split(",")]
-    at = words.index("--table") if "--table" in words else len(words)
+    at = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
     runs = [str(path) for word in words[:at] for path in sorted(into.glob(word))]
     if not runs:
         raise UserError(f"docs/study.md names runs that are not stored: {' '.join(words[:at])}.")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from core.models.embedding import Embedder
     from core.models.meter import Meter
 
-ROLES = ("agent", "judge", "extractor", "selector")
+ROLES = ("agent", "judge", "extractor", "selector", "grader")
 CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that control how lessons are shown, not how they are stored: {key: the agent's field}.
@@ -44,7 +44,9 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
 def build_models(
     cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None, *, ask: bool = True
 ) -> dict[str, ChatModel]:
-    """{role: model}: that of `<role>_llm` if chosen, else that of `llm`; each with its cache and fallbacks.
+    """{role: model}: that of `<role>_llm` if chosen, else that of `llm`, for the grader the judge's.
+
+    Each has its cache and fallbacks.
 
     A model without a name gets its server's, also in `cfg` (core/models/servers.py), as does its `client`.
 
@@ -69,7 +71,8 @@ def build_models(
     made = {key: chain[0] if len(chain) == 1 else FallbackModel(models=chain) for key, chain in chains.items()}
     for model in made.values():
         stack.callback(model.close)
-    return {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
+    roles = {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
+    return roles | {"grader": made.get("grader_llm", roles["judge"])}
 
 
 def fallbacks_of(model: ChatModel) -> list[ChatModel]:
@@ -263,7 +266,7 @@ def build_agent(cfg: Any) -> Any:
 
 
 def build_learner(node: Any, role: Any, cfg: Any) -> Any:
-    """A judge, distiller, contrast or selector; it gets `role`, `seed` and the details for which it has fields.
+    """A judge, distiller, contrast, selector or grader; it gets `role`, `seed` and the details for which it has fields.
 
     node   its part of the configuration `cfg`
     """

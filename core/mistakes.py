@@ -61,7 +61,7 @@ def refuse_flags(words: list[str]) -> None:
     flags = {word: word.partition("=")[0] for word in words if word.startswith("--")}
     wrong = [word for word, flag in flags.items() if not any(known.startswith(flag) for known in _FLAGS)]
     kinds = "".join("-" if word.startswith("-") else "=" if "=" in word else "." for word in words)
-    if late := re.search(r"=.*-.*(=)", kinds):  # a key behind a flag that is behind a key
+    if late := re.search(r"=[^-]*-[^=]*(=)", kinds):  # a key behind a flag that is behind a key
         wrong.append(words[late.start(1)])
     if wrong:
         started()

@@ -23,6 +23,8 @@ from typing import Any, ClassVar, SupportsFloat
 from core.errors import UserError, check_returned
 from core.types import Lesson, Task
 
+OpenAnswers = Callable[[Task, Sequence[str], str], bool]  # (task, gold answers, answer); raises InfraError
+
 
 class EnvStateError(RuntimeError):
     """The caller broke the contract: step before reset, after the end, or after close."""
@@ -62,7 +64,8 @@ class BaseEnv(AbstractContextManager):
     max_steps      actions allowed in one episode: the env's default, which the top-level `max_steps` overrides
     seed           every random choice of the env is derived by hashing this with names
     workers        max. concurrent envs (used by EnvPool); None: one per concurrent attempt
-    grader         asks the judge's model: (task id, question) -> reply; for benchmarks that a model has to grade
+    grader         asks the grader's model: (task id, question) -> reply; for benchmarks that a model has to grade
+    open_answers   grader=model: whether an answer means the same as one of the gold ones; None: not asked for
     """
 
     instructions: str
@@ -73,6 +76,7 @@ class BaseEnv(AbstractContextManager):
     page_tokens: ClassVar[int | None] = None  # tokens of an observation, so that dry_run need not start the engine
     late: ClassVar[bool] = False  # success known only after `evaluate`, which then also sets the attempt's reward
     grader: Callable[[str, str], str] | None = field(default=None, init=False, repr=False)
+    open_answers: OpenAnswers | None = field(default=None, init=False, repr=False)
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
     _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # the tasks for reset() without a task
     _aborted: bool = field(default=False, init=False, repr=False)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TypeVar
 
 from core.errors import InfraError, UserError
-from envs.base import BaseEnv
+from envs.base import BaseEnv, OpenAnswers
 
 Out = TypeVar("Out")
 
@@ -19,7 +19,7 @@ class EnvPool:
 
     workers     max. live envs; a lease beyond them waits. None: no limit
     timeout_s   time limit of one attempt in seconds (`limited`). None: no limit
-    grader      given to every leased env (`BaseEnv.grader`)
+    grader, open_answers   given to every leased env (`BaseEnv`)
     """
 
     def __init__(
@@ -30,6 +30,7 @@ class EnvPool:
         self._factory, self._timeout_s = factory, timeout_s
         self._slots = nullcontext() if workers is None else threading.Semaphore(workers)
         self.grader: Callable[[str, str], str] | None = None
+        self.open_answers: OpenAnswers | None = None
         self._free: list[BaseEnv] = []
         self._all: list[BaseEnv] = []
         self._lock = threading.Lock()
@@ -44,7 +45,7 @@ class EnvPool:
                 env = self._factory()
                 with self._lock:
                     self._all.append(env)
-            env.grader = self.grader
+            env.grader, env.open_answers = self.grader, self.open_answers
             try:
                 yield env
             finally:

@@ -22,14 +22,21 @@ from core.errors import UserError
 from core.types import Task
 from envs.single_turn import ChoiceEnv, MathEnv, SingleTurnEnv
 from single_turn_bench.choice import LETTERS
-from single_turn_bench.datasets import Dataset, Row, load_rows
+from single_turn_bench.datasets import Dataset, Row
 from single_turn_bench.kinds import KINDS, golds, kinds_of, n_shown, same_text
 from single_turn_bench.verbatim import tagged, verbatim_answer
 
 
 @dataclass(kw_only=True)
 class TextEnv(SingleTurnEnv):
-    """Answers that are words."""
+    """Answers that are words. With grader=model an answer is right if it is the gold one or the model says so."""
+
+    _verdicts: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
+    _asked: tuple[str, str] | None = field(default=None, init=False, repr=False)
+
+    def start(self, row: Row) -> None:
+        self._verdicts, self._asked = {}, None
+        super().start(row)
 
     def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
         found = verbatim_answer(response)
@@ -44,14 +51,32 @@ class TextEnv(SingleTurnEnv):
     def evaluate(self, prediction: str | None) -> bool:
         read = verbatim_answer(prediction or "")
         answer = read.answer if read.rule == "tag" else prediction  # of a whole reply
-        return any(same_text(answer, gold) for gold in golds(self._row))
+        exact = any(same_text(answer, gold) for gold in golds(self._row))
+        if self.open_answers is None or not answer:
+            return exact
+        # Asked twice for each episode, by the step and by the rollout; the second time costs nothing.
+        if self._asked != (self._row.id, answer):
+            said = self.open_answers(self._task, golds(self._row), answer)
+            self._verdicts, self._asked = {"exact": exact, "by_model": said}, (self._row.id, answer)
+        return any(self._verdicts.values())
+
+    def verdicts(self) -> dict[str, bool]:
+        return self._verdicts
+
+    def measures(self) -> dict[str, tuple[float, int]]:
+        """How many answers are right by exact match, and how often the model says the same of an answer."""
+        if not self._verdicts:
+            return {}
+        exact, said = self._verdicts["exact"], self._verdicts["by_model"]
+        return {"exact_match": (float(exact), 1), "grader_agrees": (float(exact is said), 1)}
 
     @classmethod
     @contextmanager
     def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
         def grade(attempt: Mapping[str, Any]) -> bool:
             accepted = json.loads(attempt["info"].get("accepted", "[]"))
-            return any(same_text(attempt["answer"], gold) for gold in (attempt["gold"], *accepted))
+            exact = any(same_text(attempt["answer"], gold) for gold in (attempt["gold"], *accepted))
+            return exact or bool(attempt["info"].get("by_model"))  # a model is not asked again
 
         yield grade
 
@@ -93,7 +118,7 @@ class QuestionsEnv(SingleTurnEnv):
 
     @cached_property
     def _data(self) -> Dataset:
-        return load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
+        return self.load()
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
@@ -118,6 +143,7 @@ class QuestionsEnv(SingleTurnEnv):
         super().start(row)
         kind = self._kinds[row.id]
         self._playing = self._envs["shown letter" if kind == "letter" and not row.options else kind]
+        self._playing.open_answers, self._playing._task = self.open_answers, self._task
         self._playing.start(row)
 
     def question(self, row: Row) -> str:
@@ -138,6 +164,12 @@ class QuestionsEnv(SingleTurnEnv):
 
     def evaluate(self, prediction: str | None) -> bool:
         return self._playing.evaluate(prediction)
+
+    def verdicts(self) -> dict[str, bool]:
+        return self._playing.verdicts()
+
+    def measures(self) -> dict[str, tuple[float, int]]:
+        return self._playing.measures()
 
     def describe(self) -> dict[str, Any]:
         counts = Counter(self._kinds.values())

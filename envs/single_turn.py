@@ -21,6 +21,7 @@ from core.types import Task
 from envs.base import BaseEnv
 from single_turn_bench.answers import extract_answer, gold_answer
 from single_turn_bench.choice import LETTERS, find_choice, lettered, shuffle_options
+from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import Dataset, Row, load_rows, select
 from single_turn_bench.equivalence import MathGrader
 
@@ -33,6 +34,7 @@ class SingleTurnEnv(BaseEnv):
     path      read this file instead of looking the dataset up; null looks it up
     count     rows that the dataset must have; null: any number
     sha256    of the file, which must be this; null: any
+    columns   which column of a file holds what (single_turn_bench/columns.py); null: by their usual names
     ids, subject, level  keep only these rows; null keeps all (lists or single values)
     shuffle   order the rows by a hash of seed and id instead of the file's order
     """
@@ -41,22 +43,28 @@ class SingleTurnEnv(BaseEnv):
     path: str | None = None
     count: int | None = None
     sha256: str | None = None
+    columns: Mapping[str, Any] | None = None
     ids: list[str] | None = None
     subject: str | list[str] | None = None
     level: int | str | list | None = None
     shuffle: bool = False
     multiple_choice: ClassVar[bool] = False  # whether its rows have options
     _row: Row | None = field(default=None, init=False, repr=False)
+    _task: Task | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def _data(self) -> Dataset:
-        data = load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
+        data = self.load()
         other = next((row for row in data.rows if bool(row.options) != self.multiple_choice), None)
         if other:
             has = "options" if other.options else "no options"
             wants = "envs.single_turn.ChoiceEnv" if other.options else "envs.single_turn.MathEnv"
             raise UserError(f"{other.id} has {has}: give it env._target_={wants}.")
         return data
+
+    def load(self) -> Dataset:
+        columns = Columns(**self.columns) if self.columns else None
+        return load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256, columns=columns)
 
     @cached_property
     def _by_id(self) -> dict[str, Row]:
@@ -69,6 +77,7 @@ class SingleTurnEnv(BaseEnv):
         return [Task(id=row.id, query=self.question(row), type=str(row.subject or row.level or "")) for row in rows]
 
     def _reset(self, task: Task) -> str:
+        self._task = task
         self.start(self._by_id[task.id])
         return task.query
 
@@ -79,7 +88,7 @@ class SingleTurnEnv(BaseEnv):
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         answer, facts = self.read(action)
         won = self.evaluate(answer)
-        return "", float(won), True, {"valid": True, "won": won, "answer": answer, **facts}
+        return "", float(won), True, {"valid": True, "won": won, "answer": answer, **facts, **self.verdicts()}
 
     def describe(self) -> dict[str, Any]:
         return {"dataset": self._data.name, "sha256": self._data.sha256}
@@ -91,6 +100,10 @@ class SingleTurnEnv(BaseEnv):
     def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
         """The answer in a reply, and plain facts about how it was found."""
         raise NotImplementedError
+
+    def verdicts(self) -> dict[str, bool]:
+        """What several graders said of the answer that was evaluated last; {} where there is but one."""
+        return {}
 
 
 @dataclass(kw_only=True)

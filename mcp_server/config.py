@@ -58,6 +58,7 @@ class ServerSettings:
     max_metadata_chars: int
     max_pending_jobs: int
     max_body_bytes: int
+    max_sessions: int
     trusted_proxies: Any  # http.checked_proxies reads it
     oauth: dict[str, Any]  # oauth.IdentityProvider, which is made where an issuer is named
 

@@ -48,12 +48,17 @@ def read_foreign(path: Path) -> list[str]:
 def foreign_words(data: Any, systems: tuple[str, ...]) -> list[str] | None:
     """The overrides for settings in the layout of the first of these systems that they fit; None: of none."""
     for system in systems:
-        layout = parse_yaml((FOLDER / f"{system}.yaml").read_text(encoding="utf-8"), f"{system} is")
+        layout = layout_of(system)
         place = layout["below"]
         section = reduce(lambda node, name: node.get(name) if isinstance(node, dict) else None, place, data)
         if isinstance(section, dict):
             return _words(layout, section, "".join(f"{name}." for name in place))
     return None
+
+
+def layout_of(system: str) -> dict[str, Any]:
+    """A system's file of data."""
+    return parse_yaml((FOLDER / f"{system}.yaml").read_text(encoding="utf-8"), f"{system} is")
 
 
 def parse_yaml(text: str, file_is: str) -> Any:

@@ -45,12 +45,9 @@ class TokenBackend(BearerAuthBackend):
     async def authenticate(self, conn: HTTPConnection) -> Any:
         try:
             return await super().authenticate(conn)
-        except UserError as error:  # an unreadable list of tokens lets nobody in
+        except (UserError, InfraError) as error:  # an unreadable list, a provider without an answer: nobody is let in
             log.error(str(error))
-            raise AuthenticationError("the list of tokens cannot be read") from error
-        except InfraError as error:
-            log.warning(str(error))
-            raise AuthenticationError("the identity provider cannot be reached") from error
+            raise AuthenticationError("tokens cannot be checked now: the server's log says why") from error
 
     @staticmethod
     def unavailable(conn: HTTPConnection, error: AuthenticationError) -> Response:
@@ -177,6 +174,7 @@ def serve_http(app: Starlette, server: BankServer, host: str, port: int) -> None
     import uvicorn
 
     how = {"log_level": "warning", "ws": "none", "proxy_headers": False, "timeout_graceful_shutdown": 2}
-    config = uvicorn.Config(app, host=host, port=port, **how)
+    most = server.service.settings.max_sessions
+    config = uvicorn.Config(app, host=host, port=port, limit_concurrency=most, **how)
     redact_logs(server.service.redact, "uvicorn")  # it has handlers of its own
     uvicorn.Server(config).run()

@@ -1,7 +1,4 @@
-"""Operations on insights: store one under a unique title, filter by tags, delete, export.
-
-Shared by tools.py and tools_ace.py.
-"""
+"""Operations on insights: store one under a unique title, filter by tags, delete, export."""
 
 from __future__ import annotations
 
@@ -20,24 +17,22 @@ from core.memory.filter import normal_tag, normalised
 from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
-from mcp_server.service import clients_verdict, feedback_on, new_record
+from mcp_server.service import clients_verdict, new_record
 
 MAX_EXPORT = 200_000  # bytes in one answer
 NEAR = 3  # titles fewer edits apart than this count as the same
 
 
 def store_insight(
-    bank: MemoryBank, title: str, tags: list[str], content: str, url: str, *, overwrite: bool, learn: bool = False
+    bank: MemoryBank, title: str, tags: list[str], content: str, url: str, *, overwrite: bool
 ) -> tuple[str, str]:
     """Store an insight: (status, id). Raises UserError if one of the texts is too long or missing.
 
-    saved           stored as a new insight
-    already_known   an identical one exists
-    taken           one with nearly the same title exists, and overwrite is False: nothing was stored
-    replaced        with overwrite: stored under the id and with the counts of that one, which a rollback restores
-    quarantined     stored, but not retrievable; it replaces nothing
-
-    learn   count it for consolidation, in the same transaction
+    saved         stored as a new insight
+    same          an identical one exists
+    duplicate     one with nearly the same title exists, and overwrite is False: nothing was stored
+    updated       with overwrite: stored under the id and with the counts of that one, which a rollback restores
+    quarantined   stored, but not retrievable; it replaces nothing
     """
     lesson, url, names = checks.lesson(title, "", content), checks.url(url), checks.tags(tags, 1)
     about = {"kind": "insight"} | ({"url": url} if url else {})
@@ -55,9 +50,9 @@ def store_insight(
         if old is not None and "url" in old.provenance:  # an update that names no source keeps the one that is there
             record = replace(record, provenance={"url": old.provenance["url"]} | record.provenance)
         if old is not None and _says_the_same(old, record):
-            return "already_known", twin
+            return "same", twin
         if old is not None and not overwrite:
-            return "taken", twin
+            return "duplicate", twin
         if record.status != "active":
             change.put(record, keys)
             return "quarantined", id
@@ -67,8 +62,6 @@ def store_insight(
             record = replace(record, id=id)
             change.put(record, keys)
             change.fact(LAST, str(number))
-            if learn:
-                bank.count_within(change, feedback_on(bank, record))
             return "saved", id
         kept = "id task_id created_at tick confidence n_used n_used_success n_helpful n_harmful".split()
         # Its query and so its vector are new: the old row goes and a new one comes, and the journal has both.
@@ -76,9 +69,7 @@ def store_insight(
         change.remove(twin)
         record = replace(record, **{name: getattr(old, name) for name in kept}, last_used=added.timestamp())
         change.put(record, keys)
-        if learn:
-            bank.count_within(change, feedback_on(bank, record))
-        return "replaced", twin
+        return "updated", twin
 
 
 def _of_like_title(bank: MemoryBank, title: str) -> str | None:

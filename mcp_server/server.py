@@ -36,7 +36,6 @@ from mcp_server.extraction import QueueWorker
 from mcp_server.service import Service
 from mcp_server.tokens import WRITE
 from mcp_server.tools import MemoryTools
-from mcp_server.tools_ace import AceTools
 
 NAME = "reasoningbank"
 WHOSE = ("agent_id", "agent")  # names for whose memory it is: such an argument is never ignored
@@ -48,11 +47,12 @@ MORE = "add_insight list_index search_insights delete_insight export_memory cont
 ACE = (
     "add_insight list_index search_insights get_detail mark_helpful mark_harmful delete_insight export_memory"
 ).split()
+ACE_NAMES = {"memory_id": "id"}  # {argument of a tool: its name in the profile ace}
 PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
 READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 ASK_A_MODEL = ("extract_memory", "contrast_attempts")
 log = logging.getLogger(__name__)
-DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
+DESTRUCTIVE = ("delete_insight", "add_insight")  # which may overwrite
 
 
 class BankServer(MCPServer):
@@ -82,7 +82,8 @@ class BankServer(MCPServer):
             if _is_near(key, (*known, *WHOSE)):
                 raise ToolError(f"{name} takes no argument {key[:60]}: it takes {', '.join(known)}.")
             self._ignore(key)
-        arguments = {key: value for key, value in arguments.items() if key in known}
+        ours = {theirs: own for own, theirs in ACE_NAMES.items() if theirs in known}
+        arguments = {ours.get(key, key): value for key, value in arguments.items() if key in known}
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -237,7 +238,7 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
         title="ReasoningBank",
         instructions=texts.ACE_INSTRUCTIONS if ace else texts.INSTRUCTIONS.format(extract=extract),
         version=package_version(),
-        tools=list_tools(profile, AceTools(service) if ace else MemoryTools(service, worker)),
+        tools=list_tools(profile, MemoryTools(service, worker)),
         log_level="WARNING",
         subscriptions=False,
     )
@@ -258,19 +259,22 @@ def redact_logs(redact: Redactor, logger: str | None = None) -> None:
         handler.addFilter(RedactingFilter(redact))
 
 
-def list_tools(profile: str, tools: MemoryTools | AceTools) -> list[Tool]:
+def list_tools(profile: str, tools: MemoryTools) -> list[Tool]:
     """The tools of a profile (core | all | ace) in the SDK's form, with shortened schemas (`_slim`).
 
     All that is listed costs each conversation tokens: of annotations what differs from the protocol's defaults is said.
     """
     listed = []
     for name in PROFILES[profile]:
-        if name in READ_ONLY and (profile, name) != ("ace", "get_detail"):  # that notes the use
+        hints = None if name in DESTRUCTIVE else ToolAnnotations(destructive_hint=False)
+        if name in READ_ONLY:
             hints = ToolAnnotations(read_only_hint=True)
-        else:
-            hints = None if name in DESTRUCTIVE else ToolAnnotations(destructive_hint=False)
         tool = Tool.from_function(getattr(tools, name), annotations=hints, structured_output=False)
         tool.parameters = _slim(tool.parameters)
+        if profile == "ace":  # one memory, `memory.namespace`, or with --tokens the caller's
+            given, needed = tool.parameters["properties"], tool.parameters.get("required", [])
+            tool.parameters["properties"] = {ACE_NAMES.get(key, key): given[key] for key in given if key != "agent_id"}
+            tool.parameters |= {"required": [ACE_NAMES.get(key, key) for key in needed]} if needed else {}
         listed.append(tool)
     return listed
 

@@ -240,18 +240,12 @@ def feedback_on(
     return EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=((record.id, confidence),))
 
 
-def find_record(
-    bank: MemoryBank, id: str, what: str = "memory", tools: str = "retrieve_memory and list_index"
-) -> MemoryRecord:
-    """The record of the bank's namespace with an id that a client gave. Raises UserError if there is none.
-
-    what    the word for a record in the error's text
-    tools   the tools that show ids, named in the error's text
-    """
+def find_record(bank: MemoryBank, id: str) -> MemoryRecord:
+    """The record of the bank's namespace with an id that a client gave. Raises UserError if there is none."""
     id = checks.text("id", id, 200).strip()
     if record := lookup(bank, id):
         return record
-    raise UserError(f"there is no {what} {id[:60]}: {tools} show ids.")
+    raise UserError(f"there is no memory {id[:60]}: give an id as it was shown.")
 
 
 def lookup(bank: MemoryBank, id: str) -> MemoryRecord | None:

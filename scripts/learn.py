@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sqlite3
 import sys
 from argparse import Namespace
@@ -207,8 +208,9 @@ def compare_judges(given: Namespace, paths: list[str], words: list[str]) -> int:
 
     if not paths:
         raise UserError("say which runs the attempts are of.")
+    check_words([*words, *(word for more in given.judge for word in shlex.split(more))])
     runs = read_runs(paths, episodes=True)
-    rows = judges.report(runs, words, given.judge, given.into)
+    rows = judges.report(runs, words, given.judge, given.into, learn)
     if given.json:
         print(json.dumps({"runs": [str(run.path) for run in runs], "judges": rows}, ensure_ascii=False))
         return 0

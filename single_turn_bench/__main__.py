@@ -1,6 +1,7 @@
-"""python -m single_turn_bench validate [NAME...] [--path DIR]   shows each first question as a model reads it;
-                                                              every gold answer passes its own grader
-python -m single_turn_bench grade FILE.jsonl[.gz]              agreement of the graders with labelled answers
+"""python -m single_turn_bench validate [NAME...] [--path DIR] [--columns COLUMNS]
+                                                   shows each first question as a model reads it; every gold answer
+                                                   passes its own grader
+python -m single_turn_bench grade FILE.jsonl[.gz]   agreement of the graders with labelled answers
 
 Labelled are rows {gold, pred or response, expected} for mathematics, and with n_options for choices, where the label is
 the letter `rule_pred` (rows without a letter do not count) or `expected`.
@@ -13,12 +14,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from core.errors import UserError
 from core.terminal import open_standard_streams
 from core.version import VersionAction
 from single_turn_bench.answers import extract_answer
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.choice import LETTERS, extract_choice, find_choice, lettered, shuffle_options
+from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import load_rows, locate
 from single_turn_bench.equivalence import MathGrader, grade_response
 from single_turn_bench.files import read_objects
@@ -38,6 +42,12 @@ def main(argv: list[str] | None = None) -> int:
     check.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(SPECS)}, or a file; all that are here when left out"
     )
+    check.add_argument(
+        "--columns",
+        type=columns,
+        metavar="COLUMNS",
+        help="as env.columns: '{question: q, options: [a, b]}'",
+    )
     check.add_argument("--path", type=Path, help="a file of the one dataset named, or a folder that holds the files")
     grade = commands.add_parser("grade", help="grade labelled answers and list the disagreements")
     grade.add_argument("file", type=Path, help="rows of gold, pred or response, expected (or n_options and rule_pred)")
@@ -46,13 +56,21 @@ def main(argv: list[str] | None = None) -> int:
         with MathGrader() as grader:
             if arguments.command == "grade":
                 return agreement(arguments.file, grader)
-            return validate(arguments.names, arguments.path, grader)
+            return validate(arguments.names, arguments.path, grader, arguments.columns)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
 
 
-def validate(names: list[str], path: Path | None, grader: MathGrader) -> int:
+def columns(text: str) -> Columns:
+    """`env.columns` of a command line."""
+    try:
+        return Columns(**yaml.safe_load(text))
+    except (TypeError, yaml.YAMLError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not as '{{question: q, answer: gold}}'") from error
+
+
+def validate(names: list[str], path: Path | None, grader: MathGrader, said: Columns | None = None) -> int:
     """Prints the ids that fail and `NAME N/N` for each dataset; 1 when any failed. Without names: all that are here."""
     any_failed = False
     if not names and path is not None and path.is_file():
@@ -61,7 +79,7 @@ def validate(names: list[str], path: Path | None, grader: MathGrader) -> int:
         if not names and not locate(SPECS[name], path):
             print(f"{name} is not here")
             continue
-        rows = load_rows(name, path).rows
+        rows = load_rows(name, path, columns=said).rows
         print(f"{name}: the first question as a model reads it, and its answer\n\n{preview(rows[0])}\n")
         failed = [row.id for row in rows if not passes(row, grader)]
         for task_id in failed:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError
+from single_turn_bench.columns import Columns
 from single_turn_bench.files import read_objects, sha256
 from single_turn_bench.rows import Row, parse_rows
 from single_turn_bench.specs import SPECS, DatasetSpec, FileSpec
@@ -40,20 +41,27 @@ class Dataset:
 
 
 def load_rows(
-    name_or_path: str | Path, path: str | Path | None = None, *, count: int | None = None, sha256: str | None = None
+    name_or_path: str | Path,
+    path: str | Path | None = None,
+    *,
+    count: int | None = None,
+    sha256: str | None = None,
+    columns: Columns | None = None,
 ) -> Dataset:
     """All rows of a dataset in its own order. Raises UserError with one sentence when absent or not what it should be.
 
     name_or_path   a name of specs.SPECS, a file, or with `path` any name: the ids of the rows begin with it
     path           a file of that dataset; of a known one also a folder that holds its files under their known names
     count, sha256  what its rows and Dataset.sha256 must be; None: whatever they are
+    columns        which column holds what; None: by their usual names
     """
     name = str(name_or_path)
     if name in SPECS:
-        dataset = load_named(SPECS[name], Path(path) if path else None)
+        dataset = load_named(SPECS[name], Path(path) if path else None, columns)
     elif Path(path or name).is_file():
         file = Path(path or name)
-        dataset = assemble(name if path else file.name.partition(".")[0], [(file, FileSpec(names=(file.name,)))])
+        own = name if path else file.name.partition(".")[0]
+        dataset = assemble(own, [(file, FileSpec(names=(file.name,)))], columns)
     else:
         if path and Path(path).is_dir():
             raise UserError(f"{path} is a folder: give the file that holds the questions.")
@@ -69,10 +77,10 @@ def load_rows(
     return dataset
 
 
-def load_named(spec: DatasetSpec, path: Path | None) -> Dataset:
+def load_named(spec: DatasetSpec, path: Path | None, columns: Columns | None = None) -> Dataset:
     """As `load_rows`, of a dataset in specs.SPECS."""
     if found := locate(spec, path):
-        return assemble(spec.name, found)
+        return assemble(spec.name, found, columns)
     wanted = [file.names[0] for file in spec.files]
     if path is not None:
         raise UserError(f"The folder {path} holds no file of {spec.name}, such as {', '.join(wanted)}.")
@@ -111,13 +119,13 @@ def fetched(spec: DatasetSpec) -> list[tuple[Path, FileSpec]]:
     return []
 
 
-def assemble(name: str, found: Sequence[tuple[Path, FileSpec]]) -> Dataset:
+def assemble(name: str, found: Sequence[tuple[Path, FileSpec]], columns: Columns | None = None) -> Dataset:
     """Read and check the files of a dataset and join them."""
     rows: list[Row] = []
     digests = []
     for path, spec in found:
         digests.append(sha256(path) if path.is_file() else "")
-        rows += read_file(path, spec, name, digests[-1])
+        rows += read_file(path, spec, name, digests[-1], columns)
     check_unique(rows, " and ".join(path.name for path, _ in found))
     single = len(found) == 1
     return Dataset(
@@ -128,9 +136,9 @@ def assemble(name: str, found: Sequence[tuple[Path, FileSpec]]) -> Dataset:
     )
 
 
-def read_file(path: Path, spec: FileSpec, dataset: str, digest: str) -> list[Row]:
+def read_file(path: Path, spec: FileSpec, dataset: str, digest: str, columns: Columns | None = None) -> list[Row]:
     raws = list(read_objects(path))
-    rows = parse_rows(raws, dataset)
+    rows = parse_rows(raws, dataset, columns)
     if not rows:
         raise UserError(f"{path.name} is empty: a dataset has at least one row.")
     check_unique(rows, path.name, [where.rpartition(" ")[2] for where, _ in raws])

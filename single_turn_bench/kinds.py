@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from core.errors import UserError, meant
 from single_turn_bench.answers import gold_answer
 from single_turn_bench.choice import LETTERS
+from single_turn_bench.columns import BARE_LETTER
 from single_turn_bench.notation import normalize
 from single_turn_bench.plain_numbers import read
-from single_turn_bench.rows import BARE_LETTER, Row
+from single_turn_bench.rows import Row
 from single_turn_bench.verbatim import plain
 
 KINDS = ("number", "math", "letter", "text")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,6 @@ from workflows.stored_attempts import NoEnv, StoredAttempts, StoredRun, stored_r
 from workflows.stream import Stream
 
 AT_ONCE = 8  # tasks, where nothing is said: a server answers so many about as fast as one
-GRADER_TOKENS = 768  # max_tokens of a grader's reply, as in WebArena's evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +221,7 @@ def open_bank(
     stack.callback(embedder.close)
     given = cfg.memory.get("path")
     bank_run_id = "" if given is None else id_in_bank(str(records.path.resolve()))
-    models = {name: role.llm.name for name, role in roles.items()}
+    models = {name: role.llm.name for name, role in roles.items() if name != "grader"}  # it writes no lesson
     bank = build_bank(
         cfg,
         embedder,
@@ -286,7 +285,9 @@ def build_workflow(
     """
     agent = roles["agent"]
     rollout = partial(StoredAttempts, stored=stored) if stored else Rollout
-    envs.grader = grader_of(roles["judge"])
+    envs.grader = grader_of(roles["grader"])
+    grader = cfg.get("grader")
+    envs.open_answers = build_learner(grader, roles["grader"], cfg).same if grader else None
     limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats, "timeout_s": cfg.episode_timeout_s}
     parts = {
         "envs": envs,
@@ -308,13 +309,12 @@ def build_workflow(
     return workflow
 
 
-def grader_of(judge: Role) -> Callable[[str, str], str]:
-    """A callable (task id, question) -> reply, for benchmarks whose evaluation asks a model; uses the judge's model.
+def grader_of(role: Role) -> Callable[[str, str], str]:
+    """A callable (task id, question) -> reply, for benchmarks whose evaluation asks a model.
 
     A role of its own, because grader prompts contain the reference answer and judge prompts never do. A failure becomes
     an InfraError.
     """
-    role = replace(judge, name="grader", temperature=0.0, max_tokens=GRADER_TOKENS)
 
     def ask(task: str, question: str) -> str:
         try:

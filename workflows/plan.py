@@ -6,7 +6,7 @@ With dry_run=true a run prints these prompts and its estimate, and does not star
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from core.build import build_meter, build_models, build_roles, make, part, plain_data, takes
 from core.console import Console
+from core.errors import InfraError
 from core.learning.attempts import Attempts
 from core.models.base import ChatModel, Reply, Request, Role
 from core.models.meter import Meter
@@ -29,7 +30,7 @@ from workflows.reasoningbank import ReasoningBank
 from workflows.stored_attempts import StoredRun, stored_run
 
 # Assumptions. The real numbers are in a run's summary.json, after the run.
-REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100}
+REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100, "grader": 60}
 OBSERVATION_TOKENS = 60
 LESSON_TOKENS = 100  # title, description and 1 to 3 sentences
 CHARS_PER_TOKEN = 4
@@ -179,6 +180,9 @@ def build_plan(
     if takes(cfg.select, "role"):
         workflow.select(made)
     workflow.extract(made, [])
+    if envs.open_answers is not None:
+        with suppress(InfraError):  # what it hears is no verdict
+            envs.open_answers(tasks[0], [PLACEHOLDER], PLACEHOLDER)
     heard = {name: each.heard for name, each in listeners.items() if each.heard}
     if stored is not None:
         return Plan(n_tasks=len(tasks), steps=0, roles=roles, asked=heard)

@@ -69,7 +69,7 @@ class ReasoningBank:
     r: int | None = None
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
     judges: bool = field(init=False)  # whether attempts are judged
-    kept_back: frozenset[str] = field(init=False)  # the part of the truth that no part is told
+    kept_back: frozenset[str] = field(init=False)  # which of OUTCOME and ANSWER (core/setting.py) nobody is told
     has_memory: ClassVar[bool] = True
     scaled_by: ClassVar[tuple[str, ...]] = ()  # which of k and r this workflow uses; a sweep drops the others
 
@@ -130,8 +130,8 @@ class ReasoningBank:
     def evaluate(self, attempts: Attempts) -> list[Verdict]:
         """What the learner believes: the judge's verdict on each attempt, which may be wrong.
 
-        What is true is said by `BaseEnv.evaluate`. UNJUDGED for an attempt that broke, and for all where no verdict is
-        needed.
+        The truth is what `BaseEnv.evaluate` returns. UNJUDGED for an attempt that broke, and for every attempt of a run
+        that needs no verdicts.
         """
 
         def one(trajectory: Trajectory) -> Verdict:
@@ -181,7 +181,7 @@ class ReasoningBank:
             self.teach(row)  # not shielded: it may call a model, and resume repeats what Ctrl-C cut off
 
     def teach(self, row: dict) -> None:
-        """Let the bank learn from an episode's row, which tells it no more than the other parts."""
+        """Let the bank learn from an episode's row, without what is kept back of the truth."""
         self.bank.learn(as_told(row, self.kept_back))
 
     def add_records(self, row: dict) -> None:
@@ -276,7 +276,7 @@ class ReasoningBank:
     def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:
         """One attempt that broke before it began.
 
-        If retrieval is refused for lack of budget, it is the run's budget, and the run ends.
+        If a budget is used up, it is the run's, and the run ends: an episode's budget limits the agent alone.
         """
         return self.as_attempts(task, [self.rollout.broken(task, error)], refused=isinstance(error, OverBudget))
 

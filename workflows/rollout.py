@@ -41,7 +41,7 @@ class Rollout:
     _logged: set[str] = field(default_factory=set, init=False, repr=False)  # errors
 
     def retrieved(self, task: Task) -> list[Scored] | None:
-        """The records that a stored attempt retrieved; None: the attempt is still to be made, so the bank is asked."""
+        """The records retrieved by an earlier run, if its attempts are used again; None: ask the bank."""
         return None
 
     def run(self, env: BaseEnv, task: Task, memories: list[Scored], sample: int = 0) -> Trajectory:

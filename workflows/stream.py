@@ -21,8 +21,8 @@ class Stream:
     batch   tasks that all read the bank as it was before the first of them, and are then consolidated in order; 1 is
             the paper's stream
     order   file | shuffled | by_type (one type after another, the types shuffled); shuffling depends on the seed
-    first   take the first n tasks of the file, and order these; None: all. (`limit` takes the first of the order, which
-            are other tasks for each seed where it is shuffled.)
+    first   take the first n tasks of the file, and order these; None: all. (`limit` takes the first n of the order:
+            with order=shuffled these are other tasks for each seed.)
     passes  how often all tasks are run; a task does not retrieve its own lessons of an earlier pass (memory.allow_self)
     """
 
@@ -66,7 +66,8 @@ class Stream:
         if the run does not learn. The stream ends early when the run's budget is used up.
 
         retries      number of further tries at a task that ended with an infra error: immediately if the run does not
-                     learn, else at the stream's end. (`Episode.retries` is an index: the first episode of the task.)
+                     learn, else at the stream's end. (`Episode.retries` is not a number of tries, but the index of the
+                     task's first episode.)
         stop_after   raise StopRun after this many consecutive infra errors; None: never
         """
         in_a_row: set[int] = set()  # stream positions, so that a retried task counts once

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from core.jsonl import in_strings
@@ -45,7 +45,8 @@ def lessons_schema(max_items: int, max_content: int = CONTENT_CHARS) -> dict:
 
 # Parsing of replies that may not follow a schema.
 
-_MAX_CHARS = 200_000  # only the end of a reply is read: bounds, like `tries`, the time on garbage
+_MAX_CHARS = 100_000  # only the end of a reply is read: bounds, like `tries`, the time on garbage
+_DECODER = json.JSONDecoder(strict=False)
 # Keys that hold a tool call's arguments.
 _CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool_calls")
 _MAX_REPAIRED = 20_000  # characters passed to json-repair: bounds its time on garbage
@@ -85,11 +86,7 @@ def parse_json(text: str | None, key: str) -> dict | None:
 
 def parse_status(text: str | None) -> str | None:
     """success | failure from a judge's reply, or None. The last statement counts; "unsuccessful" is not success."""
-    text = _escaped_end(_first_turn(plain_reply(text), _LABELLED))
-    objects = _objects(text, "status")
-    answer, end = objects[-1] if objects else ({}, 0)
-    in_answer = [answer["status"].strip()] if isinstance(answer.get("status"), str) else []
-    for stated in (_STATUS.findall(text, end), in_answer, _STATUS.findall(text)):
+    for stated in _stated(text, "status", _STATUS, lambda answer: [str(answer.get("status", "")).strip()]):
         if stated and stated[-1].lower() in ("success", "failure"):
             return stated[-1].lower()
     return None
@@ -99,19 +96,28 @@ def parse_confidence(text: str | None, key: str = "status") -> float | None:
     """A judge's confidence in [0, 1] from its reply, written as a share or in per cent; None if there is none.
 
     key   of the answer's object that the confidence is in
-
-    As with the status the last statement counts: after the answer's object, else in it, else anywhere.
     """
-    text = _escaped_end(_first_turn(plain_reply(text), _LABELLED))
-    objects = _objects(text, key)
-    answer, end = objects[-1] if objects else ({}, 0)
-    in_answer = re.findall(rf"^\s*{_SHARE}\s*$", str(answer.get("confidence", "")))
-    for stated in (_CONFIDENCE.findall(text, end), in_answer, _CONFIDENCE.findall(text)):
+    form = re.compile(rf"^\s*{_SHARE}\s*$")
+    for stated in _stated(text, key, _CONFIDENCE, lambda answer: form.findall(str(answer.get("confidence", "")))):
         if stated:
             number, percent = stated[-1]
             share = float(number) / (100 if percent else 1)
             return share if share <= 1 else None
     return None
+
+
+def _stated(text: str | None, key: str, form: re.Pattern, within: Callable[[dict], list]) -> Iterator[list]:
+    """The statements after the answer's object, those `within` it, and those anywhere: the last of the first counts.
+
+    key    of the answer's object
+    form   of a statement in plain text
+    """
+    text = _escaped_end(_first_turn(plain_reply(text), _LABELLED))
+    objects = _objects(text, key)
+    answer, end = objects[-1] if objects else ({}, 0)
+    yield form.findall(text, end)
+    yield within(answer)
+    yield form.findall(text)
 
 
 def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) -> tuple[list[Lesson], int]:
@@ -210,7 +216,7 @@ def _escaped_end(text: str) -> str:
 
 def _objects(text: str, key: str) -> list[tuple[dict, int]]:
     """(object with the key, its end): all valid objects, then the damaged ones after the last valid one, repaired."""
-    objects = _read(text, key, _valid_reader(), 0, tries=2000)
+    objects = _read(text, key, _valid, 0, tries=500)
     begin = objects[-1][1] if objects else 0
     repairs = _read(text, key, _repaired, begin, tries=20)
     bare = re.compile(rf"\"{re.escape(key)}\"\s*:").search(text, begin)
@@ -281,26 +287,12 @@ def _read(text: str, key: str, read: Callable, begin: int, *, tries: int) -> lis
     return objects
 
 
-def _valid_reader() -> Callable[[str, int], tuple[Any, int]]:
-    """A parser of valid JSON for one text: returns (value, end), value None if it is invalid.
-
-    Invalid text is parsed again from every bracket in it, so the total of characters parsed in vain is bounded.
-    """
-    left = 20 * _MAX_CHARS
-    decode = json.JSONDecoder(strict=False).raw_decode
-
-    def read(text: str, begin: int) -> tuple[Any, int]:
-        nonlocal left
-        if left > 0:
-            try:
-                return decode(text, begin)
-            except json.JSONDecodeError as error:
-                left -= error.pos - begin
-            except (ValueError, RecursionError):  # a number of thousands of digits; nested thousands of levels deep
-                left -= len(text) - begin
+def _valid(text: str, begin: int) -> tuple[Any, int]:
+    """(the JSON value that opens at `begin`, its end); value None if it is invalid."""
+    try:
+        return _DECODER.raw_decode(text, begin)
+    except (ValueError, RecursionError):  # nested thousands of levels deep
         return None, len(text)
-
-    return read
 
 
 def _holders(value: Any, key: str, depth: int = 6) -> list[dict]:

@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
     for sub in one.values():
         sub.add_argument("bank", metavar="BANK", help="the bank's SQLite file, or the URL of a PostgreSQL database")
     for name, what in (("backup", "copy a bank into one file"), ("restore", "make a bank from a backup")):
-        sub = add(name, help=what, description=f"{what}; every page and record of the copy is checked")
+        sub = add(name, help=what, description=f"{what}; every page of the copy is checked")
         for word in ("bank", "file") if name == "backup" else ("file", "bank"):
             sub.add_argument(word, metavar=word.upper(), type=Path if word == "file" else str)
     for name in ("stats", "list", "show", "search"):

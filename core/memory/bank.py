@@ -26,7 +26,7 @@ from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
 from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
-from core.memory.store.keys import KINDS, QUERY, WHOLE, Keys, texts_of
+from core.memory.store.keys import ITEM, KINDS, QUERY, WHOLE, WINDOW, Keys, texts_of
 from core.memory.store.schema import SqlSession
 from core.memory.uses import after_use
 from core.models.embedding import Embedder
@@ -41,9 +41,9 @@ _CHOICES = {
     "redact": (None, "secrets", "personal"),
 }
 MOST_MISSING = 500  # max. records whose missing keys are made when a bank is opened with memory.key=both: some seconds
-_KINDS = "kinds"  # key in meta: of the keys that the bank's records have
+_KINDS = "kinds"  # entry of the table meta: the kinds of keys that each record has
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
-LOOKED_AT = 20  # records of an addition whose language is looked at
+LOOKED_AT = 20  # of the records added together, so many are checked for their language
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
 log = logging.getLogger(__name__)
@@ -56,16 +56,16 @@ class MemoryBank(Contents, Memory):
     path         the SQLite file, or the URL of a PostgreSQL database; None in the config: in the run directory
     store        PostgreSQL search settings (memory/store=postgres); None: defaults
     embedder     embeds queries and items; UserError if the bank was made with another one
-    namespace    the tenant whose records are read and written; a search's Filter may name another
+    namespace    the tenant whose records are read and written; a search reads another's if its Filter names one
     allow_self   let a task retrieve records learned from it; must be False for a valid benchmark
     unit         record | item: a search returns whole records or single items
     key          query | item | both: a search compares the query with the record's query (the paper), with each of its
-                 items, or takes the max over the query and all windows of items (title + tags + 800 characters). From
-                 the first opening with item or both on, whoever adds a record to the bank stores such keys of it, too
+                 items, or takes the max over the query and all windows of items (title + tags + 800 characters). Once a
+                 bank was opened with item or both, every later writer stores the keys of the items, too
     domain       type | TEXT: domain of the records that a task adds: the task's type, or this text; None: no domain
     tags         tags of the records that a task adds; "type" stands for the task's type; None: no tags
     uses         shown | cited: a record counts as used if a lesson of it was shown, or only if the agent cites one;
-                 None: as shown, but a run counts uses only if `consolidate` is set
+                 None: as with shown, but a run counts no uses unless `consolidate` is set
     clock        stream | wall: the clock for ages
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
@@ -75,7 +75,8 @@ class MemoryBank(Contents, Memory):
     consolidate  updates the stored records after each episode; None: they are not updated
     query_instruction  stands before a query when it is embedded for a search; the records' queries are embedded without
                  it; None: nothing
-    run          name of the run, on a bank that other runs have filled: its ticks continue after the bank's last tick
+    run          name of the run, for a bank that other runs have filled: the run's first tick is stored under it, and
+                 follows the bank's last tick; "": ticks begin at 0
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
     counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
@@ -106,7 +107,7 @@ class MemoryBank(Contents, Memory):
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _words: WordSearch = field(init=False, repr=False)
-    _kinds: tuple[str, ...] = field(default=(QUERY,), init=False, repr=False)  # of the keys of a record
+    _kinds: tuple[str, ...] = field(default=(QUERY,), init=False, repr=False)  # the kinds of keys that a record has
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -177,7 +178,7 @@ class MemoryBank(Contents, Memory):
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
-        """(the records retrieved, how many of the top_k without a threshold were removed by min_score)."""
+        """(the records retrieved, how many of the top_k best ones were left out because of min_score)."""
         if self.policy.min_score is None or self._by_words(query):
             return self.retrieve(query, top_k, where=where), 0
         policy = copy(self.policy)
@@ -220,6 +221,8 @@ class MemoryBank(Contents, Memory):
         vector = self.embedder.embed([self._searched(query)])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
+        if lacking := set(KINDS[key]) - set(self._kinds):
+            raise UserError(f"the bank {self.path} has no keys of kind {lacking.pop()}: open it with memory.key={key}.")
         wanted = k
         while True:
             hits = self._search.nearest(vector, wanted, where, exclude, kinds=KINDS[key], distinct=unit == "record")
@@ -349,7 +352,7 @@ class MemoryBank(Contents, Memory):
         self.history.erase(change, ids)
 
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
-        """Take a named lock without waiting; True if this process holds it. In PostgreSQL True, without a lock."""
+        """Take a named lock without waiting; True if this process holds it. In PostgreSQL nothing is locked: True."""
         return self._store.try_lock(name)
 
     def _vector(self, record: MemoryRecord, vector: Any, changed: set[str]) -> Any:
@@ -391,9 +394,9 @@ class MemoryBank(Contents, Memory):
         self.learn_from(None if episode is None else feedback_of(episode))
 
     def learn_from(self, feedback: EpisodeFeedback | None) -> None:
-        """`learn` from the feedback itself. Does nothing unless `consolidate` is set.
+        """As `learn`, from the feedback itself.
 
-        Exception: uses already counted by `count_shown` get their outcome here.
+        Without `consolidate` this only adds the outcome to uses that `count_shown` has counted.
         """
         if self.consolidate is not None:
             self.consolidate.learn(self, feedback)
@@ -485,7 +488,7 @@ class MemoryBank(Contents, Memory):
     def _look_for_keys(self) -> None:
         """Note which kinds of keys the bank's records have from now on, and make those that are missing."""
         known = (self._store.meta(_KINDS) or QUERY).split(",")
-        self._kinds = tuple(dict.fromkeys((*known, *KINDS[self.key])))
+        self._kinds = tuple(dict.fromkeys((*known, *self._wanted)))
         if len(self._kinds) == len(known):
             self._embed_missing()
         elif not self.read_only:
@@ -509,18 +512,24 @@ class MemoryBank(Contents, Memory):
         if self.read_only or not (always or self._store.meta("unembedded")):
             return
         try:
-            most = None if self.key == "item" else MOST_MISSING  # key=item has nothing else to search by
+            most = None if ITEM in self._wanted else MOST_MISSING  # key=item has nothing else to search by
             _, left = self._store.embed_missing(self.keys_of, self._kinds, most)
         except (InfraError, UserError) as error:
             log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
         else:
-            if self.key == "both" and left > MOST_MISSING:
+            if WINDOW in self._wanted and left > MOST_MISSING:
                 self._say_keys_missing(left)
 
+    @property
+    def _wanted(self) -> tuple[str, ...]:
+        """The kinds of keys that searches compare."""
+        return (*KINDS[self.key], *KINDS[self.policy.key or self.key])
+
     def _say_keys_missing(self, n: int) -> None:
-        command = f"`python -m core.memory reembed {self.path} --key {self.key}`"
-        text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for memory.key={self.key}"
-        if self.key == "item":
+        key = "item" if ITEM in self._wanted else "both"
+        command = f"`reasoningbank bank reembed {self.path} --key {key}`"
+        text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for memory.key={key}"
+        if key == "item":
             self._store.close()
             raise UserError(f"{text}: run {command}, or give memory.key=query.")
         log.warning(f"{text}: they are found by their query alone until you run {command}.")

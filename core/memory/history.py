@@ -88,6 +88,11 @@ class History:
             raise UserError(
                 f"the bank {self.contents.path} has no journal entry {to}: the journal ends at {self.seq()}."
             )
+        if to < (least := int(self.store.meta("undo_from") or 0)):
+            raise UserError(
+                f"the bank {self.contents.path} was made anew from a journal that does not tell what was before its "
+                f"entry {least}: give that or a later one."
+            )
         with self.change(f"rollback to {to}") as change:
             return change.roll_back(to, everyone=everyone)
 

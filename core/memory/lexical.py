@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from core.memory.filter import Filter
 from core.memory.store.contract import BankStore, Search
 from core.memory.store.hits import Hit, best_of_each, in_order
+from core.memory.store.schema import Damaged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,8 +159,7 @@ class WordSearch:
         for rowid in gone:
             lexicon.remove(rowid)
         for rowid, query, items in texts:
-            said = " ".join(f"{each['title']} {each['description']} {each['content']}" for each in json.loads(items))
-            lexicon.put(rowid, f"{query} {said}")
+            lexicon.put(rowid, f"{query} {self._said(rowid, items)}")
         lexicon.state = state
         if not is_changing:  # what an open change has done may not stay
             self._known[space, parts] = lexicon
@@ -167,3 +167,9 @@ class WordSearch:
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return lexicon
+
+    def _said(self, rowid: int, items: str) -> str:
+        try:
+            return " ".join(f"{each['title']} {each['description']} {each['content']}" for each in json.loads(items))
+        except (ValueError, LookupError, TypeError) as error:
+            raise Damaged(self._store.path, f"the lessons in row {rowid} cannot be read: {error}") from error

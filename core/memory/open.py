@@ -31,16 +31,14 @@ _VARIABLE = re.compile(  # ${X}, $(X), {{X}}, %X%, $X as a folder
 def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) -> BankStore:
     """Open the database that a bank's path names: a PostgreSQL URL or an SQLite file.
 
-    how   PostgreSQL settings (`memory.store`), None: defaults; UserError with a file path
+    how   `memory.store`: PostgreSQL's settings, or what opens another database; None: defaults
     """
     if (file := file_of(path)) is None:
         from core.memory.postgres.store import Postgres
 
         return (how or Postgres()).open(_POSTGRES.sub("postgresql://", str(path)).strip(), read_only=read_only)
     if how is not None:
-        raise UserError(
-            f"memory/store=postgres: memory.path={path} is no URL; give memory.path=postgresql://USER@HOST/DATABASE."
-        )
+        return how.open(str(path), read_only=read_only)
     if file.is_dir():
         raise UserError(f"the bank's path {path} is a folder: give the path of a file, such as {file / 'bank.sqlite'}.")
     return SqliteStore(file, read_only=read_only)
@@ -108,8 +106,8 @@ def damage_of(path: Path) -> str | None:
     if not path.exists() or path.stat().st_size == 0:
         return None
     with suppress(UserError), closing(open_store(path, read_only=True)) as store:  # opening it to write says the same
-        found = store.of(None).rows("SELECT reason FROM journal WHERE reason LIKE 'rebuilt: %' LIMIT 1", ())
-        return found[0][0] if found else None
+        reason = store.meta("rebuilt")
+        return reason and f"rebuilt: {reason}"
     return None
 
 

@@ -133,6 +133,7 @@ class Policy(Protocol):
     rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
     by_meaning   records are ranked by embeddings, which say nothing in a language that the embedder does not read
     by_words     records are ranked by words, which stand without blanks in some scripts
+    key          what of the records a query is compared with, instead of memory.key; None: as that
     per_source   at most so many of the retrieved records are of one source; None: no limit
     source       what identifies a source: task | namespace | a key of the records' provenance
 
@@ -142,6 +143,7 @@ class Policy(Protocol):
     top_k: int
     domain: Any = None
     min_score: float | None = None
+    key: str | None = None
     per_source: int | None = None
     source: str = "task"
     other_languages_by_words: bool = False

@@ -129,6 +129,15 @@ def share_limits(models: Iterable[ChatModel]) -> None:
 
 
 @dataclass(kw_only=True)
+class ConfiguredModel(ChatModel):
+    """A model with the keys that each model's YAML has: `cache`, `cache_path` and `fallbacks`, see ChatModel."""
+
+    cache: str = "off"
+    cache_path: str = CACHE_PATH
+    fallbacks: list[Any] | None = None
+
+
+@dataclass(kw_only=True)
 class Role:
     """A model plus sampling parameters for one purpose (`roles.<name>` in the config); calls go through the meter.
 

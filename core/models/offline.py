@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from core.models.base import CACHE_PATH, ChatModel, Reply, Request
+from core.models.base import ChatModel, ConfiguredModel, Reply, Request
 from core.seeding import derive_seed
 from core.types import MEMORY, Message, Usage
 
@@ -18,20 +18,15 @@ Draw = Callable[[str, int], int]  # (purpose, n) -> a pseudo-random number from 
 
 
 @dataclass(kw_only=True)
-class ScriptedModel(ChatModel):
+class ScriptedModel(ConfiguredModel):
     """llm=scripted, for tests and demos: replies with `script(messages, role, sample)`; words are counted as tokens.
 
     delay_s   seconds that each call takes, to watch a progress bar or to test concurrency
-
-    cache, cache_path and fallbacks as for every model, see core/models/cache.py and core/models/fallback.py.
     """
 
     script: Script
     delay_s: float = 0.0
     name: str = "scripted"
-    cache: str = "off"
-    cache_path: str = CACHE_PATH
-    fallbacks: list[Any] | None = None
     supports_schema: bool = field(default=False, init=False)
 
     def chat(self, request: Request) -> Reply:

@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError, check_numbers
 from core.models import direct
-from core.models.base import CACHE_PATH, ChatModel, Reply, Request
+from core.models.base import ConfiguredModel, Reply, Request
 from core.models.cut_prompts import PromptWatch
 from core.models.endpoint import Endpoint
 from core.models.faults import end_of, reason_given, refused_within
@@ -34,26 +34,20 @@ log = logging.getLogger("run.retries")
 
 
 @dataclass(kw_only=True)
-class LiteLLMModel(Endpoint, ChatModel):
-    """One remote chat model. Besides the keys of Endpoint (core/models/endpoint.py):
+class LiteLLMModel(Endpoint, ConfiguredModel):
+    """One remote chat model. Besides the keys of Endpoint and ConfiguredModel:
 
     max_tokens    limit of a reply if the role sets none; None: the provider's
     num_ctx       Ollama's context window in tokens, sent with each call; None: the server's own
     json_schema   constrain the replies of judge and distiller by a JSON schema; only if the server supports it
     reasoning     {open, close}: the marks that set the model's thoughts apart, where neither the server does so nor the
                   marks are <think> and the like
-    cache         off | read_write | replay, see core/models/cache.py
-    cache_path    the cache's file
-    fallbacks     the models to call after this one has failed for good, see core/models/fallback.py; None: none
     """
 
     max_tokens: int | None = None
     num_ctx: int | None = None
     json_schema: bool = False
     reasoning: dict[str, str] | None = None
-    cache: str = "off"
-    cache_path: str = CACHE_PATH
-    fallbacks: list[Any] | None = None
     name: str = field(init=False)
     supports_schema: bool = field(init=False)
     _params: frozenset[str] | None = field(default=None, init=False, repr=False)
@@ -128,7 +122,7 @@ class LiteLLMModel(Endpoint, ChatModel):
         It is one if the prompt nearly fills the window that the server lists, or if the same call is accepted once its
         messages are cut. The latter is tried only for a prompt that is longer than all that the server took.
         """
-        size = _tokens(messages)
+        size = max(_tokens(messages), _length(messages) // 4)  # whichever is higher: servers count differently
         unclear = error.kind in ("bad_request", "server") and error.status in (400, 422, 500)
         if not unclear or size < _LEAST_TOKENS:
             return None

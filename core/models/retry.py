@@ -30,7 +30,7 @@ Out = TypeVar("Out")
 
 FIRST_WAIT_S = 0.5  # before the second attempt, at most; doubled each time up to LONGEST_WAIT_S
 LONGEST_WAIT_S = 30.0
-REASON_CHARS = 160  # of an error, where it stands beside a wait
+REASON_CHARS = 160  # of an error's text, where the progress line says why a call waits
 log = logging.getLogger("run.retries")  # one line per retry in main.log; the progress line shows their number
 
 
@@ -82,10 +82,10 @@ def _wait_s(error: TransientError, number: int) -> float:
 
 
 def retry_after(headers: Any) -> float | None:
-    """Seconds that a server asks to wait; None if it asks for none that can be read; inf: for ever.
+    """Seconds that a server asks to wait; None if no header says so in a form that can be read; inf: for ever.
 
-    By OpenAI's and Azure's headers in milliseconds, which are more exact, else by Retry-After, a number of seconds or
-    an HTTP date (RFC 9110, 10.2.3).
+    OpenAI's and Azure's headers in milliseconds are more exact, so they count before Retry-After, which is a number of
+    seconds or an HTTP date (RFC 9110, 10.2.3).
     """
     named = {str(name).lower(): str(value).strip() for name, value in dict(headers or {}).items()}
     for name, unit in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
@@ -152,14 +152,14 @@ def explain(
 
     key_env   the environment variable with the key, which is redacted from the message like other secrets
     """
-    status = getattr(error, "status_code", None) or 0
+    status = heard.status if heard.status >= 400 else getattr(error, "status_code", None) or 0
     if not isinstance(status, int):  # from an error within a response, where it may be any value
         status = int(status) if str(status).isdecimal() else 500
     explained = _explained(error, model, api_base, status, key_env, heard)
     if isinstance(explained, InfraError):
-        explained.status = heard.status if heard.status >= 400 else status
+        explained.status = status
     if isinstance(explained, TransientError):
-        explained.loading = explained.status == 503 and faults.is_loading(heard.text)
+        explained.loading = status == 503 and faults.is_loading(heard.text)
     return explained
 
 
@@ -168,32 +168,27 @@ def _explained(
 ) -> Exception:
     short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
     where = api_base or "its server"
+    on_the_way = _on_the_way(heard)
     kind = _refused_for(error, status, heard)
     if kind in ("context", "content_filter"):
         return AttemptOver(f"{model}: {short}", kind)
     if kind == "room":
-        return InfraError(
-            f"{model}: max_tokens={heard.room} alone fills the model's context window: give a smaller one ({short})",
-            "bad_request",
-        )
+        said = f"max_tokens={heard.room} alone fills the model's context window: give a smaller one"
+        return InfraError(f"{model}: {said} ({short})", "bad_request")
     if kind == "region" and not heard.worked:
         return StopRun(f"{model} does not serve the country or region of this machine: {short}")
     if target := heard.headers.get("location") if 300 <= heard.status < 400 else None:
         return StopRun(f"{model}: {where} redirects ({heard.status}) to {target}: give the address there as api_base.")
-    if not heard.worked and api_base and (status in (404, 405) or _is_page(heard)):
-        usual = (
-            "Ollama's own has no path"
-            if model.startswith("ollama")
-            else "an OpenAI-compatible address usually ends in /v1"
-        )
-        return StopRun(
-            f"{model} is not known at api_base={api_base}, which answers {heard.status or status}: {usual} "
-            f"({short}){_on_the_way(heard)}"
-        )
+    is_page = heard.status in (*range(200, 401), *range(404, 407)) and faults.is_page(heard.text)
+    if not heard.worked and api_base and (status in (404, 405) or is_page):  # no model's server at all
+        usual = "an OpenAI-compatible address usually ends in /v1"
+        usual = "Ollama's own has no path" if model.startswith("ollama") else usual
+        at = f"api_base={api_base}, which answers {heard.status or status}"
+        return StopRun(f"{model} is not known at {at}: {usual} ({short}){on_the_way}")
     if status == 403 and heard.worked:
         return InfraError(f"{model} refused this call, though the key has worked before: {short}", "refused")
     if status in (401, 403, 407) or "issing credentials" in short or ("issing" in short and "API key" in short):
-        return StopRun(f"{model} refused the key: {short}{_on_the_way(heard)}")
+        return StopRun(f"{model} refused the key: {short}{on_the_way}")
     if "LLM Provider NOT provided" in short:
         return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
     if _no_credit(status, f"{error} {getattr(error, 'body', None)}"):
@@ -204,7 +199,7 @@ def _explained(
         return TransientError(f"{model} cannot be reached at {where}: {about_connection(error)}.", "unreachable")
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
-    short += _on_the_way(heard)
+    short += on_the_way
     if kind := _transient_kind(error, status) or ("rate_limit" if kind == "rate_limit" else None):
         asked = retry_after(heard.headers or getattr(error, "litellm_response_headers", None))
         if kind == "timeout" and not heard.status:  # a 408 or 504 is an answer
@@ -213,18 +208,13 @@ def _explained(
     return InfraError(f"{model}: {short}", "bad_request")
 
 
-def _is_page(heard: Heard) -> bool:
-    """Whether a web page came in the place of an answer, as from what is no model's server."""
-    return heard.status in (*range(200, 401), *range(404, 407)) and faults.is_page(heard.text)
-
-
 def _on_the_way(heard: Heard) -> str:
-    """The proxies that are set, as the end of a sentence; "" if the answer is JSON, and so the server's own."""
+    """The end of a sentence that names the proxies that are set; "" if the answer is JSON, which no proxy sends."""
     return proxies_set() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
-    """The error reported within a response of status 200, or that ended it; None for a real reply.
+    """The error that a response of status 200 reports, or that ended its reply early; None for a real reply.
 
     body   of the server's answer, as parsed; None: unknown
     """
@@ -266,11 +256,10 @@ def _stop_without_credit(model: str, said: str) -> StopRun:
 def _refused_for(error: Exception, status: int, heard: Heard) -> str | None:
     """As faults.refused_for; "room" if the request left no room for any prompt.
 
-    A 429 for too many tokens per minute mentions a large request as well, but is a limit of the account: retried.
+    A 429 for too many tokens per minute also speaks of a large request, but the limit is the account's: tried again.
     """
     said = heard.text if heard.status else f"{error} {json.dumps(getattr(error, 'body', None) or '', default=str)}"
-    in_200 = heard.status == 200
-    kind = faults.refused_within(said) if in_200 else faults.refused_for(heard.status or status or 400, said)
+    kind = faults.refused_within(said) if heard.status == 200 else faults.refused_for(status or 400, said)
     if kind is None and heard.status not in (*RETRIED, 401, 402, 404):
         kind = "context" if _is_one(error, ("ContextWindowExceededError",)) else None
         kind = "content_filter" if _is_one(error, ("ContentPolicyViolationError",)) else kind

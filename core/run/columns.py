@@ -14,7 +14,7 @@ from core.checksum import read_whole
 from core.errors import UserError
 from core.memory.open import read_records
 from core.models.reply_text import without_surrogates
-from core.run.files import EPISODES
+from core.run.files import EPISODES, changed_files
 from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import RunRecords, answer_of, evaluated, outcomes_of, place_of, records_of
 from core.types import MemoryRecord, content_id
@@ -55,17 +55,19 @@ def write_columns(records: RunRecords, rows: list[dict[str, Any]], memory: dict[
 
 
 def written_columns(run_dir: Path, summary: dict[str, Any]) -> dict[str, list[Any]] | None:
-    """What a run wrote at its end; None if it wrote none, has gone on since, or was changed."""
+    """What a run wrote at its end; None if it wrote none, has gone on since, or was changed.
+
+    Only episodes that are younger than the columns, as in a copy, are compared with their checksum.
+    """
     noted, file, episodes = summary.get("files", {}).get(EPISODES), run_dir / FILE, run_dir / EPISODES
     try:
-        found = read_whole(file)
-        now = episodes.stat()
-        unchanged = now.st_size == noted[0] and now.st_mtime_ns <= file.stat().st_mtime_ns if noted else False
+        found, now = read_whole(file), episodes.stat()
+        older = now.st_mtime_ns <= file.stat().st_mtime_ns
     except (UserError, FileNotFoundError):
         return None
-    if not found or not unchanged or found.get("format") != FORMAT or found.get("episodes") != noted:
+    if not found or found.get("format") != FORMAT or found.get("episodes") != noted or now.st_size != noted[0]:
         return None
-    return found["columns"]
+    return found["columns"] if older or not changed_files(run_dir, {"files": {EPISODES: noted}}) else None
 
 
 def banked_records(run_dir: Path, memory: dict[str, Any]) -> list[MemoryRecord]:

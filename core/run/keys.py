@@ -99,6 +99,7 @@ KEYS = {
     "embedder": Key(),
     "workflow": Key(arm=True, method=True, column="workflow"),
     "select": Key(arm=True, method=True),
+    "grader": Key(),
     "tracker": Key(outcome=False, shown=False),
     "dry_run": Key(switch=True, outcome=False, shown=False),
     "strip_lessons": Key(switch=True),
@@ -183,6 +184,12 @@ def check_config(cfg: Any) -> None:
         if facts.switch and not isinstance(cfg[key], bool):
             raise UserError(f"{key}={cfg[key]}: give true or false.")
     check_prompts(cfg.prompts)
+    grader = cfg.get("grader")
+    if grader is not None and not grader.get("own_model", True) and cfg.get("grader_llm") in (None, cfg.llm):
+        raise UserError(
+            "grader=model: an agent's own model should not grade its answers: choose another one with "
+            "llm@grader_llm=NAME, or say grader.own_model=true."
+        )
     if cfg.refine is not None and "refine" not in cfg.workflow:
         raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
     if cfg.distiller.get("style") == QUOTE and (cfg.max_steps or cfg.env.get("max_steps")) == 1:

@@ -96,9 +96,9 @@ def program() -> list[str]:
     return [first if rest[:1] == [typed] else "python", typed]
 
 
-def interpreter() -> str:
-    """The interpreter as it was typed, for commands beside this one."""
-    return program()[0] if program()[0] != "reasoningbank" else sys.executable
+def tool() -> str:
+    """The program `reasoningbank`, which lies beside the interpreter that was typed, for commands to paste."""
+    return str(Path(program()[0]).with_name("reasoningbank"))
 
 
 def again(run_dir: Path, words: Iterable[str] | None = None) -> str:

@@ -135,7 +135,7 @@ class RunRecords:
         timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(row["index"], None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
-        if episode.status != "stopped":  # a stopped one's finished attempts are needed by the next start
+        if episode.status != "stopped":  # else the next start needs the attempts that were finished
             self.rollouts.forget(row["index"])
 
     def row_of(self, episode: Episode) -> dict:
@@ -161,7 +161,7 @@ class RunRecords:
         self.write_text(name, whole_json(self.safe(value)))
 
     def write_summary(self, value: dict) -> dict[str, list[Any]]:
-        """Write summary.json, which notes the files of lines as they are now; returns these (`noted_files`)."""
+        """Write summary.json, with the size and hash of each file of lines (`noted_files`); returns these."""
         stopped = self._stopped_before or (self.rows and self.rows[-1]["status"] == "stopped")
         files = noted_files(self.path, len(self._episodes.last()) if stopped else 0)
         self.write_text(SUMMARY, whole_json(self.safe(value) | {"files": files}))
@@ -243,14 +243,15 @@ class RunRecords:
         return JsonLines(self.path / name, as_read=AS_READ[name], **how)
 
     def _read_episodes(self) -> list[dict]:
-        """The finished episodes, without a stopped last one, which stays in the file until its task has run again."""
+        """The finished episodes. If the budget stopped the last one, its line stays in the file until its task has run
+        again, but is left out here."""
         rows = read_episodes(self.path / EPISODES)
         self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
         return rows[:-1] if self._stopped_before else rows
 
 
 def every_try(run_dir: Path) -> list[dict]:
-    """Every line of a run's episodes, those of tasks that were tried again included, without a stopped one."""
+    """All episodes of a run, also the earlier tries of tasks that were tried again, but not one that was stopped."""
     return [row for row in read_episodes(run_dir / EPISODES) if row["status"] != "stopped"]
 
 
@@ -283,7 +284,7 @@ def episode_row(episode: Episode) -> dict:
 
 
 def as_told(row: dict, kept_back: frozenset[str]) -> dict:
-    """An episode's row as a memory may learn from it: what is kept back of the truth (core/setting.py) is None."""
+    """An episode's row as a memory may see it, without what is kept back of the truth (core/setting.py)."""
     if not kept_back:
         return row
     attempts = [each | blanked(each, kept_back) for each in row["trajectories"]]

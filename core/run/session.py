@@ -28,11 +28,11 @@ from core.run.launch import (
     command_line,
     hydra_config,
     in_sweep,
-    interpreter,
     resume_hint,
     run_name,
     save_hydra,
     short,
+    tool,
 )
 from core.run.manifest import continued, label_source, manifest, versions
 from core.run.metrics import VALID, by_pass, summarise
@@ -202,13 +202,13 @@ def next_step(run_dir: Path, *, has_memory: bool, needs_bank: bool, plays_gold: 
         return []
     partner = before if is_second else run_dir.with_name(run_dir.name + ENDINGS[not has_memory])
     runs = (partner, run_dir) if has_memory else (run_dir, partner)  # the run without memory is the baseline
-    compare = _script("scripts.compare", *runs)
+    compare = _script("compare", *runs)
     if is_second:
-        page = _script("scripts.report", *runs, "-o", run_dir.parent / "report.html")
+        page = _script("report", *runs, "-o", run_dir.parent / "report.html")
         return ["next, what memory changed, and every episode on one page:", compare, page]
     dropped = _DROPPED if has_memory else (*_DROPPED, "memory")
     words = [word for word in command_line()[1:] if key_of(word).partition(".")[0] not in dropped]
-    said, show = "without memory" if has_memory else "with memory", _script("scripts.show", run_dir)
+    said, show = "without memory" if has_memory else "with memory", _script("show", run_dir)
     command = again(partner, [*words, _method_of_partner(has_memory)])
     return [f"next, the same {said}, what memory changed, and the run itself:", command, compare, show]
 
@@ -223,12 +223,5 @@ def _method_of_partner(has_memory: bool) -> str:
 
 
 def _script(name: str, *words: Path | str) -> str:
-    """The command of a script, with `cd` to this checkout, where the scripts are.
-
-    Those of an installed package are found from everywhere.
-    """
-    root = Path(__file__).parents[2]
-    home = root == Path.cwd() or not (root / "pyproject.toml").is_file()
-    typed = [str((short(word) if home else word.resolve()) if isinstance(word, Path) else word) for word in words]
-    go = "" if home else f"cd {shlex.quote(str(root))} && "
-    return go + shlex.join([interpreter(), "-m", name, *typed])
+    """Another command of `reasoningbank`, to paste."""
+    return shlex.join([tool(), name, *(str(short(word)) if isinstance(word, Path) else word for word in words)])

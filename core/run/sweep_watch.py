@@ -27,7 +27,7 @@ from core.console import Console
 from core.errors import UserError, extra_for
 from core.run.display import percent
 from core.run.folders import discard
-from core.run.launch import interpreter, short
+from core.run.launch import short, tool
 from core.run.records import usage_of
 from core.terminal import print_printable
 from core.textfile import write_whole
@@ -266,7 +266,7 @@ class Watch(threading.Thread):
             traceback.print_exc()
 
     def _script(self, name: str, *words: str) -> str:
-        return shlex.join([interpreter(), "-m", f"scripts.{name}", str(short(self._folder)), *words])
+        return shlex.join([tool(), name, str(short(self._folder)), *words])
 
     def _print_end(self) -> bool:
         if not self._cells:  # the command was wrong, and Hydra has printed an error

@@ -17,8 +17,8 @@ from typing import Any
 from core.errors import UserError
 from core.types import Lesson, digest
 from envs.swe.sandbox import as_text
+from single_turn_bench.columns import literal
 from single_turn_bench.files import read_objects, sha256
-from single_turn_bench.options import literal
 
 BUNDLED = Path(__file__).with_name("bundled")
 LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")

@@ -149,4 +149,4 @@ def test_scalings_lift_is_over_the_method_with_one_attempt(ab):
 
 
 def test_its_command_stands_in_the_experiment():
-    assert "scripts.compare outputs/ab --gate cost=0.15" in (REPO / "config/experiment/ab.yaml").read_text()
+    assert "reasoningbank compare outputs/ab --gate cost=0.15" in (REPO / "config/experiment/ab.yaml").read_text()

@@ -93,6 +93,13 @@ def test_episodes_changed_to_others_as_long_are_damage(look, copies):
         look(run)
 
 
+def test_a_copy_has_the_columns_of_its_run(look, copies, tmp_path):
+    run = finished_run(copies)
+    copy = shutil.copytree(run, tmp_path / "copy")
+    os.utime(copy / "episodes.jsonl")  # it was copied last
+    assert look(copy)[1] == []
+
+
 def test_a_run_that_went_on_has_its_new_columns(look, here, tmp_path):
     run, _ = here(*TOY, "limit=4", run_dir=tmp_path / "run")
     old = (run / FILE).read_bytes()

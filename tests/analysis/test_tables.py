@@ -495,6 +495,15 @@ def test_every_cell_of_an_experiment_composes_and_has_a_directory_of_its_own(com
     assert HydraConfig.get().sweep.dir == f"outputs/{experiment}"
 
 
+def test_a_table_has_the_columns_that_are_named(sweep, capsys):
+    assert main([str(sweep), "--columns", "steps, types", "--baseline", "no_memory"]) == 0
+    head = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| method"))
+    assert head.endswith("| success % [95 %] | steps | amber | birch | cedar | dune |")
+    assert main([str(sweep), "--columns", "stps"]) == 2
+    assert "there is no column stps: did you mean steps" in capsys.readouterr().err
+    assert "tables" not in read_run(find_runs([sweep])[0]).config  # no run depends on them
+
+
 def test_an_experiment_holds_deltas_only():
     for name in experiments():
         keys = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text()))

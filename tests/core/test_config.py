@@ -26,7 +26,7 @@ CONFIG = REPO / "config"
 # Groups whose options are composed together, one of each; before them what one within another group needs.
 ROUNDS = (
     ((), ("arm", "env", "llm", "embedder", "tracker", "hydra/launcher", "hydra/sweeper")),
-    ((), ("experiment", "agent", "judge", "details")),
+    ((), ("experiment", "agent", "judge", "details", "grader")),
     ((), ("memory", "retrieval", "select", "setting", "workflow")),
     (("memory=guarded",), ("memory/hygiene",)),
     (("memory=consolidated",), ("memory/consolidate", "memory/store")),
@@ -143,7 +143,8 @@ def check_keys(where, node):
 
 
 def test_the_keys_of_the_config_are_the_keys_that_are_read(compose):
-    typed = set(compose("llm@judge_llm=scripted", "llm@extractor_llm=scripted", "llm@selector_llm=scripted"))
+    models = [f"llm@{role}_llm=scripted" for role in ("judge", "extractor", "selector", "grader")]
+    typed = set(compose(*models, "grader=model"))
     assert typed == {*TOP_KEYS}
     assert all(facts.least is not None for facts in TOP_KEYS.values() if facts.nullable)
 

@@ -25,6 +25,7 @@ VALUES = {
     registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
     registry.INDUCE_WORKFLOWS_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3},
     registry.SELECT_BEST_PROMPT: {**COMMON, "trajectories": ["A", "B"]},
+    registry.GRADE_ANSWER_PROMPT: {**COMMON, "golds": ["GOLD"], "answer": "ANSWER"},
     registry.MERGE_LESSONS_PROMPT: {"lessons": [], "outcome": "OUTCOME", "max_items": 1, "structured": False},
     registry.RELATE_LESSONS_PROMPT: {
         "first": "FIRST",
@@ -54,6 +55,7 @@ BESIDES = {
     registry.MEMORY_BLOCK,
     registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT,
     registry.SELECT_BEST_PROMPT,
+    registry.GRADE_ANSWER_PROMPT,
     registry.INDUCE_WORKFLOWS_PROMPT,
 }
 

@@ -21,8 +21,8 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson, MemoryRecord
-from mcp_server import foreign_config, foreign_outline
 from mcp_server.config import load_config
+from mcp_server.foreign_config import FOLDER, layout_of
 from mcp_server.run import run_around
 from mcp_server.server import PROFILES
 from prompts import registry
@@ -177,7 +177,9 @@ def word_stands(word, names):
 
 def test_every_key_that_is_read_from_other_layouts_stands_in_its_map():
     text = (REPO / "docs" / PAGE).read_text()
-    for key in (*foreign_outline.TEMPLATE, *foreign_outline.USER, *foreign_config._known()):
+    systems = [file.stem for file in FOLDER.glob("*.yaml")]
+    assert len(systems) == 3
+    for key in (key for system in systems for key in layout_of(system)["keys"]):
         section, _, last = key.rpartition(".")
         assert last in text, f"{key} stands in no map"
         assert not section or section.split(".")[0] in text
@@ -191,5 +193,5 @@ def test_every_prompt_of_the_specification_is_a_template():
 
 
 def test_the_yaml_template_of_the_outline_is_in_the_map_key_by_key():
-    keys = yaml.safe_load(f"[{', '.join(foreign_outline.TEMPLATE)}]")
+    keys = [key for key in layout_of("claude_flow_outline")["keys"] if "." in key]
     assert len(keys) == 18

@@ -16,7 +16,7 @@ from core.memory import formats
 from core.memory.__main__ import main as memory_command
 from mcp_server.__main__ import parser
 from mcp_server.server import ACE, list_tools
-from mcp_server.tools_ace import AceTools
+from mcp_server.tools import MemoryTools
 
 FIELDS = {"id", "title", "tags", "helpful", "harmful", "trustScore", "created", "lastUsed"}
 TIPS = {"title": "React Tips", "tags": ["react"], "content": "Use memo for expensive renders"}
@@ -60,7 +60,7 @@ REFERENCE = {
 
 
 def test_the_tools_and_arguments_are_those_of_the_reference():
-    listed = {tool.name: tool for tool in list_tools("ace", AceTools())}
+    listed = {tool.name: tool for tool in list_tools("ace", MemoryTools())}
     assert list(listed) == ACE and set(listed) == set(REFERENCE)
     for name, (arguments, defaults) in REFERENCE.items():
         schema = listed[name].parameters
@@ -72,11 +72,12 @@ def test_the_tools_and_arguments_are_those_of_the_reference():
             assert schema["properties"][key]["default"] == value
     properties = listed["list_index"].parameters["properties"]
     assert properties["sortBy"]["enum"] == ["created", "lastUsed", "helpful"]
-    assert listed["export_memory"].parameters["properties"]["format"]["enum"] == ["json", "markdown"]
+    assert listed["export_memory"].parameters["properties"]["format"]["enum"] == ["json", "markdown", "jsonl"]
     hints = {name: tool.annotations for name, tool in listed.items()}
     assert [name for name, hint in hints.items() if hint and hint.read_only_hint] == [
         "list_index",
         "search_insights",
+        "get_detail",
         "export_memory",
     ]
 
@@ -128,14 +129,14 @@ BAD = [
     ("add_insight", {"title": "x", "content": "y"}, "tags is missing"),
     ("add_insight", {"title": "x", "tags": ["y"]}, "content is missing"),
     ("add_insight", {"content": "x", "tags": ["y"]}, "title is missing"),
-    ("get_detail", {"id": "ace-000099"}, "there is no insight ace-000099: list_index and search_insights show ids"),
-    ("mark_helpful", {"id": "ace-000099"}, "there is no insight"),
+    ("get_detail", {"id": "ace-000099"}, "there is no memory ace-000099: give an id as it was shown"),
+    ("mark_helpful", {"id": "ace-000099"}, "there is no memory"),
     ("mark_harmful", {"id": ""}, "id is empty"),
-    ("delete_insight", {"id": "ace-000099"}, "there is no insight"),
+    ("delete_insight", {"id": "ace-000099"}, "there is no memory"),
     ("list_index", {"sortBy": "title"}, "sortBy should be 'created', 'lastUsed' or 'helpful'"),
     ("list_index", {"limit": 0}, "limit=0: give a whole number from 1 to 1000"),
     ("search_insights", {"query": " "}, "query is empty"),
-    ("export_memory", {"format": "xml"}, "format should be 'json' or 'markdown'"),
+    ("export_memory", {"format": "xml"}, "format should be 'json', 'markdown' or 'jsonl'"),
     ("retrieve_memory", {"query": "x"}, "there is no tool retrieve_memory"),
     ("add_insight", {**TIPS, "agent_id": "me"}, "takes no argument agent_id"),
 ]
@@ -248,7 +249,7 @@ def test_what_was_overwritten_goes_with_a_permanent_deletion_and_stays_with_an_a
         await ask(client, "add_insight", **{**TIPS, "content": "a quagga"}, overwrite=True)
         gone = await ask(client, "delete_insight", id="ace-000001")
         assert gone == {"deleted": ["ace-000001"], "permanent": True}
-        assert "there is no insight" in await refused(client, "get_detail", id="ace-000001")
+        assert "there is no memory" in await refused(client, "get_detail", id="ace-000001")
         files = [file.read_bytes() for file in tmp_path.glob("b.sqlite*")]
         assert not any(b"zebra" in held or b"quagga" in held for held in files)
         await ask(client, "add_insight", **TIPS)

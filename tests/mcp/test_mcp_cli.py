@@ -65,7 +65,7 @@ def test_every_tool_has_its_twin(by_hand):
     id = json.loads(out)["memory_id"]
     assert f"id={id}" in by_hand("retrieve_memory", "--query", "fill a form")[1]
     assert json.loads(by_hand("mark_helpful", "--memory-id", id)[1])["helpful"] == 1
-    assert by_hand("delete_insight", "--memory-id", id, "--hard", "true")[0] == 0
+    assert by_hand("delete_insight", "--memory-id", id)[0] == 0
     assert "No memory fits" in by_hand("retrieve_memory", "--query", "fill a form")[1]
     for name in (*CORE, *MORE):
         with pytest.raises(SystemExit) as left:
@@ -241,7 +241,7 @@ def test_the_configurations_in_the_documentation_hold():
     text = "".join(page.read_text() for page in pages)
     text = text.replace("\\\n", " ")  # a command over two lines
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
-    servers = [server for block in blocks for key in block if key != "hooks" for server in block[key].values()]
+    servers = [server for block in blocks for key in block for server in block[key].values()]
     assert len(servers) >= 4
     for server in servers:
         if "args" in server:
@@ -249,12 +249,9 @@ def test_the_configurations_in_the_documentation_hold():
         else:
             assert server.get("url") or server["command"] == "reasoning-bank-mcp"
     lines = [shlex.split(line, comments=True) for line in re.findall(r"^ +(reasoningbank-mcp .*)$", text, re.MULTILINE)]
-    lines += [shlex.split(h["command"]) for b in blocks for e in b.get("hooks", {}).values() for h in e[0]["hooks"]]
     tools_known = {tool.name: tool for tool in list_tools("all", MemoryTools())}
     for words in (line[1:] for line in lines if "--help" not in line):
-        if words[0] == "hook":
-            assert words[1] in ("retrieve", "extract") and "--url" in words
-        elif words[0] == "client":
+        if words[0] == "client":
             assert words[1] in CLIENTS
         elif words[0] == "token":
             assert words[1::2] == ["--tokens", "--agent-id"]

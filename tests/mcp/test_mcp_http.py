@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import httpx2
 import pytest
 from mcp.client.client import Client
@@ -63,11 +65,14 @@ def test_bodies_are_limited(tmp_path):
         assert post(url).status_code == 200
 
 
-def test_clients_that_leave_without_a_word_use_nothing_up(tmp_path):
-    with http_server(tmp_path / "b.sqlite") as url:
+def test_clients_that_leave_without_a_word_use_nothing_up_and_streams_have_a_limit(tmp_path):
+    with http_server(tmp_path / "b.sqlite", "server.max_sessions=10") as url:
         answers = [post(url) for _ in range(30)]
         assert {answer.status_code for answer in answers} == {200}
         assert not any("mcp-session-id" in answer.headers for answer in answers)
+    with http_server(tmp_path / "b.sqlite", "server.max_sessions=3", transport="sse") as url, ExitStack() as stack:
+        streams = [stack.enter_context(httpx2.stream("GET", f"{url}/sse")).status_code for _ in range(4)]
+        assert streams[0] == 200 and streams[-1] == 503
 
 
 def test_old_clients_have_sse(tmp_path):

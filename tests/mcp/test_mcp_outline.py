@@ -18,7 +18,8 @@ reasoningbank:
   matts: {enabled: true, parallel_k: 6, sequential_r: 3}
 """
 USER = """{"permissions": {}, "claude-flow": {"other": 1, "execution": {"reasoningbank":
-{"enabled": false, "retrievalK": 5, "domains": ["web", "api"], "autoConsolidate": true, "consolidateEvery": 7,
+{"enabled": false, "database": ".swarm/memory.db", "retrievalK": 5,
+"domains": ["web", "api"], "autoConsolidate": true, "consolidateEvery": 7,
 "minConfidence": 0.5}}}}"""
 
 
@@ -78,7 +79,6 @@ def test_the_users_settings_of_the_same_system_are_read_from_among_other_section
             "reasoningbank: {distill: {redact_pii: maybe}}",
             r"redact_pii=maybe has no .*give .true. or",
         ),
-        ("claude-flow: {execution: {reasoningbank: {database: .swarm/memory.db}}}", "database has no .*--bank"),
         ("claude-flow: {execution: {reasoningbank: {retrieval: 3}}}", r"reasoningbank\.retrieval has no equivalent"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_lesson_saved_by_one_client_is_found_by_another(tmp_path):
             [found] = (await ask(b, "retrieve_memory", query="fix the flaky login test"))["memories"]
             assert found["memory_id"] == saved["memory_id"]
             await ask(b, "mark_helpful", memory_id=found["memory_id"])
-            assert "helpful 1" in (await ask(a, "get_detail", memory_id=found["memory_id"]))["text"]
+            assert (await ask(a, "get_detail", memory_id=found["memory_id"]))["helpful"] == 1
 
     run(go())
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 from mcp_kit import MODEL, TRAJECTORY, here
 from memory_kit import item, record
@@ -88,19 +85,6 @@ def test_failed_jobs_keep_their_text_for_another_try(tmp_path, bank, monkeypatch
     assert "2 extractions wait" in capsys.readouterr().out
     assert [jobs.get(name).state for name in ("a", "b", "c")] == ["failed", "pending", "pending"]
     assert jobs.next().payload == {"query": "b"}
-
-
-def test_a_queued_attempt_whose_text_is_damaged_fails_alone(tmp_path, bank, caplog):
-    bank.add(record("one", item(1)))
-    for name in ("a", "b"):
-        bank.jobs().put(name, "default", {"query": name})
-    bank.close()
-    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db, db:
-        db.execute("UPDATE jobs SET payload = replace(payload, '{', 'x') WHERE id = 'a'")
-    assert main(["doctor", str(tmp_path / "b.sqlite")]) == 0 and "is damaged" in caplog.text
-    with closing(MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(), policy=Cosine())) as opened:
-        assert "damaged" in opened.jobs().get("a").result["error"]
-        assert opened.jobs().next().payload == {"query": "b"}
 
 
 def test_one_worker_leads_and_old_jobs_are_dropped(bank, monkeypatch):

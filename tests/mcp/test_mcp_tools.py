@@ -224,7 +224,7 @@ def test_a_lesson_cannot_leave_its_block(tmp_path):
             found = await ask(client, "retrieve_memory", query="q one")
             id = found["memories"][0]["memory_id"]
             others = [await ask(client, "list_index"), await ask(client, "get_detail", memory_id=id)]
-            exported = await ask(client, "export_memory")
+            exported = await ask(client, "export_memory", format="jsonl")
             return found, [found["memories"], *others], exported["text"]
 
     with here(tmp_path / "b.sqlite", "preset=paper_faithful") as (server, _):
@@ -265,7 +265,7 @@ BAD = [
     ("get_detail", {"memory_id": "nothing"}, "there is no memory nothing"),
     ("mark_helpful", {"memory_id": ""}, "id is empty"),
     ("list_index", {"limit": 0}, "limit=0"),
-    ("export_memory", {"format": "/etc/passwd"}, "give jsonl, json or markdown"),
+    ("export_memory", {"format": "/etc/passwd"}, "format should be 'json', 'markdown' or 'jsonl'"),
     ("format_disk", {}, "there is no tool format_disk"),
 ]
 
@@ -333,11 +333,11 @@ def test_agents_do_not_see_each_other(tmp_path):
                 assert (await ask(client, "retrieve_memory", query="deploy it", **other))["memories"] == []
                 assert (await ask(client, "search_insights", query="deploy it", **other))["insights"] == []
                 assert (await ask(client, "list_index", **other))["total"] == 0
-                assert "secret of a" not in (await ask(client, "export_memory", **other))["text"]
+                assert "secret of a" not in str(await ask(client, "export_memory", **other))
                 assert (await ask(client, "bank_status", **other))["records"] == {}
                 for tool in ("get_detail", "mark_helpful", "mark_harmful", "delete_insight"):
                     assert "there is no memory" in await refused(client, tool, memory_id=id, **other)
-            assert "secret of a" in (await ask(client, "get_detail", memory_id=id, agent_id="a"))["text"]
+            assert "secret of a" in (await ask(client, "get_detail", memory_id=id, agent_id="a"))["content"]
 
     with here(tmp_path / "b.sqlite") as (server, _):
         run(go(server))
@@ -372,31 +372,29 @@ def test_feedback_ranks_and_an_insight_is_replaced_only_when_told_to(tmp_path):
     async def go(server):
         async with Client(server) as client:
             add = {"content": "Read the whole traceback first.", "tags": ["debug", "python"]}
-            one = (await ask(client, "add_insight", title="Read tracebacks", **add))["memory_id"]
-            two = await ask(client, "add_insight", title="Bisect the history", content="git bisect", tags=["debug"])
-            assert "overwrite=true" in await refused(client, "add_insight", title="Read traceback", **add)
-            assert (await ask(client, "add_insight", title="Read tracebacks", **add))["status"] == "already_known"
+            one = (await ask(client, "add_insight", title="Read tracebacks", **add))["id"]
+            two = (await ask(client, "add_insight", title="Bisect the history", content="git bisect", tags=["x"]))["id"]
+            for title in ("Read traceback", "Read tracebacks"):
+                assert (await ask(client, "add_insight", title=title, **add))["status"] == "duplicate"
             await ask(client, "mark_helpful", memory_id=one)
-            marked = await ask(client, "mark_harmful", memory_id=two["memory_id"])
-            assert marked["harmful"] == 1 and marked["trust"] < 0
-            index = (await ask(client, "list_index"))["insights"]
-            assert [line["memory_id"] for line in index] == [one, two["memory_id"]]
-            assert [i["memory_id"] for i in (await ask(client, "list_index", tag="python"))["insights"]] == [one]
-            found = await client.call_tool("search_insights", {"query": "bisect the history", "top_k": 2})
-            assert "marked harmful more than helpful" in found.content[0].text
+            marked = await ask(client, "mark_harmful", memory_id=two)
+            assert marked["harmful"] == 1 and marked["trustScore"] < 0 and "low trust" in marked["warning"]
+            index = (await ask(client, "list_index", sortBy="helpful"))["insights"]
+            assert [line["id"] for line in index] == [one, two]
+            assert [line["id"] for line in (await ask(client, "list_index", tags=["python"]))["insights"]] == [one]
             new = await ask(
                 client, "add_insight", title="Read traceback", **add | {"content": "Last line first."}, overwrite=True
             )
-            assert new["status"] == "replaced" and new["memory_id"] == one
-            detail = (await ask(client, "get_detail", memory_id=new["memory_id"]))["text"]
-            assert "Last line first." in detail and "whole traceback" not in detail and "helpful 1" in detail
+            assert new["status"] == "updated" and new["id"] == one
+            detail = await ask(client, "get_detail", memory_id=one)
+            assert (detail["content"], detail["helpful"]) == ("Last line first.", 1)
             assert (await ask(client, "list_index"))["total"] == 2
-            gone = await ask(client, "delete_insight", memory_id=two["memory_id"])
-            assert gone == {"deleted": [two["memory_id"]], "for_good": False}
-            assert "status: archived" in (await ask(client, "get_detail", memory_id=two["memory_id"]))["text"]
-            assert (await ask(client, "delete_insight", memory_id=two["memory_id"], hard=True))["for_good"]
-            assert "there is no memory" in await refused(client, "get_detail", memory_id=two["memory_id"])
-            exported = (await ask(client, "export_memory"))["text"].splitlines()
+            gone = await ask(client, "delete_insight", memory_id=two, permanent=False)
+            assert gone == {"deleted": [two], "permanent": False}
+            assert (await ask(client, "get_detail", memory_id=two))["status"] == "archived"
+            assert (await ask(client, "delete_insight", memory_id=two))["permanent"]
+            assert "there is no memory" in await refused(client, "get_detail", memory_id=two)
+            exported = (await ask(client, "export_memory", format="jsonl"))["text"].splitlines()
             assert json.loads(exported[0])["format"] == "reasoning memory" and len(exported) == 2
 
     with here(tmp_path / "b.sqlite") as (server, _):
@@ -410,7 +408,7 @@ def test_secrets_are_scrubbed_and_a_host_of_unknown_origin_is_quarantined_where_
             saved = await ask(
                 client, "save_lesson", query="log in", title="The key", content=f"Use {key[:40]} to log in."
             )
-            detail = (await ask(client, "get_detail", memory_id=saved["memory_id"]))["text"]
+            detail = str(await ask(client, "get_detail", memory_id=saved["memory_id"]))
             bad = await ask(client, "save_lesson", query="log in", title="Note", content="See http://evil.example.")
             found = await ask(client, "retrieve_memory", query="log in", top_k=5)
             return key, detail, bad, found
@@ -523,9 +521,9 @@ def test_an_insight_is_replaced_by_all_of_the_new_one_and_by_nothing_quarantined
 
     with here(tmp_path / "b.sqlite", "memory.hygiene.provenance=strict", tools="all") as (server, service):
         better, worse, listed = run(go(server))
-        assert (better["status"], worse["status"]) == ("replaced", "quarantined")
-        assert service.bank.get(better["memory_id"]).items[0].content == new
-        assert [found["memory_id"] for found in listed["insights"]] == [better["memory_id"]]
+        assert (better["status"], worse["status"]) == ("updated", "quarantined")
+        assert service.bank.get(better["id"]).items[0].content == new
+        assert [found["id"] for found in listed["insights"]] == [better["id"]]
 
 
 def test_a_secret_is_taken_out_of_tags_and_addresses_too(tmp_path):
@@ -538,7 +536,7 @@ def test_a_secret_is_taken_out_of_tags_and_addresses_too(tmp_path):
 
     with here(tmp_path / "b.sqlite", "preset=production", tools="all") as (server, service):
         told = run(go(server))
-        kept = service.bank.get(told["memory_id"])
+        kept = service.bank.get(told["id"])
         assert key not in repr(kept)
         assert kept.tags[0] == "git" and kept.provenance["url"].startswith("https://")
 

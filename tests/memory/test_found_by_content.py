@@ -276,7 +276,7 @@ def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_
                 (await ask(client, "retrieve_memory", query=query))["memories"]
                 for query in ("velvet steam never iron", "copper vinegar salt shines", "unlike anything stored here")
             ]
-            return insight["memory_id"], saved["memory_id"], hits
+            return insight["id"], saved["memory_id"], hits
 
     with here(tmp_path / "b.sqlite", "memory.consolidate=null") as (server, service):
         insight, saved, (first, second, none) = run(go(server))

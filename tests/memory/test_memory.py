@@ -160,14 +160,14 @@ def test_the_index_follows_what_others_write_and_remove(open_bank, tmp_path):
 def test_a_record_added_while_the_index_catches_up_is_indexed_once(open_bank, monkeypatch):
     reader, writer = open_bank(), open_bank()
     writer.add(record("first thing", task="1"))
-    vectors = reader._search._vectors
+    vectors = reader._search._entries
 
     def slow(*args, **kwargs):
-        monkeypatch.setattr(reader._search, "_vectors", vectors)
+        monkeypatch.setattr(reader._search, "_entries", vectors)
         writer.add(record("second thing", task="2"))  # lands between the look at the state and the reading
         return vectors(*args, **kwargs)
 
-    monkeypatch.setattr(reader._search, "_vectors", slow)
+    monkeypatch.setattr(reader._search, "_entries", slow)
     reader.retrieve("second thing")
     assert [h.record.task_id for h in reader.retrieve("second thing", top_k=5)] == ["2", "1"]
 
@@ -242,7 +242,7 @@ def test_search_equals_a_plain_sort(tmp_path):
     vectors = rng.integers(-2, 3, size=(300, 16)).astype(np.float32)  # small integers: many exact ties
     index = VectorIndex(16)
     attributes = ("default", "active", "success", "", "[]")
-    index.add([(i + 1, -1, *attributes, row.tobytes()) for i, row in enumerate(vectors)])
+    index.add([(i + 1, -1, *attributes, i + 1, row.tobytes()) for i, row in enumerate(vectors)])
     for query in vectors[:40]:
         exclude = set(rng.integers(1, 301, size=20).tolist())
         scores = [(round(float(s), 6), -i) for i, s in enumerate(vectors @ query, 1) if i not in exclude]

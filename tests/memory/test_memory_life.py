@@ -261,7 +261,7 @@ def test_lessons_cannot_break_out_of_the_prompt(bank):
 
 @pytest.mark.sqlite_file
 def test_voting_counts_use_success_and_recency():
-    votes = Voting(use=0.4, success=0.4, recency=0.2, half_life_days=30)
+    votes = Voting()
     made = record("a", item(0), n_used=5, n_used_success=4)
     assert votes.votes(made, most_used=10, confidence=0.7, idle_days=30) == pytest.approx(
         0.4 * 0.5 + 0.4 * 0.8 + 0.2 * 0.5
@@ -355,7 +355,7 @@ def test_the_weaker_of_two_contradicting_records_loses_confidence_and_stays(bank
 
 def test_or_it_goes_to_quarantine(bank):
     records = [record("a", item(0), confidence=0.8), record("b", item(30), confidence=0.6)]
-    strict = Contradict(action="quarantine", factor=1.0)
+    strict = Contradict(action="quarantine")
     one = bank(*records, contradict=strict, role=Teller(verdict("contradicts")).role)
     assert go_over(one) == {"a": "active", "b": "quarantined"}
     assert [hit.record.id for hit in one.nearest("@200", 5)] == ["a"]
@@ -640,9 +640,7 @@ def test_senseless_numbers_are_refused(subtests):
         (Contradict, {"many": 6}),
         (Prune, {"delete_after_days": -1}),
         (Contradict, {"low": 0.9, "high": 0.1}),
-        (Contradict, {"factor": 3}),
         (NLIChecker, {"min_score": 2}),
-        (Voting, {"use": -1}),
         (LLMAuthor, {"temperature": -0.1}),
         (Confidence, {"gain": -1}),
         (Confidence, {"half_life_days": 0}),

@@ -160,5 +160,5 @@ def test_it_is_a_policy_of_the_harness(here, tmp_path):
     run_dir, _ = here(*TOY, "limit=8", "retrieval=points", run_dir=tmp_path / "run")
     shown = [hit for row in read_rows(run_dir) for hit in row["retrieved"]]
     assert shown and all(hit["score"] > 0 for hit in shown)
-    with pytest.raises(UserError, match="recent_days|retrieval"):
-        here(*TOY, "limit=1", "retrieval=points", "retrieval.decay_days=0", run_dir=tmp_path / "bad")
+    with pytest.raises(UserError, match="retrieval.ticks_per_day"):
+        here(*TOY, "limit=1", "retrieval=points", "retrieval.ticks_per_day=0", run_dir=tmp_path / "bad")

@@ -395,7 +395,7 @@ def test_bad_keys_are_refused_by_name(subtests):
         (lambda: Hybrid(threshold_on="sum"), "threshold_on"),
         (lambda: FourFactor(reliability="x"), "reliability"),
         (lambda: Trust(ticks_per_day=0), "ticks_per_day"),
-        (lambda: Points(decay_days=0), "decay_days"),
+        (lambda: Points(ticks_per_day=0), "ticks_per_day"),
         (lambda: RRF(k=0), "k"),
         (lambda: RRF(pool=0), "pool"),
         (lambda: Cosine(unit="page"), "unit"),

@@ -30,7 +30,6 @@ from core.memory.postgres.pool import KEPT_IDLE, READERS
 from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
 from core.memory.records import EpisodeFeedback
-from core.memory.store.contract import Busy
 from core.models.embedding import Embedder, HashingEmbedder
 from core.types import Lesson, MemoryRecord, Usage
 
@@ -189,16 +188,6 @@ def test_a_bound_role_learns_by_no_id_what_another_tenant_has_sent_or_forgotten(
     postgres.admin(database, "DROP OWNED BY bob_only", "DROP ROLE bob_only")
 
 
-def test_the_same_id_in_two_tenants(open_bank):
-    ann, bob = open_bank(namespace="ann"), open_bank(namespace="bob")
-    assert ann.add(record("same", item(10), query="@10 of ann")) and bob.add(
-        record("same", item(20), query="@20 of bob")
-    )
-    assert not ann.add(record("same", item(30)))
-    assert [bank.retrieve("@15")[0].record.original_query for bank in (ann, bob)] == ["@10 of ann", "@20 of bob"]
-    assert ann.history.forget(id="same") == ["same"] and bob.get("same").original_query == "@20 of bob"
-
-
 def test_a_nul_comes_back_as_it_went_in(open_bank, tmp_path):
     odd = "a\0b \U000f0000 c \U000f00000 d"
     given = record("r\0", Lesson(title=odd, description=odd, content=odd), query=f"@10 {odd}", task_id=odd, tags=(odd,))
@@ -340,26 +329,6 @@ def test_what_another_process_adds_of_the_same_task_just_before_a_search_is_not_
     monkeypatch.setattr(bank._search, "_found", beside)
     assert [hit.record.id for hit in bank.nearest("@2", 9, exclude_task="task mine")] == ["one"]
     assert {hit.record.id for hit in bank.nearest("@2", 9)} == {"one", "mine", "merged"}
-
-
-def test_ids_and_journal_entries_are_in_the_order_of_commits(open_bank):
-    """Who reads up to an id misses nothing below it, whatever commits later."""
-    n, banks, seen, missed = 40, [open_bank(namespace=str(n)) for n in range(4)], set(), []
-
-    def write(bank):
-        for number in range(n):
-            bank.add(record(f"{number}", item(number)))
-
-    threads = [threading.Thread(target=write, args=(bank,)) for bank in banks]
-    reader = open_bank()
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads) or len(seen) < 4 * n:
-        now = {row[0] for row in reader._store.of(None).rows("SELECT rowid FROM records")}
-        missed += [rowid for rowid in now - seen if rowid < max(seen, default=0)]
-        seen = now
-    assert missed == []
-    assert [entry["seq"] for entry in reader.history.journal()] == list(range(1, 4 * n + 1))
 
 
 def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_if_it_is_new(open_bank):
@@ -650,18 +619,6 @@ def test_a_lead_that_cannot_be_asked_for_leaves_no_connection(open_bank, postgre
         db.execute("ALTER TABLE elsewhere RENAME TO jobs")
     assert jobs.lead()
     jobs.leave()
-
-
-def test_others_that_write_for_too_long_are_a_busy(open_bank):
-    one, other = open_bank(), open_bank()
-    with one.change("long") as change:
-        change.fact("a", "1")
-        with pytest.raises(Busy, match="others are writing"), other.change("short", 0.1):
-            pass
-        assert other.fact("a") is None
-    with other.change("then", 0.1) as change:
-        change.fact("b", "2")
-    assert (one.fact("a"), one.fact("b")) == ("1", "2")
 
 
 def test_bad_urls_are_one_sentence(url, postgres, tmp_path, caplog):

@@ -90,7 +90,7 @@ CLIENTS = ("litellm", "openai")
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr("core.models.retry._wait", lambda state: 0.0)
+    monkeypatch.setattr("core.models.retry._wait_s", lambda error, number: 0.0)
     monkeypatch.setenv("SOME_KEY", KEY)
 
 

@@ -25,7 +25,7 @@ CLIENTS = ("openai", "litellm")
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
-    monkeypatch.setattr(retry, "_wait", lambda state: 0.0)
+    monkeypatch.setattr(retry, "_wait_s", lambda error, number: 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -262,7 +262,7 @@ def test_without_the_library_of_tables_a_sweep_ends_in_one_sentence(main_here):
         "-m", *TOY, "limit=2", "run_dir=S", "hydra.callbacks.sweep.table=test_sweep_grows.lacks_a_library"
     )
     assert code == 0 and "Traceback" not in errors
-    assert "no table yet, as this needs pandas: `pip install" in errors and "-m scripts.tables S" in errors
+    assert "no table yet, as this needs pandas: `pip install" in errors and "reasoningbank tables S" in errors
 
 
 def test_cells_that_would_be_refused_again_are_neither_tabled_nor_to_go_on(main_here):
@@ -270,7 +270,7 @@ def test_cells_that_would_be_refused_again_are_neither_tabled_nor_to_go_on(main_
     assert main_here(*words, "limit=4")[0] == 0
     code, out, errors = main_here(*words, "limit=2")
     assert code == 1 and "a run only grows" in errors
-    assert "to go on" not in errors and "scripts.report" not in out and "Success" not in out
+    assert "to go on" not in errors and "reasoningbank report" not in out and "Success" not in out
 
 
 ENVS = ("llm=scripted", "embedder=hashing", "env=toy,toy_chance")

@@ -170,7 +170,7 @@ class Consolidator(Consolidates):
         try:
             before = self.progress(bank)
         except LaterVersion as error:
-            log.warning(f"stored, but not consolidated before you run `python -m core.memory consolidate`: {error}")
+            log.warning(f"stored, but not consolidated before you run `reasoningbank bank consolidate`: {error}")
             return
         if seen.used:  # else the clock need not be read
             fields = after_use(bank.moment(), seen.label, confidence=self.confidence, ticks_per_day=self.ticks_per_day)

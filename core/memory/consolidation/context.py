@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
+MAX_CHARS = 2_000  # of each title, description and content that a model is shown
 MOST_COMPARED = 20_000  # of the newest active records a new one is compared with
 ROUNDED = 1e-5  # more than a cosine differs by when it is rounded, or computed with others
 FEW = 32  # records up to which each is read by itself
@@ -290,7 +291,7 @@ def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
         return None
 
 
-def lesson_for_prompt(lesson: Lesson, max_chars: int) -> Lesson:
-    """A lesson that is safe in a prompt: texts cut to max_chars, unable to close their block or to end the turn."""
-    texts = {name: escape(getattr(lesson, name), "lessons")[:max_chars] for name in ("title", "description", "content")}
+def lesson_for_prompt(lesson: Lesson) -> Lesson:
+    """A lesson that is safe in a prompt: texts cut to MAX_CHARS, unable to close their block or to end the turn."""
+    texts = {name: escape(getattr(lesson, name), "lessons")[:MAX_CHARS] for name in ("title", "description", "content")}
     return replace(lesson, **texts)

@@ -52,12 +52,10 @@ class Checker(Protocol):
 class LLMChecker:
     """Asks the extractor's model. An unreadable reply counts as unrelated.
 
-    max_chars   max. characters of each title, description and content shown to the model
     min_score   the model is also asked how probable the relation is, and a less probable one counts as unrelated, as
                 does one without a readable probability; None: it is not asked
     """
 
-    max_chars: int = 2000
     min_score: float | None = None
     name: str = field(default="llm", init=False)
 
@@ -81,7 +79,7 @@ class LLMChecker:
         return (None, self.name) if sure is None or sure < self.min_score else (relation, f"{self.name} {sure:.3f}")
 
     def _text(self, record: MemoryRecord) -> str:
-        return "\n".join(lesson_for_prompt(lesson, self.max_chars).text for lesson in record.items)
+        return "\n".join(lesson_for_prompt(lesson).text for lesson in record.items)
 
 
 def parse_relation(text: str) -> str | None:
@@ -143,6 +141,7 @@ class NLIChecker:
         return encoder
 
 
+FACTOR = 0.5  # by which the confidence of the weaker of two contradicting records is multiplied
 N_MERITS = 4  # confidence, marks, uses in successes, trust: the first of `rank_key`
 Related = tuple[MemoryRecord, MemoryRecord, str, str]  # (one, other, relation, why)
 
@@ -157,8 +156,7 @@ class Contradict(ConsolidationPolicy):
 
     low, high   a pair is checked if the cosine of its lessons' texts is between these
     most        max. number of pairs checked per fresh record, nearest first
-    action      lower: reduce the confidence of the weaker of two contradicting records; quarantine: quarantine it too
-    factor      factor by which its confidence is multiplied
+    action      lower: halve the confidence of the weaker of two contradicting records; quarantine: quarantine it too
     many        if a record contradicts this many often-used ones, only that record is penalised (`against_many`); None:
                 no such rule
     often_used  number of uses from which a record counts as often used
@@ -170,7 +168,6 @@ class Contradict(ConsolidationPolicy):
     high: float = 0.95
     most: int = 5
     action: str = "lower"
-    factor: float = 0.5
     many: int | None = None
     often_used: int = 5
     against_many: str = "quarantine"
@@ -187,7 +184,6 @@ class Contradict(ConsolidationPolicy):
             )
         check_numbers(self, "contradict", "high", least=-1, most=1)
         check_numbers(self, "contradict", "low", least=-1, most=self.high)
-        check_numbers(self, "contradict", "factor", least=0, most=1)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """One change per related pair, and per overruled record. Pairs that are linked already are not checked."""
@@ -239,7 +235,7 @@ class Contradict(ConsolidationPolicy):
         if relation == "contradicts" and not {one.id, other.id} & set(overruled):
             weaker = min((one, other), key=partial(_standing, ctx))
             before = lowered.get(weaker.id, ctx.confidence.of(weaker))
-            lowered[weaker.id] = round(before * self.factor, 9)
+            lowered[weaker.id] = round(before * FACTOR, 9)
             updates = {weaker.id: {"confidence": lowered[weaker.id]}}
             if self.action == "quarantine":
                 updates[weaker.id]["status"] = "quarantined"
@@ -253,7 +249,7 @@ class Contradict(ConsolidationPolicy):
 
     def set_aside(self, ctx: ConsolidationContext, new: MemoryRecord, old: list[MemoryRecord]) -> ProposedChange:
         """The change for a record that contradicts many often-used ones: `against_many`."""
-        fields = {"confidence": round(ctx.confidence.of(new) * self.factor, 9)}
+        fields = {"confidence": round(ctx.confidence.of(new) * FACTOR, 9)}
         if self.against_many == "quarantine":
             why = f"contradicts {len(old)} often-used lessons"
             fields |= {"status": "quarantined", "provenance": new.provenance | {"quarantine": [why]}}

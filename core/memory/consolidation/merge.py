@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from core.errors import check_choice, check_numbers, check_positive
+from core.errors import check_choice, check_numbers
 from core.learning.structured import lessons_schema, parse_lessons
 from core.memory.consolidation.context import (
     ConsolidationContext,
@@ -23,6 +23,8 @@ from core.types import Lesson, MemoryRecord, content_id
 from prompts import registry
 
 ONE_SUBJECT = 0.8  # cosine of two lessons from which one may correct the other; below, they may share a rule
+MAX_KEY_CHARS = 2000  # of a merged record's query
+USE, SUCCESS, RECENCY, HALF_LIFE_DAYS = 0.4, 0.4, 0.2, 30.0  # of a vote, as in the server that `Voting` names
 
 # Authors of a merged record's lessons: a model, or a vote for the best of the originals.
 
@@ -42,12 +44,10 @@ class LLMAuthor:
     """A model writes the common lessons of the group (the `llm` strategy of the ReasoningBank MCP server).
 
     max_items     max. number of lessons in the merged record
-    max_chars     max. characters of each title, description and content shown to the model
     temperature   temperature of this call; None: the role's
     """
 
     max_items: int = 1
-    max_chars: int = 2000
     temperature: float | None = None
     name: str = field(default="llm", init=False)
 
@@ -57,7 +57,7 @@ class LLMAuthor:
     def write(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
         prompt = ctx.render(
             registry.MERGE_LESSONS_PROMPT,
-            lessons=[lesson_for_prompt(lesson, self.max_chars) for record in group for lesson in record.items],
+            lessons=[lesson_for_prompt(lesson) for record in group for lesson in record.items],
             outcome=group[0].outcome,
             max_items=self.max_items,
         )
@@ -71,20 +71,11 @@ class LLMAuthor:
 class Voting:
     """Takes the lessons of the record with the most votes (`voting` of the ReasoningBank MCP server), without a model.
 
-    A record's votes: use x (its uses / max uses in the group) + success x (successes / uses; if unused, its
-    confidence) + recency x 0.5^(idle days / half_life_days). A use is a showing to an agent; one without a reported
-    outcome counts as no success.
+    A record's votes: 0.4 (its uses / max uses in the group) + 0.4 (successes / uses; if unused, its confidence) +
+    0.2 x 0.5^(idle days / 30). A use is a showing to an agent; one without a reported outcome counts as no success.
     """
 
-    use: float = 0.4
-    success: float = 0.4
-    recency: float = 0.2
-    half_life_days: float = 30.0
     name: str = field(default="voting", init=False)
-
-    def __post_init__(self) -> None:
-        check_numbers(self, "merge.author", "use", "success", "recency", least=0)
-        check_positive(self, "merge.author", "half_life_days")
 
     def write(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
         most = max(record.n_used for record in group)
@@ -98,8 +89,8 @@ class Voting:
         """The votes for a record, rounded to 9 digits."""
         share = record.n_used / most_used if most_used else 0.0
         rate = record.n_used_success / record.n_used if record.n_used else confidence
-        fresh = 0.5 ** (max(idle_days, 0.0) / self.half_life_days)
-        return round(self.use * share + self.success * rate + self.recency * fresh, 9)
+        fresh = 0.5 ** (max(idle_days, 0.0) / HALF_LIFE_DAYS)
+        return round(USE * share + SUCCESS * rate + RECENCY * fresh, 9)
 
 
 # Groups of records in which every pair is similar; a chain of neighbours is not a group.
@@ -149,7 +140,6 @@ class Merge(ConsolidationPolicy):
     min_fit         least cosine of the merged text with each original, else the group is not merged
     key             query of the merged record: `queries` (those of its parents, joined, since new tasks look like
                     these) or `lesson` (titles and descriptions of the merged lessons)
-    max_key_chars   max. characters of that query
     author          LLMAuthor, Voting, or one of your own
     """
 
@@ -158,7 +148,6 @@ class Merge(ConsolidationPolicy):
     min_score: float = 0.85
     min_fit: float = 0.5
     key: str = "queries"
-    max_key_chars: int = 2000
     author: Author = field(default_factory=LLMAuthor)
     name: str = field(default="merge", init=False)
 
@@ -233,9 +222,9 @@ class Merge(ConsolidationPolicy):
             text = "\n".join(f"{lesson.title}\n{lesson.description}" for lesson in lessons)
         else:
             texts = list(dict.fromkeys(record.original_query for record in group))
-            share = max(1, self.max_key_chars // len(texts))  # so that a long query does not displace others
+            share = max(1, MAX_KEY_CHARS // len(texts))  # so that a long query does not displace others
             text = "\n".join(text[:share] for text in texts)
-        return text[: self.max_key_chars]
+        return text[:MAX_KEY_CHARS]
 
 
 def _may_correct(ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> bool:

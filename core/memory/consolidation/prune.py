@@ -17,20 +17,18 @@ class Prune(ConsolidationPolicy):
 
     min_confidence   a record is kept if its confidence, decayed to the current time, is at least this
     max_age_days     a record is kept up to this age, by the bank's clock
-    max_uses         a record is kept with more uses than this
     delete_after_days   archived records older than max_age_days plus this, still unused and of low confidence, are
                      deleted for good, except originals of merges; None: never
     """
 
     min_confidence: float = 0.3
     max_age_days: float = 180.0
-    max_uses: int = 0
     delete_after_days: float | None = None
     name: str = field(default="prune", init=False)
 
     def __post_init__(self) -> None:
         check_numbers(self, "prune", "min_confidence", least=0, most=1)
-        check_numbers(self, "prune", "max_age_days", "max_uses", "delete_after_days", least=0)
+        check_numbers(self, "prune", "max_age_days", "delete_after_days", least=0)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """One change per record to archive, and one per archived record to delete."""
@@ -58,7 +56,7 @@ class Prune(ConsolidationPolicy):
     def is_due(self, ctx: ConsolidationContext, record: MemoryRecord) -> bool:
         """Whether to archive a record. One with more helpful than harmful marks counts as used."""
         return (
-            record.n_used <= self.max_uses
+            record.n_used == 0
             and record.n_helpful <= record.n_harmful
             and ctx.age_days(record) > self.max_age_days
             and ctx.present_confidence(record) < self.min_confidence

@@ -9,6 +9,8 @@ from core.errors import check_choice, check_positive
 from core.memory.policies.base import Reranking, confidence_of
 from core.types import MemoryRecord, Scored
 
+FAILURE_VALUE = -0.5  # of the success factor, in the source
+
 
 @dataclass(kw_only=True)
 class Hybrid(Reranking):
@@ -28,7 +30,6 @@ class Hybrid(Reranking):
     confidence_weight: float = 0.2
     success_weight: float = 0.15
     recency_weight: float = 0.05
-    failure_value: float = -0.5
     half_life_days: float = 30.0
     confidence: str = "usage"
     threshold_on: str = "similarity"
@@ -52,6 +53,6 @@ class Hybrid(Reranking):
         return (
             self.semantic_weight * similarity
             + self.confidence_weight * (usage if self.confidence == "usage" else confidence_of(record))
-            + self.success_weight * (1.0 if record.outcome == "success" else self.failure_value)
+            + self.success_weight * (1.0 if record.outcome == "success" else FAILURE_VALUE)
             + self.recency_weight * 0.5 ** (age_days / self.half_life_days)
         )

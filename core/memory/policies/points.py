@@ -9,12 +9,15 @@ from typing import ClassVar
 from core.errors import check_positive
 from core.memory.filter import Filter, normalised
 from core.memory.policies.base import Ranking, best
-from core.memory.policies.trust import feedback, warning_of
+from core.memory.policies.trust import decay, feedback, warning_of
 from core.memory.ports import Bank
 from core.types import MemoryRecord, Scored
 
 LONG_ENOUGH, LONGEST = 4, 40  # min. and max. number of letters of a prefix that counts as the word
 MAX_WORDS = 64  # max. words of a query
+# The terms of the README's sum: points for a match in title, content and each tag, for marks, recent use and trust.
+TITLE_EXACT, TITLE_PARTIAL, CONTENT_MATCH, TAG_MATCH = 10.0, 5.0, 3.0, 2.0
+PER_HELPFUL, RECENT_USE, RECENT_DAYS, TRUST_WEIGHT = 1.0, 3.0, 7.0, 5.0
 EMPTY_WORDS = frozenset(  # stop words
     "a about an and are as at be by can could do does for from had has have how i if in into is it its me my no not of "
     "on or our should so that the their them then there these they this to use using was we were what when where which "
@@ -45,16 +48,6 @@ class Points(Ranking):
     warn   records with negative trust, and those from failures, get a warning in the prompt
     """
 
-    title_exact: float = 10.0
-    title_partial: float = 5.0
-    content_match: float = 3.0
-    tag_match: float = 2.0
-    per_helpful: float = 1.0
-    recent_use: float = 3.0
-    recent_days: float = 7.0
-    trust_weight: float = 5.0
-    decay_days: float = 90.0
-    least_decay: float = 0.1
     ticks_per_day: float = 1.0
     warn: bool = True
 
@@ -63,7 +56,7 @@ class Points(Ranking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "retrieval", "decay_days", "ticks_per_day")
+        check_positive(self, "retrieval", "ticks_per_day")
 
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
@@ -89,21 +82,21 @@ class Points(Ranking):
         """Points for matches in a record's titles, content and tags; 0: no match."""
         titles = [item.title for item in record.items]
         if asked.whole and asked.whole in map(normalised, titles):
-            title = self.title_exact
+            title = TITLE_EXACT
         else:
-            title = self.title_partial * any(map(asked.matches, titles))
+            title = TITLE_PARTIAL * any(map(asked.matches, titles))
         content = any(asked.matches(f"{item.description}\n{item.content}") for item in record.items)
-        return title + self.content_match * content + self.tag_match * sum(map(asked.matches, record.tags))
+        return title + CONTENT_MATCH * content + TAG_MATCH * sum(map(asked.matches, record.tags))
 
     def points(self, record: MemoryRecord, match: float, age_days: float, idle_days: float) -> float:
         """Total points of a matching record, after decay. idle_days: days since its last use."""
         total = (
             match
-            + self.per_helpful * record.n_helpful
-            + self.recent_use * (idle_days < self.recent_days)
-            + self.trust_weight * feedback(record)
+            + PER_HELPFUL * record.n_helpful
+            + RECENT_USE * (idle_days < RECENT_DAYS)
+            + TRUST_WEIGHT * feedback(record)
         )
-        return total * max(self.least_decay, 1 - age_days / self.decay_days)
+        return total * decay(age_days)
 
 
 class Asked:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from core.errors import check_positive
 from core.memory.policies.base import Reranking, best
 from core.types import MemoryRecord, Scored
 
 FAILED = "learned from a failed attempt: what to avoid, not what to do"
 HARMFUL = "marked harmful more than helpful"
+# Playbook memories built on ACE: what feedback says fades linearly over 90 days, down to a tenth; 7 days are fresh.
+DECAY_DAYS, LEAST_DECAY, FRESH_DAYS = 90.0, 0.1, 7.0
+FRESH_BONUS = 0.1  # trust of a fresh record, which had no time to earn marks; this project's choice
 
 
 @dataclass(kw_only=True)
@@ -21,22 +23,14 @@ class Trust(Reranking):
     give a bonus is common in the playbook memories built on it, which have no paper. That trust is added to the
     similarity with a weight, and the size of the bonus, are this project's choice: trust alone ignores the task.
 
-    fresh_bonus   added to the trust of a record younger than fresh_days, which had no time to earn marks
-    warn          records from failures, and those with negative trust, get a warning in the prompt
-    min_trust     leave out records with less than this trust by lineage (`MemoryRecord.trust`)
+    trust_weight   weight of the trust beside the similarity
+    warn           records from failures, and those with negative trust, get a warning in the prompt
+    min_trust      leave out records with less than this trust by lineage (`MemoryRecord.trust`)
     """
 
     trust_weight: float = 0.3
-    decay_days: float = 90.0
-    least_decay: float = 0.1
-    fresh_days: float = 7.0
-    fresh_bonus: float = 0.1
     warn: bool = True
     min_trust: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "retrieval", "decay_days")
 
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
         trusted = [hit for hit in scored if hit.record.trust >= self.min_trust]
@@ -46,9 +40,13 @@ class Trust(Reranking):
         return similarity + self.trust_weight * self.trust(record, age_days)
 
     def trust(self, record: MemoryRecord, age_days: float) -> float:
-        """A record's trust from its marks, in (-2, 1 + fresh_bonus)."""
-        decay = max(self.least_decay, 1 - age_days / self.decay_days)
-        return feedback(record) * decay + (self.fresh_bonus if age_days < self.fresh_days else 0.0)
+        """A record's trust from its marks, in (-2, 1 + FRESH_BONUS)."""
+        return feedback(record) * decay(age_days) + (FRESH_BONUS if age_days < FRESH_DAYS else 0.0)
+
+
+def decay(age_days: float) -> float:
+    """max(0.1, 1 - age/90)"""
+    return max(LEAST_DECAY, 1 - age_days / DECAY_DAYS)
 
 
 def warning_of(record: MemoryRecord) -> str:

@@ -31,7 +31,7 @@ _TO_WRITE = _SET_NAMESPACE + (
     "set_config('plan_cache_mode', 'auto', true)"
 )
 _KEYS = {"records": "rowid", "links": "namespace, md5(source), relation, md5(target)", "facts": "namespace, key"}
-DIALECT = Dialect(key_row="key_row", differs="IS DISTINCT FROM", keys=_KEYS, sums=False)  # keys.sql
+DIALECT = Dialect(key_row="key_row", differs="IS DISTINCT FROM", keys=_KEYS)  # keys.sql
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 

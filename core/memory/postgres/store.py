@@ -47,7 +47,11 @@ class Postgres:
         check_numbers(self, "memory.store", "oversample", least=1, whole=True)
 
     def open(self, path: str, *, read_only: bool = False) -> PostgresStore:
-        """Open the store at a URL. UserError if the URL has a password."""
+        """Open the store at a URL. UserError for a file's path, and if the URL has a password."""
+        if not path.startswith("postgresql://"):
+            raise UserError(
+                f"memory/store=postgres: memory.path={path} is no URL; give memory.path=postgresql://USER@HOST/DATABASE."
+            )
         url = urlsplit(path)
         if url.password or {"password", "sslpassword"} & parse_qs(url.query).keys():
             bare = path.partition("?")[0].replace(f":{url.password}@", "@", 1)

@@ -35,14 +35,15 @@ def restore(file: Path, bank: Path) -> int:
         if there.exists():
             raise UserError(f"{there} is there already and is not overwritten: move it away, or give another path.")
     n = _copy(file, bank)
-    with closing(sqlite3.connect(bank)) as db, closing(JournalFile(bank)) as journal, journal.turn():
+    with closing(sqlite3.connect(bank)) as db, db, closing(JournalFile(bank)) as journal, journal.turn():
+        db.execute("DELETE FROM meta WHERE key = 'backup'")
         journal.rewrite(whole(SqliteSession(db)))
         journal.committed()
     return n
 
 
 def _copy(source: Path, target: Path) -> int:
-    """Copy a bank's database by SQLite's online backup; it gets its name once every page and record is checked."""
+    """Copy a bank's database by SQLite's online backup; it gets its name once every page is checked."""
     partial = target.with_name(f"{target.name}.partial")
     with closing(SqliteStore(source, read_only=True)) as store:
         try:
@@ -50,6 +51,8 @@ def _copy(source: Path, target: Path) -> int:
             partial.unlink(missing_ok=True)
             with closing(sqlite3.connect(partial)) as copy:
                 store.copy_to(copy)
+                with copy:
+                    copy.execute("INSERT OR REPLACE INTO meta VALUES ('backup', '1')")
                 n = copy.execute("SELECT count(*) FROM records").fetchone()[0]
             if reason := check_integrity(partial, thorough=True):
                 raise UserError(f"{source} is damaged ({reason}): no copy of it was made.")

@@ -1,20 +1,16 @@
-"""Whether a bank's file is damaged: its pages, its texts, the checksums of its records, and how it fits its journal."""
+"""Whether a bank's file is damaged, as SQLite's own check says."""
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from contextlib import closing
-from functools import lru_cache
 from pathlib import Path
 
 from core.errors import UserError
 from core.memory.sqlite import journal_file
-from core.memory.sqlite.setup import DIALECT, SCHEMA, create, finish
-from core.memory.store.schema import Damaged, is_intact, to_record
+from core.memory.store.schema import Damaged
 
-CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
-SAMPLE = 100  # records whose checksums are checked at every opening; those of the others when they are read
+CHECKED = 4 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
 _READ = (sqlite3.DatabaseError, UnicodeDecodeError)
 Stamp = tuple[int, int, int]  # a file's inode, size and time of last modification
 
@@ -30,7 +26,7 @@ def is_damage(error: Exception) -> bool:
 def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = False) -> str | None:
     """Describe the damage of a bank's file; None if there is none, or no bank yet.
 
-    thorough   check every page and every record of a large file too
+    thorough   check every page and index of a large file too
 
     Raises UserError for a file that never was a bank, and where nothing is left of one.
     """
@@ -50,7 +46,10 @@ def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = Fal
         with closing(open_to_read(path, stamp(path)) if read_only else sqlite3.connect(path, timeout=60)) as db:
             tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if {"meta", "records"} <= tables:
-                return _damage_in(db, path, thorough)
+                if not thorough and path.stat().st_size > CHECKED:
+                    return None
+                found = db.execute(f"PRAGMA {'integrity' if thorough else 'quick'}_check(1)").fetchone()[0]
+                return None if found == "ok" else " ".join(found.split())
     except _READ as error:
         if not is_damage(error):
             return None  # a full disk or missing rights, which the next opening reports
@@ -65,67 +64,6 @@ def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = Fal
 def printed(error: Exception) -> str:
     """What an error of a read says about the damage."""
     return "a text is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-
-
-def _damage_in(db: sqlite3.Connection, path: Path, thorough: bool) -> str | None:
-    if thorough or path.stat().st_size <= CHECKED:
-        found = db.execute(f"PRAGMA {'integrity' if thorough else 'quick'}_check(1)").fetchone()[0]
-        if found != "ok":
-            return found
-    if thorough:  # every text is read, and must be UTF-8
-        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall():
-            for _ in db.execute(f'SELECT * FROM "{name}"'):
-                pass
-        if db.execute("SELECT 1 FROM jobs WHERE NOT json_valid(payload) OR NOT json_valid(result)").fetchone():
-            return "a queued attempt cannot be read"
-    schema = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    if schema is not None and schema[0] != str(SCHEMA):
-        return None  # of another version
-    if wrong := _wrong_schema(db):
-        return wrong
-    last = db.execute("SELECT max(rowid) FROM records").fetchone()[0] or 0
-    chosen = range(1, last + 1)
-    if last > SAMPLE and not thorough:
-        chosen = sorted(random.sample(chosen, SAMPLE))
-    for rowid in chosen:
-        if (row := db.execute(f"{DIALECT.records} WHERE r.rowid = ?", (rowid,)).fetchone()) and (why := damage_of(row)):
-            return why
-    return None
-
-
-@lru_cache(maxsize=1)
-def _schema() -> dict[str, str]:
-    """{name: text} of a bank's tables, indexes, triggers and views; of a table the names of its columns."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        create(db)
-        finish(db)
-        return _schema_of(db)
-
-
-def _schema_of(db: sqlite3.Connection) -> dict[str, str]:
-    return dict(
-        db.execute(
-            "SELECT name, iif(type = 'table', (SELECT group_concat(c.name) FROM pragma_table_info(m.name) c), sql) "
-            "FROM sqlite_master m WHERE type <> 'index' OR sql IS NOT NULL"
-        )
-    )
-
-
-def _wrong_schema(db: sqlite3.Connection) -> str | None:
-    found = _schema_of(db)
-    wrong = [name for name, text in _schema().items() if found.get(name) != text]
-    return f"the definition of {wrong[0]} is not as it was made" if wrong else None
-
-
-def damage_of(row: tuple) -> str | None:
-    """What is wrong with a row of DIALECT.records; None if nothing is."""
-    if row[-2] is not None and is_intact(row[1:-1]):
-        return None
-    try:
-        to_record(row, "")
-    except Damaged as error:
-        return error.what
-    return None
 
 
 def open_to_read(path: Path, before: Stamp | None) -> sqlite3.Connection:

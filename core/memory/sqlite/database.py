@@ -12,9 +12,9 @@ from pathlib import Path
 
 from core.errors import StopRun, UserError
 from core.memory.sqlite.damage import Stamp, check_integrity, is_damage, open_to_read, printed, stamp
-from core.memory.sqlite.journal_file import JournalFile, path_of, whole
-from core.memory.sqlite.migrations import migrate, migrated_copy_if_old, schema_version
-from core.memory.sqlite.recovery import bring_up, compared, differs
+from core.memory.sqlite.journal_file import JournalFile, last, last_of, path_of, whole
+from core.memory.sqlite.migrations import OLDEST, migrate, migrated_copy_if_old, schema_version
+from core.memory.sqlite.recovery import bring_up
 from core.memory.sqlite.repair import repair
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import DIALECT, SCHEMA, finish
@@ -32,6 +32,8 @@ STATE = (
     "(SELECT value FROM meta WHERE key = 'forgot')"
 )
 
+_IS_BACKUP = "SELECT 1 FROM meta WHERE key = 'backup'"  # which has no journal, and is whole all the same
+
 log = logging.getLogger(__name__)
 
 
@@ -47,8 +49,8 @@ class ReadOnlyFile:
     def __init__(self, path: Path) -> None:
         if not path.is_file() and not path_of(path).exists():
             raise UserError(f"the bank {path} does not exist, and opening one to read it makes none.")
-        self.path, ahead, spoilt = path, 0, False
-        for tries in range(TRIES):
+        self.path, ahead = path, 0
+        for _ in range(TRIES):
             before = stamp(path)
             try:
                 self.db, self._stamp = _opened(path, before)
@@ -56,14 +58,17 @@ class ReadOnlyFile:
                 if before == stamp(path):
                     raise
                 continue  # the file changed during the opening
-            ahead, spoilt = compared(self.db, path) if path_of(path).exists() else (0, False)
-            if before == stamp(path) and ahead <= 0 and (not spoilt or tries == TRIES - 1):
+            end = last(path_of(path))
+            ahead = end[0] - last_of(self.db)[0] if end else 0
+            if before == stamp(path) and ahead <= 0:
                 self.db.execute("PRAGMA query_only=ON")
-                if spoilt:
-                    log.warning(f"the journal beside the bank {path} is damaged: run {_doctor(path)}.")
+                if not path_of(path).exists() and not self.db.execute(_IS_BACKUP).fetchone():
+                    log.warning(
+                        f"the bank {path} has no journal beside it: a copy made while it was in use is incomplete."
+                    )
                 return
             self.db.close()
-            if ahead > 0 or spoilt:  # by a writer that is about to commit, or for good
+            if ahead > 0:  # by a writer that is about to commit, or for good
                 time.sleep(SETTLES_S / TRIES)
         if ahead > 0:
             raise _needs_repair(path, f"its journal is {ahead} changes ahead of it")
@@ -83,7 +88,7 @@ def _needs_repair(path: Path, reason: str) -> UserError:
 
 
 def _doctor(path: Path) -> str:
-    return f"`python -m core.memory doctor {path}`"
+    return f"`reasoningbank bank doctor {path}`"
 
 
 def _opened(path: Path, before: Stamp | None) -> tuple[sqlite3.Connection, Stamp | None]:
@@ -156,25 +161,27 @@ class SqliteDatabase:
                 if (older := migrate(db.db)) != SCHEMA:
                     finish(db.db)
                     if older:
-                        self._say(bring_up(db, self.path)[0])
-                        self._journal.rewrite(whole(db))
-        elif differs(self._db, self.path):
+                        said, spoilt = bring_up(db, self.path)
+                        if spoilt or older != OLDEST:  # whose lines are read
+                            self._journal.rewrite(whole(db))
+                        self._say(said)
+        elif last_of(self._db) != last(path_of(self.path)):
             self.compare_with_journal()
         self._reader = self._connect()
         self._reader.execute("PRAGMA query_only=ON")
 
     def compare_with_journal(self) -> list[str]:
-        """Compare with the journal's whole file, and mend what lacks something; returns what was said about it."""
+        """Make the changes that only the journal's file has, or write that anew; returns what was said about it."""
         with self.unjournaled() as db:  # a change of another process may just be under way
             said, spoilt = bring_up(db, self.path)
             if spoilt:
                 self._journal.rewrite(whole(db))
         self._say(said)
-        return said
+        return [said] if said else []
 
-    def _say(self, found: list[str]) -> None:
-        for text in found:
-            log.warning(f"the bank {self.path} and its journal differ: {text}.")
+    def _say(self, found: str | None) -> None:
+        if found:
+            log.warning(f"the bank {self.path} and its journal differ: {found}.")
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)

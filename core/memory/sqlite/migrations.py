@@ -6,9 +6,7 @@ OLDEST.
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -16,7 +14,6 @@ from core.errors import UserError
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import SCHEMA, create, finish
 from core.memory.store.keys import KINDS, QUERY, pass_keys
-from core.memory.store.schema import COLUMNS, checksum, column_of_tags
 
 OLDEST = 4  # the schema of version 0.1.0
 
@@ -72,16 +69,15 @@ def migrated_copy_if_old(db: Any) -> Any:
 
 
 def _to_7(db: Any) -> None:
-    """From 4: keys lie in one table, records have checksums, and there is no full-text index."""
+    """From 4: keys lie in one table, and there is no full-text index."""
     drop_triggers(db)
     for name in ("patterns", "pattern_embeddings", "pattern_links", "words"):
         db.execute(f"DROP VIEW IF EXISTS {name}")
     db.execute("DROP TABLE IF EXISTS lexicon")
     create(db)
-    for table in ("records", "undo_records"):  # undo rows get a checksum when they are restored
-        _add_column(db, table, "sum INTEGER")
-    rows = db.execute(f"SELECT rowid, {', '.join(COLUMNS)} FROM records").fetchall()
-    db.executemany("UPDATE records SET sum = ? WHERE rowid = ?", ((checksum(row[1:]), row[0]) for row in rows))
+    for table in ("records", "undo_records"):  # checksums, of a bank between 0.1.0 and the next version
+        if "sum" in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
+            db.execute(f"ALTER TABLE {table} DROP COLUMN sum")
     db.execute("INSERT OR IGNORE INTO keys SELECT rowid, 'query', -1, rowid, vector FROM vectors")
     made_for = db.execute("SELECT value FROM meta WHERE key = 'items_by'").fetchone()
     if made_for is not None:
@@ -98,21 +94,7 @@ def _to_7(db: Any) -> None:
 STEPS = ((7, _to_7),)
 
 
-def _add_column(db: Any, table: str, column: str) -> None:
-    if column.split()[0] not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
-        db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
-
-
 def drop_triggers(db: Any) -> None:
     """Drop all triggers, because migrations must not write undo rows. `finish` creates them again."""
     for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         db.execute(f"DROP TRIGGER {name}")
-
-
-def completed(table: str, row: Sequence[Any], columns: Sequence[str]) -> Sequence[Any]:
-    """Add folded_tags and sum to a row (was_there, *columns) of a journal file written by an older version."""
-    if table != "records" or not row[0]:
-        return row
-    if len(row) == len(columns) - 1:
-        row = [*row, column_of_tags(json.loads(row[1 + columns.index("tags")]))]
-    return [*row, checksum(row[2:])] if len(row) == len(columns) else row

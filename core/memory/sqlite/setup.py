@@ -6,16 +6,16 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from core.memory.store.schema import Dialect
+from core.memory.store.schema import TRACKED, Dialect
 
 SCHEMA = 7  # migrations.py brings older ones to it
-DIALECT = Dialect(key_row="rowid", differs="IS NOT", keys={}, sums=True)
+DIALECT = Dialect(key_row="rowid", differs="IS NOT", keys={})
 
 
 def create(db: Any) -> None:
     """Create the tables that are missing; call `finish` when they are filled."""
     _run(db, (Path(__file__).parent / "tables.sql").read_text(encoding="utf-8"))
-    for table, (columns, _) in DIALECT.tracked.items():
+    for table, (columns, _) in TRACKED.items():
         _run(
             db,
             f"CREATE TABLE IF NOT EXISTS undo_{table} (step INTEGER PRIMARY KEY, seq, was_there, {', '.join(columns)});"
@@ -37,7 +37,7 @@ def finish(db: Any) -> None:
         """,
     )
     _run(db, (Path(__file__).parent / "triggers.sql").read_text(encoding="utf-8"))
-    for table, (columns, n_key) in DIALECT.tracked.items():
+    for table, (columns, n_key) in TRACKED.items():
         _keep_undo(db, table, columns, n_key)
 
 

@@ -10,12 +10,13 @@ from typing import Self
 from core.file_lock import try_lock
 from core.memory.moment import now
 from core.memory.sqlite import index as index_file
+from core.memory.sqlite import journal_file
 from core.memory.sqlite.database import SqliteDatabase
 from core.memory.sqlite.journal_file import line_of, whole
-from core.memory.sqlite.recovery import mend_links_and_facts
+from core.memory.sqlite.recovery import keep_aside
 from core.memory.sqlite.search import IndexSearch
 from core.memory.sqlite.setup import DIALECT
-from core.memory.store.changes import MADE, PUT_KEY, Change, Embed, embedded, fewer, select
+from core.memory.store.changes import PUT_KEY, Change, Embed, embedded, fewer
 from core.memory.store.contract import Lead, SearchSettings
 from core.memory.store.keys import lacks_keys, pass_keys
 from core.memory.store.schema import SqlSession, to_record
@@ -58,7 +59,7 @@ class SqliteStore(SqliteDatabase):
             db.execute("INSERT INTO meta VALUES ('embedder', $1) ON CONFLICT DO NOTHING", (embedder,))
             db.execute(_SINCE)
             db.execute(_MEASURED)
-        if change.erased or not self._journal.append(line_of(db, entry) | {"now": select(db, MADE, entry[:1])}):
+        if change.erased or not self._journal.append(line_of(db, entry)):
             self._journal.rewrite(whole(db))
 
     def embed_missing(self, embed: Embed, kinds: Collection[str], most: int | None = None) -> tuple[int, int]:
@@ -89,14 +90,14 @@ class SqliteStore(SqliteDatabase):
         return len(made)
 
     def rebuild(self) -> Iterator[str]:
-        """Rebuild the journal file from the bank, after both are compared; yields lines."""
+        """Write the journal file anew if it is not whole; yields lines."""
         yield from self.compare_with_journal()
-        with self.unjournaled() as db:
-            if differ := mend_links_and_facts(db, self.path):
-                yield f"{differ} links or facts were not as the journal has them: they are taken from there"
-        with self.unjournaled() as db:
-            self._journal.rewrite(whole(db))
-        yield f"the journal's file is written anew: {self.rows(_SEQ)[0][0]} changes"
+        file = self._journal.path
+        if torn := sum(line is None for line in journal_file.read(file)):
+            yield f"{torn} lines of {file.name} cannot be read: it is kept as {keep_aside(file)} and written anew"
+            with self.unjournaled() as db:
+                self._journal.rewrite(whole(db))
+        yield f"the journal's file is whole: {self.rows(_SEQ)[0][0]} changes"
 
     def drop_indexes(self) -> None:
         index_file.remove(self.path)  # they hold copies of records about to be deleted

@@ -30,7 +30,6 @@ CREATE TABLE IF NOT EXISTS records (
     parents TEXT NOT NULL,
     provenance TEXT NOT NULL,
     folded_tags TEXT NOT NULL, -- JSON list of tags normalised for comparison
-    sum INTEGER, -- CRC-32 of the columns before it (store/schema.py); NULL: edited by hand
     UNIQUE (namespace, id)
 );
 CREATE INDEX IF NOT EXISTS records_by_task ON records (namespace, task_id);

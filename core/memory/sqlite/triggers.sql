@@ -15,11 +15,6 @@ CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE ON records BEGIN
     );
 END;
 
--- An edit by hand leaves the checksum: the record has none then.
-CREATE TRIGGER IF NOT EXISTS record_edited AFTER UPDATE ON records WHEN old.sum = new.sum BEGIN
-    UPDATE records SET sum = NULL WHERE rowid = new.rowid;
-END;
-
 CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE ON records WHEN old.items <> new.items BEGIN
     DELETE FROM keys WHERE origin = old.rowid AND kind <> 'query';
 END;

@@ -12,8 +12,8 @@ from core.memory.store.keys import QUERY, Keys, pass_keys
 from core.memory.store.schema import (
     COLUMNS,
     FIELDS,
+    TRACKED,
     SqlSession,
-    checksum,
     column_of_tags,
     placeholders,
     row_of,
@@ -35,7 +35,7 @@ Embed = Callable[[MemoryRecord], Keys]
 Rows = dict[str, list[tuple]]  # {table: rows (was_there, *columns)}; a row that was not there has only its key
 
 _INSERT = (
-    f"INSERT INTO records ({', '.join(COLUMNS)}, sum) VALUES ({placeholders(len(COLUMNS) + 1)}) "
+    f"INSERT INTO records ({', '.join(COLUMNS)}) VALUES ({placeholders(len(COLUMNS))}) "
     "ON CONFLICT DO NOTHING RETURNING rowid"
 )
 
@@ -116,8 +116,7 @@ class Change:
     def put(self, record: MemoryRecord, keys: Keys) -> bool:
         """`add` with given keys."""
         check_status(record.status)
-        values = row_of(record)
-        row = self._db.execute(_INSERT, (*values, checksum(values))).fetchone()
+        row = self._db.execute(_INSERT, row_of(record)).fetchone()
         if row is None:
             return False
         self._put_keys(row[0], keys)
@@ -238,9 +237,10 @@ class Change:
         values = (seq, None if everyone else self._namespace)
         undone = {row for rows in select(self._db, f"SELECT DISTINCT seq {_SINCE}", values).values() for row in rows}
         restore_rows(self._db, select(self._db, FOUND_SINCE, values))
-        self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
-        self.rolled_back = self._passing = True
-        self._everyone |= everyone
+        if undone:
+            self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
+            self.rolled_back = self._passing = True
+            self._everyone |= everyone
         return len(undone)
 
     def settle(self) -> None:
@@ -263,8 +263,7 @@ class Change:
         columns, old = {name: to_column(name, value) for name, value in fields.items()}, dict(zip(COLUMNS, row[1:]))
         if columns.items() <= old.items():
             return {}
-        columns |= {"folded_tags": column_of_tags(fields["tags"])} if "tags" in fields else {}
-        return columns | ({"sum": checksum((old | columns).values())} if self._db.dialect.sums else {})
+        return columns | ({"folded_tags": column_of_tags(fields["tags"])} if "tags" in fields else {})
 
 
 def _update(columns: Collection[str]) -> str:
@@ -286,7 +285,7 @@ def check_status(status: str) -> None:
 def select(db: SqlSession, query: str, values: tuple) -> Rows:
     """Run a query, such as FOUND, on each tracked table."""
     found = {}
-    for table, (columns, n_key) in db.dialect.tracked.items():
+    for table, (columns, n_key) in TRACKED.items():
         names = {"columns": ", ".join(columns), "key": ", ".join(columns[:n_key]), "last": columns[-1]}
         if rows := db.execute(query.format(table=table, **names), values).fetchall():
             found[table] = [row if row[0] else row[: n_key + 1] for row in rows]
@@ -296,7 +295,7 @@ def select(db: SqlSession, query: str, values: tuple) -> Rows:
 def restore_rows(db: SqlSession, found: Mapping[str, Sequence[Sequence[Any]]]) -> None:
     """Restore rows that were changed or deleted, and delete those that were not there."""
     for table, rows in found.items():
-        columns, n_key = db.dialect.tracked[table]
+        columns, n_key = TRACKED[table]
         key, names = ", ".join(columns[:n_key]), ", ".join(columns)
         new = ", ".join(f"excluded.{name}" for name in columns)
         keys = db.dialect.keys
@@ -308,7 +307,4 @@ def restore_rows(db: SqlSession, found: Mapping[str, Sequence[Sequence[Any]]]) -
             f"INSERT INTO {table} ({names}) VALUES ({placeholders(len(columns))}) "
             f"ON CONFLICT {target}DO UPDATE SET ({names}) = ({new}) WHERE ({old}) {db.dialect.differs} ({new})"
         )
-        written = [row[1:] for row in rows if row[0]]
-        if columns[-1] == "sum":  # undo rows of before the checksums have none
-            written = [row if row[-1] is not None else (*row[:-1], checksum(row[1:-1])) for row in written]
-        db.executemany(write, written)
+        db.executemany(write, [row[1:] for row in rows if row[0]])

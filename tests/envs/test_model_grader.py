@@ -1,0 +1,100 @@
+"""grader=model: open answers that are the reference answer in other words, graded by a model of its own."""
+
+import json
+
+import pytest
+
+from core.errors import StopRun, UserError
+
+QUESTIONS = [
+    ("capital", "What is the capital of Peru?", "Lima", "Lima, Peru"),  # only the model says that it is right
+    ("river", "Which river crosses Cairo?", "Nile", "Nile"),
+    ("poet", "Who wrote Faust?", "Goethe", "Schiller"),
+    ("sum", "What is 2 + 2?", "4", "4"),  # a number, which no model grades
+]
+GOLD = {question: gold for _, question, gold, _ in QUESTIONS}
+SAID = {question: answer for _, question, _, answer in QUESTIONS}
+PROMPTS: list[tuple[str, str]] = []
+GRADED = {"Lima, Peru": "correct", "Nile": "correct", "Schiller": "incorrect"}
+
+
+def play(messages, role, sample):
+    prompt = messages[-1]["content"]
+    PROMPTS.append((role, "\n".join(message["content"] for message in messages)))
+    question = next(each for each in SAID if each in prompt)
+    if role == "agent":
+        return f"<answer>{SAID[question]}</answer>"
+    if role == "grader":
+        return f'It says {SAID[question]}.\n{{"verdict": "{GRADED[SAID[question]]}"}}'
+    return 'Status: "success"' if role == "judge" else "There is nothing to learn from this."
+
+
+def unreadable(messages, role, sample):
+    return "Well, who knows?" if role == "grader" else play(messages, role, sample)
+
+
+@pytest.fixture
+def words(tmp_path):
+    path = tmp_path / "own.jsonl"
+    rows = [{"id": name, "question": question, "answer": gold} for name, question, gold, _ in QUESTIONS]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    PROMPTS.clear()
+    script = f"llm.script.path={__name__}.play"
+    return ("env=questions", f"env.path={path}", "llm=scripted", script, "embedder=hashing", "workflow=vanilla")
+
+
+OTHER = ("grader=model", "llm@grader_llm=scripted", "+grader_llm.name=other", f"grader_llm.script.path={__name__}.play")
+
+
+def rows_of(run_dir):
+    return {row["task_id"]: row for row in map(json.loads, (run_dir / "episodes.jsonl").read_text().splitlines())}
+
+
+def test_an_answer_in_other_words_is_right_if_the_model_says_so(here, words):
+    run_dir, exact = here(*words, run_dir=None)
+    assert exact == 0.5  # Nile and 4
+    run_dir, graded = here(*words, *OTHER, run_dir=run_dir.with_name("graded"))
+    assert graded == 0.75
+    info = {name: row["trajectories"][0]["info"] for name, row in rows_of(run_dir).items()}
+    assert [(info[f"own/{n}"]["exact"], info[f"own/{n}"]["by_model"]) for n in ("capital", "river", "poet")] == [
+        (False, True), (True, True), (False, False),
+    ]  # fmt: skip
+    assert "by_model" not in info["own/sum"]
+
+
+def test_its_calls_are_counted_and_its_verdicts_set_against_exact_match(here, words):
+    run_dir, _ = here(*words, *OTHER)
+    calls = [json.loads(line) for line in (run_dir / "calls.jsonl").read_text().splitlines()]
+    assert [row["model"] for row in calls if row["role"] == "grader"] == ["other"] * 3
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["measures"]["exact_match"]["macro"] == pytest.approx(1 / 3, abs=1e-4)
+    assert summary["measures"]["grader_agrees"]["macro"] == pytest.approx(2 / 3, abs=1e-4)
+
+
+def test_only_the_grader_is_told_the_reference_answer(here, words):
+    here(*words, *OTHER, "workflow=reasoningbank")
+    assert any(role == "grader" and "Goethe" in text for role, text in PROMPTS)
+    assert {role for role, text in PROMPTS if "Goethe" in text} == {"grader"}
+
+
+def test_an_unreadable_verdict_is_no_wrong_answer(here, words, tmp_path):
+    broken = ("retry_broken=0", "stop_after_broken=null", f"grader_llm.script.path={__name__}.unreadable")
+    with pytest.raises(StopRun, match="3 of 4 tasks broken .3 by grader."):
+        here(*words, *OTHER, *broken)
+    rows = rows_of(tmp_path / "run")
+    assert rows["own/capital"]["status"] == "infra_error" and rows["own/sum"]["status"] == "success"
+    assert "verdict cannot be read" in json.dumps(rows["own/capital"])
+
+
+def test_the_audit_takes_the_verdict_as_it_was_recorded(here, words):
+    from scripts.audit import main
+
+    run_dir, _ = here(*words, *OTHER)
+    assert not main([str(run_dir)])
+
+
+@pytest.mark.parametrize("more", [(), ("llm@grader_llm=scripted", f"grader_llm.script.path={__name__}.play")])
+def test_the_agents_own_model_grades_only_if_that_is_said(here, words, more):
+    with pytest.raises(UserError, match="llm@grader_llm=NAME, or say grader.own_model=true"):
+        here(*words, "grader=model", *more)
+    assert here(*words, "grader=model", "grader.own_model=true", *more)[1] == 0.75
