@@ -23,7 +23,8 @@ if __name__ == "__main__":  # before the imports below, which take seconds
     open_standard_streams()
     go_on_without_readers()
     if help_text.asked(sys.argv[1:]):
-        sys.exit(help_text.show_help(sys.argv[1:]))
+        help_text.print_help(sys.argv[1:])
+        sys.exit()
     need_packages()
     begin("loading the configuration")
     refuse_little_memory()
@@ -66,23 +67,29 @@ def main(cfg: DictConfig) -> float | None:
     """One run. Returns the success rate, for sweepers."""
     log_to_file()
     run_dir = Path(HydraConfig.get().runtime.output_dir)
-    interrupts = Interrupts(partial(stopped, run_dir, at_once=True))
+    interrupts = Interrupts(partial(stop, run_dir, at_once=True))
     try:
         with interrupts, ExitStack() as stack:
             return run(cfg, run_dir, interrupts, stack)
-    except (UserError, InfraError) as error:  # an InfraError outside of any episode
-        bad_input = isinstance(error, UserError) and not isinstance(error, StopRun)  # the same command meets it again
-        give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir, resumable=not bad_input)
-    except (InterpolationResolutionError, MissingMandatoryValue) as error:  # of the user's own YAML or words
-        give_up(sentence_for(error, sys.argv[1:]), run_dir, resumable=False)
-    except MemoryError:
-        give_up("error: there is not enough memory for this run: free some, or raise its limit (ulimit -v).", run_dir)
     except KeyboardInterrupt:
-        stopped(run_dir)
-    except Exception:  # noqa: BLE001 - anything else: its traceback may quote a secret, so it is redacted
+        stop(run_dir)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it ends in `give_up`
         if interrupts.stopped:  # an interrupted import may raise any exception
-            stopped(run_dir)
-        give_up(build_redactor(cfg)(traceback.format_exc()), run_dir)
+            stop(run_dir)
+        give_up(*explained(error, cfg), run_dir)
+
+
+def explained(error: Exception, cfg: DictConfig) -> tuple[str, bool]:
+    """(what to tell the user, whether the same command may go on where this one ended)."""
+    redact = build_redactor(cfg)
+    match error:
+        case UserError() | InfraError():  # an InfraError outside of any episode
+            return f"error: {redact(str(error))}", isinstance(error, (InfraError, StopRun))
+        case InterpolationResolutionError() | MissingMandatoryValue():  # of the user's own YAML or words
+            return sentence_for(error, sys.argv[1:]), False
+        case MemoryError():
+            return "error: there is not enough memory for this run: free some, or raise its limit (ulimit -v).", True
+    return redact(traceback.format_exc()), True
 
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
@@ -96,9 +103,9 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     use(redact)
     quiet_logs(redact)
     if cfg.dry_run:
-        from workflows.plan import dry_run, print_plan
+        from workflows.plan import plan_of, print_plan
 
-        plan = dry_run(cfg, run_dir, stack)
+        plan = plan_of(cfg, stack, {}, run_dir=run_dir, begin=True)
         discard(run_dir)
         started()
         return print_plan(plan)
@@ -134,7 +141,7 @@ def quiet_logs(redact: Redactor) -> None:
         handler.addFilter(RedactingFilter(redact))
 
 
-def give_up(message: str, run_dir: Path, *, resumable: bool = True) -> None:
+def give_up(message: str, resumable: bool, run_dir: Path) -> None:
     """End this run with an error message; the other runs of a sweep go on.
 
     resumable   print the command that resumes this one
@@ -150,7 +157,7 @@ def give_up(message: str, run_dir: Path, *, resumable: bool = True) -> None:
     raise error from None
 
 
-def stopped(run_dir: Path | None = None, at_once: bool = False) -> None:
+def stop(run_dir: Path | None = None, at_once: bool = False) -> None:
     """End the program after Ctrl-C or SIGTERM: prints the sweep's message if this process started one, else this run's.
 
     run_dir   None: outside of any run
@@ -158,26 +165,14 @@ def stopped(run_dir: Path | None = None, at_once: bool = False) -> None:
     """
     log.warning("stopped by Ctrl-C or SIGTERM")
     if (watch := Watch.running()) is not None:
-        message = watch.interrupted()
-    elif run_dir is None:
-        message = "stopped."
-    else:  # in a sweep's child process the parent prints the message
-        message = "" if in_sweep() else f"stopped.{resume_hint(run_dir)}"
-    if message:
-        print(f"\n{message}", file=sys.stderr, flush=True)
-    if at_once:
-        print(
-            "\x1b[?25h" if sys.stdout.isatty() else "", end="", file=unfiltered(sys.stdout), flush=True
-        )  # show the cursor, which the progress line hid
-        os._exit(130)
-    leave(130)
-
-
-def leave(status: int) -> None:
-    """Exit without waiting for calls in flight in other threads: a server may never answer them."""
-    if any(thread.name.startswith("worker") for thread in threading.enumerate()):
-        os._exit(status)
-    sys.exit(status)
+        print(f"\n{watch.interrupted()}", file=sys.stderr, flush=True)
+    elif run_dir is None or not in_sweep():  # in a sweep's child process the parent prints the message
+        print(f"\nstopped.{resume_hint(run_dir) if run_dir else ''}", file=sys.stderr, flush=True)
+    if at_once and sys.stdout.isatty():
+        print("\x1b[?25h", end="", file=unfiltered(sys.stdout), flush=True)  # the cursor, which the progress line hid
+    if at_once or any(thread.name.startswith("worker") for thread in threading.enumerate()):
+        os._exit(130)  # without waiting for calls in flight: a server may never answer them
+    sys.exit(130)
 
 
 if __name__ == "__main__":
@@ -185,4 +180,4 @@ if __name__ == "__main__":
     try:
         run_with_plain_hydra_errors(main, help_text.config_dirs(sys.argv[1:]))
     except KeyboardInterrupt:  # outside of any run: other processes run the cells of the sweep
-        stopped()
+        stop()

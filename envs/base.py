@@ -75,7 +75,6 @@ class BaseEnv(AbstractContextManager):
     pages: ClassVar[bool] = False  # constant-length observations: dry_run takes the first one's length for all
     page_tokens: ClassVar[int | None] = None  # tokens of an observation, so that dry_run need not start the engine
     late: ClassVar[bool] = False  # success known only after `evaluate`, which then also sets the attempt's reward
-    slow_to_list: ClassVar[bool] = False  # `tasks` starts an engine: a sweep's quick estimate does not call it
     grader: Callable[[str, str], str] | None = field(default=None, init=False, repr=False)
     open_answers: OpenAnswers | None = field(default=None, init=False, repr=False)
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed

@@ -143,8 +143,8 @@ def assemble(
     if own_bank is not None and learn:
         renew(own_bank, len(records.rows), calls.read)
     is_given = given_bank is not None and has_bank(given_bank)
-    bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, stored)
-    bank_labels = labels_given(cfg, config, bank, stored)
+    bank = open_bank(cfg, records, roles, meter, stack, env_lessons, stored)
+    bank_labels = labels_given(cfg, bank, stored)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored)
     is_empty = is_given and workflow.has_memory and not records.rows and not bank.ids()
     if learn:
@@ -205,7 +205,6 @@ def tasks_of(cfg: Any, env: BaseEnv, stream: Stream) -> list[Task]:
 
 def open_bank(
     cfg: Any,
-    config: dict[str, Any],
     records: RunRecords,
     roles: dict[str, Role],
     meter: Meter,
@@ -220,8 +219,7 @@ def open_bank(
     """
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
-    given, setting = config["memory"].get("path"), config["setting"]
-    learned_from = stored.provenance if stored else {}
+    given = cfg.memory.get("path")
     bank_run_id = "" if given is None else id_in_bank(str(records.path.resolve()))
     models = {name: role.llm.name for name, role in roles.items() if name != "grader"}  # it writes no lesson
     bank = build_bank(
@@ -229,14 +227,11 @@ def open_bank(
         embedder,
         roles,
         given or str(records.path / "bank.sqlite"),
-        read_only=given is not None and not setting["learn"],
+        read_only=given is not None and not cfg.setting.learn,
         outlives_run=given is not None,
         run=bank_run_id,
         consolidator_run=bank_run_id,
-        provenance={"run": records.run, "models": models}
-        | workflow_notes(config["workflow"])
-        | gold_notes(config)
-        | learned_from,
+        provenance={"run": records.run, "models": models} | notes_of(cfg) | (stored.provenance if stored else {}),
     )
     stack.callback(bank.close)
     if env_lessons is not None:
@@ -244,39 +239,34 @@ def open_bank(
     return bank
 
 
-def workflow_notes(workflow: dict[str, Any]) -> dict[str, Any]:
-    """The workflow's part of each record's provenance: its class, and k or r if it uses them."""
-    sizes = {key: workflow[key] for key in part(workflow).scaled_by}
-    return {"workflow": workflow["_target_"].rpartition(".")[2], **sizes}
-
-
-def gold_notes(config: dict[str, Any]) -> dict[str, bool]:
-    """The gold part of each record's provenance: `use_gold` if judge or extractor knew the outcomes, `show_answer` if
-    the extractor was shown the answers; {} if neither.
+def notes_of(cfg: Any) -> dict[str, Any]:
+    """The configuration's part of each record's provenance: the workflow's class, with k or r if it uses them;
+    `use_gold` if judge or extractor knew the outcomes, `show_answer` if the extractor was shown the answers.
 
     A part from outside may read the outcomes that the setting hands it (`Setting.kept_back`).
     """
-    parts = [config[key]["_target_"] for key in ("judge", "distiller", "contrast") if config.get(key)]
-    foreign = config["setting"]["use_gold"] and not all(target.startswith("core.") for target in parts)
-    knows = part(config["judge"]).uses_gold or foreign
-    notes = {"use_gold": knows, "show_answer": config["setting"].get("show_answer")}
-    return {name: True for name, noted in notes.items() if noted}
+    notes = {"workflow": cfg.workflow["_target_"].rpartition(".")[2]}
+    notes |= {key: cfg.workflow[key] for key in part(cfg.workflow).scaled_by}
+    parts = [node["_target_"] for node in (cfg.judge, cfg.distiller, cfg.contrast) if node]
+    foreign = cfg.setting.use_gold and not all(target.startswith("core.") for target in parts)
+    gold = {"use_gold": part(cfg.judge).uses_gold or foreign, "show_answer": cfg.setting.get("show_answer")}
+    return notes | {name: True for name, noted in gold.items() if noted}
 
 
-def labels_given(cfg: Any, config: dict[str, Any], bank: Memory, stored: StoredRun | None = None) -> set[str]:
+def labels_given(cfg: Any, bank: Memory, stored: StoredRun | None = None) -> set[str]:
     """Label sources in the given bank, memory.path or that of setting=told; empty without one. With attempts_from those
     of the lessons that the attempts were shown.
 
     Raises UserError if one is forbidden by the setting (e.g. oracle labels in test_time).
     """
-    given = config["memory"].get("path")
+    given, setting = cfg.memory.get("path"), make(cfg.setting)
     if stored is not None:
-        make(cfg.setting).check_bank(stored.labels, f"of which the attempts in {stored.path} were shown lessons")
+        setting.check_bank(stored.labels, f"of which the attempts in {stored.path} were shown lessons")
         return stored.labels
-    if not part(config["workflow"]).has_memory or (given is None and config["setting"]["name"] != TOLD):
+    if not part(cfg.workflow).has_memory or (given is None and cfg.setting.name != TOLD):
         return set()
     labels = bank.labels()
-    make(cfg.setting).check_bank(labels, given)
+    setting.check_bank(labels, given)
     return labels
 
 

@@ -33,7 +33,8 @@ def build_episode(
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
     counted = [] if stopped else [marked_tampered(made, trajectories) for made in extractions]
-    # A record bears the verdict on one attempt, its source: the answer if the lessons come from it, else their first.
+    # A record carries one attempt's verdict: the chosen attempt's if the lessons were drawn from it, otherwise that of
+    # the first attempt they were drawn from.
     sources = [
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
     ]

@@ -83,9 +83,8 @@ class MattsSequential(ReasoningBank):
             return None
         last, rounds = len(attempts) - 1, attempts.trajectories
         stated = [number for number, made in enumerate(rounds) if states_answer(made.answer, made.info)]
-        unstated = (
-            bool(stated) and len(stated) <= last - stated[0]
-        )  # some round after the first stated answer states none
+        # With an answer in one round and none in a later one, the last stated answer is kept.
+        unstated = stated and set(range(stated[0], last + 1)) != {*stated}
         if self.keep_answer and unstated and rounds[last].ended_by != "infra_error":
             where = f"after round {stated[-1]}" if stated[-1] < last else "in a round before the last"
             return Selection(index=stated[-1], by="kept", reason=f"no answer {where}")

@@ -1,10 +1,11 @@
-"""Estimate the calls, tokens and cost of a run, without calling any model. A sweep's: workflows/plan_sweep.py.
+"""Estimate the calls, tokens and cost of a run without calling any model: each role's first prompt, multiplied.
 
-With dry_run=true a run prints its first prompts and its estimate, and does not start.
+With dry_run=true a run prints these prompts and its estimate, and does not start. A sweep's: workflows/plan_sweep.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,13 +15,12 @@ from omegaconf import DictConfig
 from rich.table import Table
 from rich.text import Text
 
-from core.build import build_meter, build_models, build_roles, make, part, takes
+from core.build import build_meter, build_models, build_roles, make, part, plain_data, takes
 from core.console import Console
 from core.errors import InfraError
 from core.learning.attempts import Attempts
 from core.models.base import ChatModel, Reply, Request, Role
 from core.models.meter import Meter
-from core.page import PAGE, has_page
 from core.run.manifest import recorded_config
 from core.setting import TOLD
 from core.types import Message, Selection, Step, Task, Trajectory, Usage, Verdict
@@ -32,11 +32,8 @@ from workflows.stored_attempts import StoredRun, stored_run
 # Assumptions. The real numbers are in a run's summary.json, after the run.
 REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100, "grader": 60}
 OBSERVATION_TOKENS = 60
-LEFT_OUT_TOKENS = 10  # of the line that replaces an old page, and of an error message
-PAGE_TO_JUDGE = 1500  # at most, of the last page in a judge's prompt: a quarter of what the judge reads
 LESSON_TOKENS = 100  # title, description and 1 to 3 sentences
 CHARS_PER_TOKEN = 4
-NO_LIMIT = 10**9  # tokens
 RETRIES = 0.05  # share of calls that are repeated: provider errors, and tasks that ended with an infra error
 PLACEHOLDER = "(the attempt will stand here)"
 ATTEMPT = Trajectory(
@@ -50,8 +47,8 @@ ATTEMPT = Trajectory(
     success=False,
     gold="",
 )
-A_PAGE = f"{PAGE}\n(a page will stand here)"
 CLOSING = "Nothing was called and nothing recorded."
+Opened = dict[str, tuple[EnvPool, list[Task]]]
 
 
 @dataclass(kw_only=True)
@@ -68,56 +65,20 @@ class Listener(ChatModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lessons:
-    """Assumptions about the lessons in a prompt.
-
-    records     number of retrieved records, at most (top_k); 0: no lessons
-    items       lessons per record
-    tokens      tokens per lesson
-    most        maximum tokens of all lessons together; lessons beyond it are left out
-    whole       a record is a whole attempt, not sentences about it
-    from_start  a bank was given, so the first task retrieves lessons too
-    """
-
-    records: int = 0
-    items: int = 0
-    tokens: int = LESSON_TOKENS
-    most: int = 0
-    whole: bool = False
-    from_start: bool = False
-
-    def over(self, n_tasks: int) -> int:
-        """Tokens of the lessons in one prompt per task, summed over all tasks. Unless `from_start`, the bank begins
-        empty and grows by a record a task.
-        """
-        shown = (self.records if self.from_start else min(self.records, place) for place in range(n_tasks))
-        return sum(min(self.most, n * self.items * self.tokens) for n in shown)
-
-    def text(self) -> str:
-        """The assumptions in words; "" if no lessons are shown."""
-        if not self.records * self.items:
-            return ""
-        what = "whole attempt" if self.whole else "lesson"
-        most = f"{self.records} x {self.items} x {self.tokens} tokens (records x {what}s x length)"
-        most += f", {self.most} at most" if self.records * self.items * self.tokens > self.most else ""
-        return most + ("" if self.from_start else "; the first task none")
-
-
-@dataclass(kw_only=True)
 class Plan:
-    """A run's estimate before it starts, and what it is computed from.
+    """What a run's estimate is computed from.
 
-    steps        maximum steps of one attempt; 0: none is made, the prompts in `asked` hold the longest stored ones
+    steps        maximum steps of one attempt; 0: none is made, the prompts in `asked` hold stored ones
     asked        {role: the messages of each of its calls for one task}, without retrieved lessons and with a
                  placeholder for each attempt; an attempt counts as one call of the agent
-    observation  tokens of one observation, except the first
-    kept         how many of the newest pages a prompt of the agent contains, if observations are pages; None: all
-    unseen       the agent's first prompt in `asked` lacks its page
+    observation  tokens of one observation
+    kept         how many of the newest observations a prompt of the agent contains; None: all
+    unseen       the agent's first prompt in `asked` lacks the first observation, which has `observation` tokens
     rounds       number of attempts that follow each other in one conversation
-    lessons      assumptions about the lessons in the agent's prompts
+    lessons      tokens of the lessons in a prompt of the agent, at most
     """
 
-    tasks: list[Task]
+    n_tasks: int
     steps: int
     roles: dict[str, Role]
     asked: dict[str, list[list[Message]]]
@@ -125,50 +86,47 @@ class Plan:
     kept: int | None = None
     unseen: bool = False
     rounds: int = 1
-    lessons: Lessons = Lessons()
+    lessons: int = 0
 
-    def estimate(self, role: str) -> Usage:
-        """Upper bound of a role's usage in the run. The agent's prompt grows with each step; other roles read each
-        attempt once.
+    def estimate(self, role: str, *, least: bool = False) -> Usage:
+        """Usage of a role in the run, at most: every attempt takes all its steps, every prompt is full of lessons.
+
+        The agent's prompt grows with each step; other roles read each attempt once.
+
+        least   if every attempt takes one step, and no lesson is shown
         """
+        steps, lessons = (min(1, self.steps), 0) if least else (self.steps, self.lessons)
         first = sum(len(message["content"]) for message in self.asked[role][0]) // CHARS_PER_TOKEN
-        reply = self.reply(role)
-        attempts, calls = len(self.asked.get("agent", ())), len(self.asked[role])
-        turn = reply + (self.observation if self.kept is None else LEFT_OUT_TOKENS)
-        prompt = 0
+        calls = len(self.asked[role])
         if role == "agent":
-            steps, times = self.steps * self.rounds, len(self.tasks) * calls // self.rounds
-            read = turn * steps * (steps - 1) // 2 + self.pages(steps)
-            prompt = self.lessons.over(len(self.tasks)) * (calls // self.rounds) * steps
+            first += lessons + self.observation * self.unseen
+            times, turns = self.n_tasks * calls // self.rounds, range(steps * self.rounds)
+            prompts = [first + self.read(n, None if self.kept is None else self.kept - 1) for n in turns]
         else:
-            steps, times = 1, len(self.tasks) * calls
-            read = turn * self.steps * attempts // calls
-            read += 0 if self.kept is None else min(self.observation, PAGE_TO_JUDGE)
-        prompt += times * (steps * first + read)
-        completion = times * steps * reply
+            times = self.n_tasks * calls
+            prompts = [first + self.read(steps, self.kept) * len(self.asked.get("agent", ())) // calls]
+        prompt, completion = times * sum(prompts), times * len(prompts) * self.reply(role)
         cost = self.roles[role].llm.price(prompt, completion)
-        return Usage(calls=times * steps, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
+        return Usage(calls=times * len(prompts), prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
 
-    def pages(self, steps: int) -> int:
-        """Tokens of the pages in the agent's prompts that `estimate` counts neither in `first` nor in a turn."""
-        if self.kept is None:
-            return self.observation * steps * self.unseen
-        return self.observation * sum(min(n, self.kept) - (not self.unseen) for n in range(1, steps + 1))
+    def read(self, steps: int, kept: int | None) -> int:
+        """Tokens of so many steps in a prompt: the replies, and the observations that are kept."""
+        return steps * REPLY_TOKENS["agent"] + self.observation * (steps if kept is None else min(steps, kept))
 
     def reply(self, role: str) -> int:
         """Assumed tokens of a role's reply."""
         return min(REPLY_TOKENS[role], self.roles[role].max_tokens or REPLY_TOKENS[role])
 
+    def calls(self, *, least: bool = False) -> Usage:
+        """Usage of all roles, without repeated calls."""
+        return sum((self.estimate(role, least=least) for role in self.asked), Usage())
+
     def retries(self) -> Usage:
-        """Usage of repeated calls."""
+        """Usage of repeated calls, at most."""
         return times(self.calls(), RETRIES)
 
-    def calls(self) -> Usage:
-        """Usage of all roles, without retries."""
-        return sum(map(self.estimate, self.asked), Usage())
-
     def total(self) -> Usage:
-        """Usage of all roles, with retries."""
+        """Usage of all roles with repeated calls, at most."""
         return self.calls() + self.retries()
 
     def problems(self) -> list[str]:
@@ -177,33 +135,31 @@ class Plan:
         return [problem for problem in found if problem]
 
 
-def dry_run(cfg: DictConfig, run_dir: Path, stack: ExitStack) -> Plan:
-    """The plan of a single run with dry_run=true. run_dir: may hold an earlier start, with the models' names."""
-    if (stored := stored_run(cfg)) is not None:
-        envs, tasks = open_envs(cfg, stack, stored), stored.tasks
-    else:
-        envs, stream = open_envs(cfg, stack), make(cfg.stream)
+def plan_of(cfg: DictConfig, stack: ExitStack, opened: Opened, *, run_dir: Path | None = None, begin: bool) -> Plan:
+    """The plan of a run. cfg: its configuration, settled.
+
+    opened   envs and tasks of the plans before this one, for runs with the same env; added to
+    run_dir  may hold an earlier start, with the models' names
+    begin    begin the first task in its env, so that the agent's first prompt is the real one; else the task's query
+             stands in place of the first observation
+    """
+    stored = stored_run(cfg)
+    key = str([plain_data(cfg.env, resolve=True), plain_data(cfg.stream, resolve=True), cfg.limit, cfg.attempts_from])
+    if key not in opened:
+        envs = open_envs(cfg, stack, stored)
         with envs.lease() as env:
-            tasks = tasks_of(cfg, env, stream)
-            if cfg.setting.name == TOLD:
+            opened[key] = envs, stored.tasks if stored else tasks_of(cfg, env, make(cfg.stream))
+            if cfg.setting.name == TOLD and not stored:
                 env.lessons()  # raises UserError where it has none
-    models = build_models(cfg, stack, recorded_config(run_dir))
-    return build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg)), stored=stored)
+    models = build_models(cfg, stack, recorded_config(run_dir) if run_dir else {})
+    return build_plan(cfg, *opened[key], build_roles(cfg, models, build_meter(cfg)), begin=begin, stored=stored)
 
 
 def build_plan(
-    cfg: Any,
-    envs: EnvPool,
-    tasks: list[Task],
-    roles: dict[str, Role],
-    *,
-    begin: bool = True,
-    stored: StoredRun | None = None,
+    cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role], *, begin: bool, stored: StoredRun | None = None
 ) -> Plan:
     """The plan of a run: the workflow's steps are run on placeholder attempts, with Listeners as models.
 
-    begin   True: begin the first task in its env, so that the agent's first prompt is the real one; False: use the
-            task's query in place of the first observation, and start no engine
     stored  with attempts_from: that run, whose longest attempts are read in place of placeholders; no agent is asked
     """
     listeners = {
@@ -229,55 +185,63 @@ def build_plan(
             envs.open_answers(tasks[0], [PLACEHOLDER], PLACEHOLDER)
     heard = {name: each.heard for name, each in listeners.items() if each.heard}
     if stored is not None:
-        return Plan(tasks=tasks, steps=0, roles=roles, asked=heard)
+        return Plan(n_tasks=len(tasks), steps=0, roles=roles, asked=heard)
+    agent = workflow.rollout.agent
     with envs.lease() as env:
-        page_tokens = env.page_tokens
-        begin = begin and page_tokens is None
-        observation = env.reset(tasks[0]) if begin else tasks[0].query + (f"\n\n{A_PAGE}" if page_tokens else "")
-        opening = workflow.rollout.agent.opening(observation, env.instructions, [])
-        steps = cfg.max_steps or env.max_steps
-        length = page_tokens or (len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS)
-    kept = workflow.rollout.agent.keep_observations if has_page(observation) else None
-    n_agent = len(attempts) + workflow.judge.n_more
-    asked = {"agent": [opening] * n_agent} | heard
-    turns = steps * (REPLY_TOKENS["agent"] + (length if kept is None else LEFT_OUT_TOKENS))
-    lessons = planned_lessons(
-        cfg, workflow, n_attempts=len(attempts), n_asked=len(asked.get("extractor", ())), turns=turns
+        begin = begin and env.page_tokens is None
+        observation = env.reset(tasks[0]) if begin else tasks[0].query
+        opening = agent.opening(observation, env.instructions, [])
+        length = len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS
+        steps, length, paged = cfg.max_steps or env.max_steps, env.page_tokens or length, env.page_tokens or env.pages
+    plan = Plan(
+        n_tasks=len(tasks),
+        steps=steps,
+        roles=roles,
+        asked={"agent": [opening] * (len(attempts) + workflow.judge.n_more)} | heard,
+        observation=length,
+        kept=agent.keep_observations if paged else None,
+        unseen=bool(env.page_tokens),
+        rounds=rounds,
     )
-    plan = {"tasks": tasks, "steps": steps, "roles": roles, "asked": asked, "rounds": rounds, "lessons": lessons}
-    return Plan(**plan, observation=length, kept=kept, unseen=bool(page_tokens))
+    whole = workflow.learns and "extractor" not in heard  # no model writes lessons: a record is a whole attempt
+    return replace(plan, lessons=lesson_tokens(cfg, workflow, len(attempts), plan.read(steps, None) if whole else None))
 
 
-def planned_lessons(cfg: Any, workflow: ReasoningBank, *, n_attempts: int, n_asked: int, turns: int) -> Lessons:
-    """Assumptions about the lessons in a prompt: top_k records of lessons of usual length.
+def lesson_tokens(cfg: Any, workflow: ReasoningBank, n_attempts: int, attempt: int | None) -> int:
+    """Tokens of the lessons in a prompt, at most: top_k records with all the lessons that they may have.
 
-    n_asked   number of the extractor's calls for one task; 0: no model writes lessons, attempts are stored whole
-    turns     tokens of one attempt
+    attempt   tokens of an attempt, if a record is a whole one; else None
     """
     if not (workflow.has_memory and workflow.bank.learns):
-        return Lessons()
-    chars = workflow.rollout.agent.max_memory_chars
-    limits = [None if chars is None else chars // CHARS_PER_TOKEN, cfg.memory.get("max_tokens")]
-    longest = turns if cfg.details.whole_attempts else min(turns, workflow.distiller.max_chars // CHARS_PER_TOKEN)
-    whole = workflow.learns and not n_asked
-    return Lessons(
-        records=cfg.retrieval.get("top_k", 1),
-        items=1 if cfg.memory.get("unit") == "item" else workflow.lesson_maker(n_attempts).max_items,
-        tokens=longest if whole else LESSON_TOKENS,
-        most=min(limit for limit in (*limits, NO_LIMIT) if limit is not None),
-        whole=whole,
-        from_start=cfg.memory.get("path") is not None,
-    )
+        return 0
+    most = [cfg.memory.get("max_tokens")]
+    if (chars := workflow.rollout.agent.max_memory_chars) is not None:
+        most.append(chars // CHARS_PER_TOKEN)
+    if attempt is not None and not cfg.details.whole_attempts:
+        attempt = min(attempt, workflow.distiller.max_chars // CHARS_PER_TOKEN)
+    items = 1 if cfg.memory.get("unit") == "item" else workflow.lesson_maker(n_attempts).max_items
+    shown = cfg.retrieval.get("top_k", 1) * items * (LESSON_TOKENS if attempt is None else attempt)
+    return min(limit for limit in (shown, *most) if limit is not None)
 
 
 def print_plan(plan: Plan) -> None:
     """Print the first prompts, the estimate by role with its decoding, and the assumptions."""
     console = Console(soft_wrap=True)
     print_prompts(console, plan, set())
-    console.print(_run_table(plan))
-    print_problems(console, [plan])
-    console.print(assumed([plan]))
-    console.print(CLOSING)
+    table = Table(title=f"{plan.n_tasks} tasks, at most", title_justify="left")
+    for heading in ("role", "model and decoding", "calls", "prompt", "reply", "USD"):
+        table.add_column(heading, justify="left" if heading in ("role", "model and decoding") else "right")
+    for name in plan.asked:
+        role = plan.roles[name]
+        decoding = {"temperature": role.temperature, "max_tokens": role.max_tokens, "seed": role.seed} | role.more
+        given = " ".join(f"{key}={value}" for key, value in decoding.items() if value is not None)
+        table.add_row(name, f"{role.llm.name}\n{given}", *_numbers(plan.estimate(name)))
+    table.add_row("retries", f"{100 * RETRIES:g} %", *_numbers(plan.retries()))
+    table.add_section()
+    table.add_row("total", "", *_numbers(plan.total()))
+    table.add_row("at least", "", *_numbers(plan.calls(least=True)))
+    console.print(table)
+    print_notes(console, [plan])
 
 
 def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], whose: str = "") -> None:
@@ -296,47 +260,25 @@ def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], who
             console.print(Text(message["content"]))
 
 
-def print_problems(console: Console, plans: list[Plan]) -> None:
-    """Print why models cannot be called yet, each reason once."""
+def print_notes(console: Console, plans: list[Plan]) -> None:
+    """Print why models cannot be called yet, each reason once, and what the estimates assume."""
     for problem in dict.fromkeys(problem for plan in plans for problem in plan.problems()):
         console.print(f"to run it: {problem}", style="red")
+    replies = {role: plan.reply(role) for plan in plans for role in plan.asked}
+    console.print(
+        f"at most: {_either(plan.steps for plan in plans)} steps in an attempt, "
+        f"{_either(plan.lessons for plan in plans)} tokens of lessons in a prompt, "
+        f"{_either(plan.observation for plan in plans)} of an observation, replies of "
+        f"{', '.join(f'{n} ({role})' for role, n in replies.items())}; {100 * RETRIES:g} % of calls made twice.\n"
+        "at least: one step, no lessons, no call made twice.\n"
+        f"A token is {CHARS_PER_TOKEN} characters of the prompts shown. Not counted: what a provider's prompt cache "
+        "saves, embeddings, the bank's own work."
+    )
+    console.print(CLOSING)
 
 
-def assumed(plans: list[Plan]) -> Table:
-    """A table of the assumptions and their numbers."""
-    table = Table(title="assumed", title_justify="left", show_header=False, box=None, pad_edge=False)
-    steps = sorted({plan.steps for plan in plans})
-    said = "{}: every attempt takes all it may" if any(steps) else "stored, each as long as the longest"
-    table.add_row("steps of an attempt", said.format(" or ".join(map(str, steps))))
-    for role in dict.fromkeys(role for plan in plans for role in plan.asked):
-        lengths = sorted({plan.reply(role) for plan in plans if role in plan.asked})
-        table.add_row(f"a reply of the {role}", f"{' or '.join(map(str, lengths))} tokens")
-    if max(steps) > 1:
-        lengths = sorted({plan.observation for plan in plans})
-        kept = sorted({plan.kept for plan in plans if plan.kept})
-        only = f"; of pages the newest {' or '.join(map(str, kept))} in a prompt" if kept else ""
-        table.add_row("an observation", f"{' or '.join(map(str, lengths))} tokens{only}")
-    texts = dict.fromkeys(text for plan in plans if (text := plan.lessons.text()))
-    table.add_row("lessons in a prompt", "\n".join(texts) or "none")
-    table.add_row("a token", f"{CHARS_PER_TOKEN} characters of the prompts shown")
-    table.add_row("retries", f"{100 * RETRIES:g} % of all calls are made twice")
-    table.add_row("not counted", "what a provider's prompt cache saves; embeddings; the bank's own work")
-    return table
-
-
-def _run_table(plan: Plan) -> Table:
-    table = Table(title=f"{len(plan.tasks)} tasks, at most", title_justify="left")
-    for heading in ("role", "model and decoding", "calls", "prompt", "reply", "USD"):
-        table.add_column(heading, justify="left" if heading in ("role", "model and decoding") else "right")
-    for name in plan.asked:
-        role = plan.roles[name]
-        decoding = {"temperature": role.temperature, "max_tokens": role.max_tokens, "seed": role.seed} | role.more
-        given = " ".join(f"{key}={value}" for key, value in decoding.items() if value is not None)
-        table.add_row(name, f"{role.llm.name}\n{given}", *_numbers(plan.estimate(name)))
-    table.add_row("retries", f"{100 * RETRIES:g} %", *_numbers(plan.retries()))
-    table.add_section()
-    table.add_row("total", "", *_numbers(plan.total()))
-    return table
+def _either(numbers: Iterable[int]) -> str:
+    return " or ".join(map(str, sorted({*numbers})))
 
 
 def _numbers(used: Usage) -> list[str]:

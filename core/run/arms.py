@@ -1,15 +1,15 @@
-"""Name a run by its whole configuration: an arm, and the words by which the run departs from it.
+"""Name a run by its configuration: an arm, and those of the typed words that change what belongs to the arm.
 
 The name of an arm promises everything that belongs to an arm (`arm` in core/run/keys.py) and everything that the arm's
-file sets. `name_of` composes the arm once more, with the run's benchmark, models and experiment but without what was
-typed for the arm, and compares each value. Nothing is composed where nothing of the kind was typed.
+file sets. A word that was typed for such a key is part of the name if the run's value is another than it would be
+without: `name_of` composes the arm once more, with the run's benchmark, models and experiment but without these words.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 OWN = Path(__file__).parents[2] / "config"  # the project's arms; --config-dir adds folders with others
-# A run that departs from its arm in numbers alone may be meant by the arm's name: "matts_parallel k=5" is on its line.
+# Where runs differ from an arm only in these numbers, the arm's name alone may stand for them.
 NUMBERS = ("k", "r", "retrieval.top_k", "stream.batch", "stream.passes")
 GIVEN_BANK = ("memory.path", "memory.namespace")  # may differ from seed to seed: a note names it, not the run's name
-# Of no consequence for a name: the cells of a sweep share what is composed.
+# Never part of a name: they vary between the cells of a sweep, which share what is composed.
 NOT_SHARED = ("seed", "limit", "run_dir")
 FIELDS = {"contrast": "contrast", "select": "selector"}  # {key: the field of the workflows in which it has an effect}
 GENERATED = "generated"  # the split of tasks that were made here
@@ -67,29 +67,28 @@ def name_of(hydra: dict[str, Any], composed: DictConfig) -> Name:
 
 
 def _departures(chosen: dict[str, Any], hydra: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """The settings in which a run departs from its arm. What another option of a group explains is one word."""
+    """The typed words by which a run departs from its arm, options of groups first, each with the run's value."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     arm, folders, typed = chosen["arm"], tuple(_folders(hydra["runtime"])), hydra["overrides"]["task"]
-    kept = [*ARM_KEYS, *(key for key, (kind, _) in _promised(arm, folders).items() if kind == "value")]
+    kept = [*ARM_KEYS, *_set_by(arm, folders)]
     mine = [word for word in typed if _is_of(word, kept) and (arm or key_of(word) != "workflow")]
     if not mine:
         return []
     others = tuple(word for word in typed if word not in mine and key_of(word) not in NOT_SHARED)
+    keys = sorted({*map(key_of, mine)}, key=lambda key: (key not in chosen, *_place(key, kept)))
     try:
-        plain, options = _composed(folders, others)
-        groups = {key: option for key, option in chosen.items() if _top(key) in kept and option != options.get(key)}
+        without, options = _composed(folders, others)
+        groups = [key for key in keys if key in chosen and chosen[key] != options.get(key)]
         if groups:  # the other settings are compared with those of the chosen options
-            plain, _ = _composed(folders, (*others, *(word for word in mine if key_of(word) in groups)))
+            without, _ = _composed(folders, (*others, *(word for word in mine if key_of(word) in groups)))
     except (HydraException, OmegaConfBaseException):  # without what was typed for it this is no valid configuration
         return [f"{key_of(word)}={_short(word.partition('=')[2])}" for word in mine]
-    compared = [key for key in kept if key not in WRITTEN_INTO_OTHERS]  # k is compared as workflow.k
-    here, there = _settings(config, compared), _settings(plain, compared)
-    leaves = {key: here.get(key) for key in sorted(here | there) if here.get(key) != there.get(key)}
-    changed = sorted((groups | leaves).items(), key=lambda each: (each[0] not in groups, *_place(each[0], kept)))
-    words = {_as_typed(key, value, config): value for key, value in changed if _acts(key, config)}
-    return [f"{key}={_short(value)}" for key, value in words.items()]
+    here, there = identity(config, *GIVEN_BANK), identity(without, *GIVEN_BANK)
+    changed = {key: chosen[key] for key in groups}
+    changed |= {key: _at(here, key) for key in keys if key not in chosen and _at(here, key) != _at(there, key)}
+    return [f"{key}={_short(value)}" for key, value in changed.items() if _acts(key, config)]
 
 
 def _place(key: str, kept: list[str]) -> tuple[int, str]:
@@ -118,14 +117,6 @@ def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[s
     return plain_data(cfg, resolve=True), options
 
 
-def _settings(config: dict[str, Any], kept: Iterable[str]) -> dict[str, str]:
-    """{dotted key: value as text} of these keys and of all below them that can change an outcome."""
-    node, found = identity(config, *GIVEN_BANK), {}
-    for key in kept:
-        found |= flat(_at(node, key), key)
-    return found
-
-
 def _acts(key: str, config: dict[str, Any]) -> bool:
     """Whether a key has an effect with the run's workflow and memory."""
     workflow, top = part(config["workflow"]), _top(key)
@@ -151,29 +142,18 @@ def _folders(runtime: dict[str, Any]) -> list[Path]:
     return [path for path in found if path.resolve() != OWN.resolve()]
 
 
-def _promised(arm: str | None, folders: Iterable[Path]) -> dict[str, tuple[str, Any]]:
-    """{group: ("choice", option)} and {dotted key: ("value", value)} of an arm's file; {} if there is no such file."""
+def _set_by(arm: str | None, folders: Iterable[Path]) -> list[str]:
+    """The dotted keys that an arm's file sets; [] if there is no such file."""
     import yaml
 
     file = next((path for folder in (*folders, OWN) if (path := folder / "arm" / f"{arm}.yaml").is_file()), None)
-    body = yaml.safe_load(file.read_text(encoding="utf-8")) if file else {}
-    found: dict[str, tuple[str, Any]] = {}
-    for entry in (body or {}).pop("defaults", ()):
-        for key, option in entry.items() if isinstance(entry, dict) else ():
-            found[key.removeprefix("override ").strip("/ ")] = ("choice", option)
-    return found | {key: ("value", value) for key, value in _leaves(body or {})}
-
-
-def _leaves(node: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{where}{key}.")
-        elif "${" not in str(value):
-            yield f"{where}{key}", value
+    body = (yaml.safe_load(file.read_text(encoding="utf-8")) if file else None) or {}
+    return [*flat({key: value for key, value in body.items() if key != "defaults"})]
 
 
 def _at(config: Any, key: str) -> Any:
-    for name in key.split("."):
+    """The value of a typed key; of one that is only interpolated into the workflow's (k), that of the workflow."""
+    for name in (f"workflow.{key}" if key in WRITTEN_INTO_OTHERS else key).split("."):
         config = config.get(name) if isinstance(config, dict) else None
     return config
 
@@ -193,15 +173,9 @@ def _is_of(word: str, kept: Iterable[str]) -> bool:
     return any(key == each or key.startswith((f"{each}.", f"{each}/", f"{each}@")) for each in (*kept, *METHOD_KEYS))
 
 
-def _as_typed(key: str, value: Any, config: dict[str, Any]) -> str:
-    """k for workflow.k, if it was given as k."""
-    name = key.removeprefix("workflow.")
-    return name if name in METHOD_KEYS and str(config.get(name)) == str(value) else key
-
-
 def _short(value: Any) -> str:
     """A value as one word; a long one is cut and gets "~" and its hash."""
-    plain = {"None": "null", "–": "null", "True": "true", "False": "false"}
+    plain = {"None": "null", "True": "true", "False": "false"}
     text = plain.get(str(value), "_".join(str(value).split()))
     return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

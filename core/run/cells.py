@@ -3,9 +3,8 @@
 (In analysis/cells.py a cell is a configuration over all its seeds.)
 
 The name is made from the configuration, so a sweep can grow: with the same `run_dir` each run finds its folder and is
-resumed, in any order. The name alone does not decide: a folder of another name with the same configuration (from a
-sweep over other keys) is the cell's folder too, and the run itself refuses a folder that holds
-another configuration.
+resumed, in any order. A folder of another name with the same configuration, from a sweep over other keys, is the
+cell's folder too. The run itself refuses a folder that holds another configuration.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from core.build import part, plain_data
 from core.errors import UserError
 from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
-from core.run.keys import without
 from core.run.launch import swept
-from core.run.manifest import identity, recorded_config, recorded_manifest
+from core.run.manifest import identity, recorded_config
 from core.run.records import differences
 from core.run.settle import kept_from
 
@@ -34,30 +32,21 @@ MOST_VALUE, MOST_NAME = 60, 200  # characters; a file name may have 255 bytes
 
 
 def cell_folder(*, _root_: DictConfig) -> str:
-    """The name of a cell's folder: an existing folder that holds its run, else `cell_name`. Resolves ${cell:}."""
-    name = cell_name(_root_)
-    return _existing_folder(_root_, name) or name
-
-
-def _existing_folder(root: DictConfig, name: str) -> str | None:
-    """The name of a folder of the sweep with this cell's configuration, `name` first; None if there is none.
-
-    A folder whose configuration differs only in `limit` counts as well where its run would grow to this one.
-    """
-    here = Path(HydraConfig.get().sweep.dir)
-    others = sorted(path.parent.name for path in here.glob("*/manifest.json") if path.parent.name != name)
-    found = {other: made for other in (name, *others) if (made := _made_with(here / other, root.seed)) is not None}
-    if not found or (config := _config(root)) is None:
-        return None
-    wanted = {other: _wanted(root, config, here / other) for other in found}
-    less = {other: without(each, ["limit"]) for other, each in wanted.items()}
-    but_limit = [other for other, made in found.items() if not differences(without(made, ["limit"]), less[other])]
-    if name in but_limit:
+    """The name of a cell's folder: `cell_name`, or that of a folder which holds this very run. Resolves ${cell:}."""
+    name, here = cell_name(_root_), Path(HydraConfig.get().sweep.dir)
+    if (here / name / "manifest.json").is_file() or (config := _config(_root_)) is None:
         return name
-    same = [other for other in but_limit if not differences(found[other], wanted[other])]
-    if not same and "limit" not in swept():  # a run with a larger limit continues the smaller one
-        same = [other for other in but_limit if "limit=" not in other]
-    return same[0] if same else None
+    folders = (path.parent for path in sorted(here.glob("*/manifest.json")))
+    return next((folder.name for folder in folders if _holds(folder, _root_, config)), name)
+
+
+def _holds(folder: Path, root: DictConfig, config: dict[str, Any]) -> bool:
+    """Whether a folder was made with this configuration, what its env leaves open being as the folder has it."""
+    if not (recorded := recorded_config(folder)):
+        return False
+    env = config["env"] | kept_from(recorded, part(root.env).settled(config["env"]))
+    mine = json.loads(json.dumps(identity(config | {"env": env}), default=str))
+    return not differences(identity(recorded), mine)
 
 
 def cell_name(root: DictConfig) -> str:
@@ -98,12 +87,6 @@ def safe(text: str, most: int, also: str = "") -> str:
     return text if plain == text else f"{plain}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def _wanted(root: DictConfig, config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The `identity` of a cell's configuration, with what its env leaves open as the folder was made with."""
-    kept = kept_from(recorded_config(folder), part(root.env).settled(config["env"]))
-    return json.loads(json.dumps(identity(config | {"env": config["env"] | kept}), default=str))
-
-
 def _config(root: DictConfig) -> dict[str, Any] | None:
     """The finalized configuration of a cell's run; None if the run will be refused."""
     cfg = OmegaConf.masked_copy(root, [str(key) for key in root if key != "hydra"])
@@ -112,13 +95,4 @@ def _config(root: DictConfig) -> dict[str, Any] | None:
             finalize(cfg)
         return plain_data(cfg, resolve=True)
     except (OmegaConfBaseException, UserError):
-        return None
-
-
-def _made_with(folder: Path, seed: int) -> dict[str, Any] | None:
-    """The `identity` that a folder was made with; None if it has another seed, or no readable manifest."""
-    try:
-        config = (recorded_manifest(folder) or {})["fingerprint"]["config"]
-        return config if config.get("seed", seed) == seed else None
-    except (KeyError, TypeError, AttributeError):
         return None

@@ -46,7 +46,8 @@ class RunProgress:
         self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
         self._warned: set[str] = set()
         self._live = Console().is_terminal and not quiet
-        self._ear = _Ear(self.hear)
+        self._ear = logging.Handler()
+        self._ear.emit = self.hear
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -158,17 +159,6 @@ class _Now(ProgressColumn):
 
     def render(self, task: Any) -> Text:
         return Text(self._text(task))
-
-
-class _Ear(logging.Handler):
-    """Passes each log record to `hear`."""
-
-    def __init__(self, hear: Callable[[logging.LogRecord], None]) -> None:
-        super().__init__()
-        self._hear = hear
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._hear(record)
 
 
 def print_summary(

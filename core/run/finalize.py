@@ -14,7 +14,7 @@ from omegaconf import DictConfig, open_dict
 from core.build import expand_fallbacks, option, options, part, plain_data
 from core.errors import UserError
 from core.run.keys import PER_ENV_KEYS, TOP_KEYS, check_config
-from core.run.launch import choice, given_words, in_sweep, values_of
+from core.run.launch import choice, swept, values_of
 
 
 def finalize(cfg: DictConfig) -> str:
@@ -27,7 +27,11 @@ def finalize(cfg: DictConfig) -> str:
     check_config(cfg)
     expand_fallbacks(cfg)
     take_bank(cfg)
-    return dropped_note(drop_unused_k_r(cfg))
+    unused = unused_k_r(cfg)
+    for key in unused:  # so the run equals one without them: in its cell, in tables and when it is resumed
+        cfg[key] = None
+    words = " ".join(f"{key}={value}" for key, value in unused.items())
+    return words and f"{words} left out: {choice('arm') or choice('workflow')} has no such number of attempts."
 
 
 def drop_tables(cfg: DictConfig) -> None:
@@ -81,33 +85,12 @@ def keys_for_other_envs(keys: Iterable[str], env: str) -> set[str]:
 
 
 def unused_k_r(cfg: DictConfig) -> dict[str, int]:
-    """{k or r: its value} that a sweep over arms or workflows sets and this run's workflow does not use."""
+    """{k or r: its value} that a sweep over arms or workflows sets and this run's workflow does not use.
+
+    Outside of such a sweep nothing is dropped, and the workflow refuses a k or r that it does not use.
+    """
     given = {key: cfg[key] for key in ("k", "r") if cfg[key] is not None}
-    if not given or not _over_arms():
+    if not given or not swept() & {"arm", "workflow"}:
         return {}
     has = part(cfg.workflow).scaled_by
     return {key: value for key, value in given.items() if key not in has}
-
-
-def _over_arms() -> bool:
-    """Whether this run belongs to a sweep over arms or workflows, of the command line or of its experiment."""
-    over = {override.get_key_element().lstrip("+") for override in given_words() if override.is_sweep_override()}
-    return in_sweep() and bool(over & {"arm", "workflow"})
-
-
-def drop_unused_k_r(cfg: DictConfig) -> dict[str, int]:
-    """Set the `unused_k_r` of this run to None and return them.
-
-    So the run equals one without them: in its cell, in tables and when it is resumed. Outside of a sweep over arms
-    nothing is dropped, and the workflow refuses a k or r that it does not use.
-    """
-    unused = unused_k_r(cfg)
-    for key in unused:
-        cfg[key] = None
-    return unused
-
-
-def dropped_note(unused: dict[str, int]) -> str:
-    """A line for the user that names the dropped k and r; "" if none was dropped."""
-    words = " ".join(f"{key}={value}" for key, value in unused.items())
-    return words and f"{words} left out: {choice('arm') or choice('workflow')} has no such number of attempts."

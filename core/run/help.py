@@ -4,7 +4,6 @@ comments; nothing else of the project is imported, so that the help appears imme
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -16,17 +15,8 @@ from core.version import version_line
 
 CONFIG = Path(__file__).parents[2] / "config"
 WIDEST = 100  # most characters of a line, even in a wider terminal
-FIRST = (
-    "env",
-    "arm",
-    "workflow",
-    "llm",
-    "memory",
-    "setting",
-    "judge",
-    "retrieval",
-    "experiment",
-)  # the order of the groups; others follow by name
+# The order of the groups; others follow by name.
+FIRST = "env arm workflow llm memory setting judge retrieval experiment".split()
 HOW = """\
 Does reasoning memory make an agent better? A run streams the tasks of a
 benchmark through an agent that keeps lessons in a memory, and measures it.
@@ -69,16 +59,6 @@ def print_help(words: list[str]) -> None:
         print(f"# {file}\n{file.read_text(encoding='utf-8')}")
     if not files:
         print("\n".join([how(), *choices(folders, width), *keys(width)]))
-
-
-def show_help(words: list[str]) -> int:
-    """`print_help`, which also survives a closed pipe (`| head`). Returns the exit status."""
-    try:
-        print_help(words)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at interpreter exit fails
-    return 0
 
 
 def config_dirs(words: list[str]) -> list[Path]:

@@ -163,16 +163,11 @@ def label_source(manifest: dict[str, Any], sources: Iterable[str]) -> str:
 
 def recorded_config(run_dir: Path) -> dict[str, Any]:
     """The configuration in a run directory's manifest; {} if there is none, or it cannot be read."""
-    found = recorded_manifest(run_dir)
-    return found["config"] if found and isinstance(found.get("config"), dict) else {}
-
-
-def recorded_manifest(run_dir: Path) -> dict[str, Any] | None:
-    """The manifest of a run directory; None if there is none, or it is damaged."""
     try:
-        return read_whole(run_dir / "manifest.json")
+        found = (read_whole(run_dir / "manifest.json") or {}).get("config")
     except (OSError, UserError):
-        return None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def git_state(folder: Path) -> dict[str, Any]:

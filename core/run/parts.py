@@ -1,21 +1,20 @@
 """What a run was made of beside its configuration: the project's source, and that of parts from outside of it.
 
 A part is from outside if its `_target_` lies in no package of this project: a module that --config-dir names, or an
-installed plug-in. Its hash covers its module and what that imports from outside, also from its own package, installed
-libraries excepted, whose versions the manifest has. So a table or a test beside it may change between two starts. If
-one of these files imports by names that are made at run time, all files of its package are covered.
+installed plug-in. Its hash covers all Python files of its package, and the modules that they import from outside,
+installed libraries excepted, whose versions the manifest has.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from core.build import part
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # which a run is made of, with main.py
-BY_NAME = frozenset(("importlib", "pkgutil", "runpy", "__import__", "exec"))
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib"))
 
 
@@ -57,96 +55,39 @@ def _foreign(target: str) -> str | None:
     """The hash of a part's source; None for a part of the project."""
     if target.partition(".")[0] in PACKAGES or target.startswith("hydra."):  # instantiates what others name
         return None
-    made = part({"_target_": target})
-    files: set[Path] = set()
-    for name in (target, getattr(made, "__module__", None) or ""):
-        _collect(name, files, must=True)
-    spec = getattr(sys.modules.get(getattr(made, "__module__", "")), "__spec__", None)
-    if not files and spec is not None and spec.origin and Path(spec.origin).is_file():  # of a module without a finder
-        files.add(Path(spec.origin).resolve())
-    return _hash(None, files)
+    modules = (target, getattr(part({"_target_": target}), "__module__", None) or "")
+    return _hash(None, {file for name in {module.partition(".")[0] for module in modules} for file in _files(name)})
 
 
-def _collect(name: str, files: set[Path], must: bool = False) -> None:
-    """Add the files of a module, and of all that they import from outside. name: dotted; its end may be no module.
-
-    must   whether an installed one counts as well: it does as a whole
-    """
-    spec = _spec(name.partition(".")[0])
-    for module, path in _files(spec, name.split(".")):
-        if "site-packages" in path.parts or any(path.is_relative_to(folder) for folder in INSTALLED):
-            if must:
-                files |= {*_package(spec).values()} or {path}
-            return
-        if path in files or (path.is_relative_to(ROOT) and "tests" not in path.parts):
-            continue
-        files.add(path)
-        imported = _imported(module, path)
-        if imported & BY_NAME:
-            imported |= _package(spec).keys()
-        for each in sorted(imported - BY_NAME):
-            _collect(each, files)
-
-
-def _package(spec: ModuleSpec | None) -> dict[str, Path]:
-    """{module: file} of all modules of a package; {} for a module."""
-    found = {}
+def _files(name: str) -> set[Path]:
+    """The Python files of a package or a module, and of what they import from outside. name: without a dot."""
+    try:
+        spec = find_spec(name) if name and name not in PACKAGES else None
+    except (ImportError, ValueError):  # ValueError: a module that was made at run time
+        spec = None
     if spec is None:
-        return found
-    for folder in map(Path, spec.submodule_search_locations or ()):
+        return set()
+    modules = {".".join((name, *inside)): path for inside, path in _inside(spec.submodule_search_locations or ())}
+    if not modules and spec.origin and Path(spec.origin).is_file():
+        modules = {name: Path(spec.origin).resolve()}
+    finder = ModuleFinder([place for place in sys.path if not _is_installed(Path(place).resolve())], excludes=PACKAGES)
+    for module in modules:
+        with suppress(ImportError, SyntaxError):  # whoever imports it is told
+            finder.import_hook(module)
+    imported = filter(None, (getattr(module, "__file__", None) for module in finder.modules.values()))
+    return {*modules.values(), *(Path(file).resolve() for file in imported)}
+
+
+def _inside(folders: Iterable[str]) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """(names of a module below its package, its file) for each Python file of a package."""
+    for folder in map(Path, folders):
         for path in folder.rglob("*.py"):
             inside = path.relative_to(folder).with_suffix("").parts
-            found[".".join((spec.name, *inside)).removesuffix(".__init__")] = path.resolve()
-    return found
+            yield inside[:-1] if inside[-1] == "__init__" else inside, path.resolve()
 
 
-def _files(spec: ModuleSpec | None, name: list[str]) -> Iterator[tuple[str, Path]]:
-    """(module, file) of a dotted name and of the packages that it lies in, without importing any; outermost first."""
-    if spec is None:
-        return
-    if spec.submodule_search_locations is None:
-        if spec.origin and Path(spec.origin).is_file():
-            yield name[0], Path(spec.origin).resolve()
-        return
-    for folder in map(Path, spec.submodule_search_locations):
-        for n in range(1, len(name) + 1):
-            inside = folder.joinpath(*name[1:n])
-            for path in (inside / "__init__.py", inside.with_name(f"{inside.name}.py") if n > 1 else inside):
-                if path.is_file():
-                    yield ".".join(name[:n]), path.resolve()
-
-
-def _imported(module: str, path: Path) -> set[str]:
-    """The dotted names of all that a file imports and of what it takes from there; none of the project's.
-
-    One of BY_NAME is among them if the file can import what it does not name.
-    """
-    if path.suffix != ".py":
-        return set()
-    try:
-        tree = ast.parse(path.read_bytes(), filename=path)
-    except SyntaxError:  # whoever imports it is told
-        return set()
-    found = set()
-    inside = module.split(".")[: None if path.name == "__init__.py" else -1]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = inside[: len(inside) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            found |= {f"{base}.{name.name}" for name in node.names}
-        elif isinstance(node, ast.Name):
-            found |= {node.id} & BY_NAME
-    by_name = {name.partition(".")[0] for name in found} & BY_NAME
-    return by_name | {name for name in found if name.partition(".")[0] not in {*sys.stdlib_module_names, *PACKAGES}}
-
-
-def _spec(name: str) -> ModuleSpec | None:
-    try:
-        return find_spec(name) if name else None
-    except (ImportError, ValueError):  # ValueError: a module that was made at run time
-        return None
+def _is_installed(path: Path) -> bool:
+    return "site-packages" in path.parts or any(path.is_relative_to(folder) for folder in INSTALLED)
 
 
 def _hash(folder: Path | None, files: Iterable[Path]) -> str:

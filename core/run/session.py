@@ -18,7 +18,7 @@ from core.errors import StopRun
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
-from core.run.arms import Name, env_label
+from core.run.arms import Name, env_label, key_of
 from core.run.columns import write_columns
 from core.run.display import RunProgress, print_summary
 from core.run.keys import METHOD_KEYS
@@ -196,45 +196,30 @@ def next_step(run_dir: Path, *, has_memory: bool, needs_bank: bool, plays_gold: 
     needs_bank   whether its setting needs a given bank to run with memory, and none is given
     plays_gold   whether its agent plays the reference answers
     """
-    for ending in ENDINGS:
-        first = run_dir.with_name(run_dir.name.removesuffix(ending))
-        if first != run_dir and (first / "summary.json").exists():
-            return ["next, what memory changed, and every episode on one page:", *_together(*_pair(first, run_dir))]
-    if plays_gold or (needs_bank and not has_memory):
+    before = run_dir.with_name(run_dir.name.removesuffix(ENDINGS[has_memory]))
+    is_second = before != run_dir and (before / "summary.json").exists()
+    if not is_second and (plays_gold or (needs_bank and not has_memory)):
         return []
-    partner = run_dir.with_name(run_dir.name + ENDINGS[not has_memory])
-    words = [*_words(has_memory), _chosen(has_memory)]
-    said = "without memory" if has_memory else "with memory"
-    compare, show = _together(*_pair(run_dir, partner))[0], _script("show", run_dir)
-    return [f"next, the same {said}, what memory changed, and the run itself:", again(partner, words), compare, show]
-
-
-def _words(has_memory: bool) -> list[str]:
-    """The words of this run's command that its partner keeps."""
+    partner = before if is_second else run_dir.with_name(run_dir.name + ENDINGS[not has_memory])
+    runs = (partner, run_dir) if has_memory else (run_dir, partner)  # the run without memory is the baseline
+    compare = _script("compare", *runs)
+    if is_second:
+        page = _script("report", *runs, "-o", run_dir.parent / "report.html")
+        return ["next, what memory changed, and every episode on one page:", compare, page]
     dropped = _DROPPED if has_memory else (*_DROPPED, "memory")
-    words = [(word, word.lstrip("+~").partition("=")[0].partition(".")[0]) for word in command_line()[1:]]
-    return [word for word, key in words if key not in dropped]
+    words = [word for word in command_line()[1:] if key_of(word).partition(".")[0] not in dropped]
+    said, show = "without memory" if has_memory else "with memory", _script("show", run_dir)
+    command = again(partner, [*words, _method_of_partner(has_memory)])
+    return [f"next, the same {said}, what memory changed, and the run itself:", command, compare, show]
 
 
-def _chosen(has_memory: bool) -> str:
+def _method_of_partner(has_memory: bool) -> str:
     """The word that sets the partner's method: an arm if this run has one, else a workflow."""
     arm = choice("arm")
     if has_memory:
         return "arm=no_memory" if arm else "workflow=vanilla"
     named = arm.removesuffix("_no_memory") if arm else ""
     return f"arm={'reasoningbank' if named == 'no_memory' else named}" if named else "workflow=reasoningbank"
-
-
-def _pair(one: Path, other: Path) -> tuple[Path, Path]:
-    """The two directories, the run without memory (the baseline) first."""
-    bare = other.name.endswith(ENDINGS[0]) or one.name.endswith(ENDINGS[1])
-    return (other, one) if bare else (one, other)
-
-
-def _together(*runs: Path) -> list[str]:
-    """The compare and report commands for finished runs."""
-    page = runs[-1].parent / "report.html"
-    return [_script("compare", *runs), _script("report", *runs, "-o", page)]
 
 
 def _script(name: str, *words: Path | str) -> str:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,10 @@ from core.errors import UserError, extra_for
 from core.run.display import percent
 from core.run.folders import discard
 from core.run.launch import short, tool
+from core.run.records import usage_of
 from core.terminal import print_printable
+from core.textfile import write_whole
+from core.types import Usage
 
 BEGUN, DONE, FAILED = "running", "done", "failed"  # states of a cell
 EVERY_S = 0.5
@@ -39,15 +43,27 @@ def leave_mark(marks: Path, number: int, **said: Any) -> None:
     """Update a cell's mark file: {folder, state, before, reason, may_go_on}. Values that are not given stay."""
     path = marks / f"{number}.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(known | said), encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    write_whole(path, json.dumps(known | said))
+
+
+def finished(path: Path, start: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(where its line ends, the row) of each finished episode of an episodes.jsonl, from byte `start` on.
+
+    Ends before one that is stopped or still being written: its line will be replaced. Of a damaged one its run says so.
+    """
+    with suppress(OSError, ValueError, AttributeError, RecursionError), path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            row = json.loads(line)
+            if not line.endswith(b"\n") or row.get("status") == "stopped":
+                return
+            start += len(line)
+            yield start, row
 
 
 def n_finished(path: Path) -> int:
     """The number of finished episodes in an episodes.jsonl; 0 if there is no such file."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-    return sum(line.endswith(b"\n") and _status(line) != "stopped" for line in lines)
+    return sum(1 for _ in finished(path))
 
 
 @dataclass(kw_only=True)
@@ -57,9 +73,8 @@ class Cell:
     before   number of episodes that earlier starts had finished
     n_tasks  number of its tasks; 0 while that is unknown
     n_done   tasks with an episode
-    n_new    episodes of this start
+    n_new    episodes of this start, and `spent` their usage
     may_go_on  False: the same command will be refused again
-    spent    USD of this start's episodes; None: unknown
     """
 
     number: int
@@ -71,7 +86,7 @@ class Cell:
     n_tasks: int = 0
     n_done: int = 0
     n_new: int = 0
-    spent: float | None = 0.0
+    spent: Usage = field(default_factory=Usage)
     summary: dict[str, Any] = field(default_factory=dict)
     _read: int = 0
     _lines: int = 0
@@ -82,21 +97,25 @@ class Cell:
 
     @property
     def problem(self) -> str:
-        """Why the cell is incomplete; "" if it is complete (`whole`)."""
+        """Why the cell is incomplete, in a text that is equal for all cells with the same reason; "" if it is whole."""
         if self.whole or self.state == FAILED:
-            return self.reason
+            return self.reason.strip().removeprefix("error: ").replace(f"run_dir={self.folder}", "its run_dir")
         n, of = self.summary.get("n", self.n_done), self.summary.get("n_tasks", self.n_tasks)
         if self.state == DONE:
             return f"partial, {n} of {of} tasks: its budget.run is used up"
         return f"stopped after {self.n_done} of {of} tasks"
 
     @property
-    def share(self) -> tuple[float, float]:
-        """(share of its tasks that are done, share that earlier starts had done), each from 0 to 1."""
-        if self.state != BEGUN:
-            return 1.0, 1.0 if self.n_new == 0 else min(1.0, self.before / max(1, self.n_done))
-        n = max(self.n_tasks, self.n_done, 1)
-        return self.n_done / n, min(self.before, self.n_done) / n
+    def line(self) -> str:
+        """How the cell ended, in one line."""
+        if self.state == FAILED:
+            lines = self.problem.splitlines() or ["no reason was given"]
+            line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+            return f"failed   {self.folder.name}: {line[:MOST_CHARS]}"
+        s = self.summary
+        rate = f"{percent(s.get('success_rate'))} ({s.get('n_success', 0)} of {s.get('n', 0)})"
+        new = "nothing new" if not self.n_new else f"{self.n_new} new" if self.before else ""
+        return "   ".join(filter(None, ["done  " if self.whole else "partial", self.folder.name, rate, new]))
 
     def update(self, mark: dict[str, Any]) -> None:
         """Read the mark, the new lines of episodes.jsonl and, once the cell has ended, its summary."""
@@ -104,38 +123,18 @@ class Cell:
             return
         if not self.n_new:  # before its first new episode the manifest may be that of a smaller `limit`
             self.n_tasks = len(_json(self.folder / "manifest.json").get("task_ids", ()))
-        self._read_episodes()
+        with suppress(KeyError, TypeError, AttributeError):  # damaged: its run says so
+            for end, row in finished(self.folder / "episodes.jsonl", self._read):
+                self._read, self._lines = end, self._lines + 1
+                self.n_done += "retries" not in row
+                if self._lines > self.before:
+                    self.n_new += 1
+                    self.spent += usage_of(row)
         self.state, self.reason = mark["state"], mark.get("reason", "")
         self.may_go_on = mark.get("may_go_on", True)
         if self.state != BEGUN:
-            self._read_episodes()
             self.summary = _json(self.folder / "summary.json")
             self.n_tasks = self.summary.get("n_tasks", self.n_tasks)
-
-    def _read_episodes(self) -> None:
-        path = self.folder / "episodes.jsonl"
-        if not path.is_file() or path.stat().st_size <= self._read:
-            return
-        with path.open("rb") as file:
-            file.seek(self._read)
-            new = file.read()
-        for line in new[: new.rfind(b"\n") + 1].splitlines(keepends=True):
-            if _status(line) in (
-                "stopped",
-                None,
-            ):  # the last line: stopped, or still being written; it will be replaced
-                return
-            self._read += len(line)
-            with suppress(KeyError, TypeError, AttributeError):  # damaged: its run says so
-                self._count(json.loads(line))
-
-    def _count(self, row: dict[str, Any]) -> None:
-        self._lines += 1
-        self.n_done += "retries" not in row
-        if self._lines > self.before:
-            self.n_new += 1
-            costs = [self.spent, *(usage["cost_usd"] for usage in row["usage"].values())]
-            self.spent = None if None in costs else sum(costs)
 
 
 def read_cells(marks: Path, cells: dict[int, Cell]) -> None:
@@ -146,14 +145,6 @@ def read_cells(marks: Path, cells: dict[int, Cell]) -> None:
             number = int(path.stem)
             made = {"number": number, "folder": Path(mark["folder"]), "before": mark.get("before", 0)}
             cells.setdefault(number, Cell(**made)).update(mark)
-
-
-def _status(line: bytes) -> str | None:
-    """The status of an episode's line; None for a line that is being written, or is damaged."""
-    try:
-        return json.loads(line).get("status")
-    except (ValueError, AttributeError, RecursionError):
-        return None
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -235,7 +226,7 @@ class Watch(threading.Thread):
         for number, cell in sorted(self._cells.items()):
             if cell.state != BEGUN and number not in self._reported:
                 self._reported.add(number)
-                said = Text(self._of_cell(cell))
+                said = Text(cell.line)
                 if self._live is not None:  # one line per cell; the end prints the whole reason
                     said.truncate(self._console.width, overflow="ellipsis")
                 print(said.plain, flush=True)
@@ -248,36 +239,15 @@ class Watch(threading.Thread):
             self._printed, self._line = now, line
             print(line, flush=True)
 
-    def _of_cell(self, cell: Cell) -> str:
-        if cell.state == FAILED:
-            lines = _reason(cell).splitlines() or ["no reason was given"]
-            line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
-            return f"failed   {cell.folder.name}: {line[:MOST_CHARS]}"
-        s = cell.summary
-        rate = f"{percent(s.get('success_rate'))} ({s.get('n_success', 0)} of {s.get('n', 0)})"
-        new = "nothing new" if not cell.n_new else f"{cell.n_new} new" if cell.before else ""
-        return "   ".join(filter(None, ["done  " if cell.whole else "partial", cell.folder.name, rate, new]))
-
     def _of_sweep(self) -> str:
         cells = self._cells.values()
-        over = [cell for cell in cells if cell.state != BEGUN]
+        over = sum(cell.state != BEGUN for cell in cells)
         n_failed = sum(cell.state == FAILED for cell in cells)
-        words = [f"sweep {len(over) - n_failed}/{self._n_cells()} done", f"{len(cells) - len(over)} running"]
+        cost = sum((cell.spent for cell in cells), Usage()).cost_usd
+        words = [f"sweep {over - n_failed}/{self._n_cells()} done", f"{len(cells) - over} running"]
         words += [f"{n_failed} failed"] if n_failed else []
         words += [f"{sum(cell.n_new for cell in cells)} new tasks"]
-        spent = [cell.spent for cell in cells if cell.spent is not None]
-        words += [f"{sum(spent):.4f} USD" if len(spent) == len(cells) else "cost unknown", *self._left()]
-        return "  ".join(words)
-
-    def _left(self) -> list[str]:
-        if self._planned is None:
-            return []
-        shares = [cell.share for cell in self._cells.values()]
-        done, before = (sum(each) for each in zip(*shares, strict=True)) if shares else (0.0, 0.0)
-        if done <= before:
-            return []
-        left = (time.monotonic() - self._began) / (done - before) * (len(self._planned) - done)
-        return [f"about {_duration(left)} left"]
+        return "  ".join([*words, "cost unknown" if cost is None else f"{cost:.4f} USD"])
 
     def _n_cells(self) -> str:
         return "?" if self._planned is None else str(len(self._planned))
@@ -285,8 +255,6 @@ class Watch(threading.Thread):
     def _print_table(self) -> None:
         from hydra.utils import get_method
 
-        if not self._has_results():
-            return
         try:
             get_method(self._table)(self._folder, Console(width=None if sys.stdout.isatty() else 140))
         except UserError as error:
@@ -297,21 +265,20 @@ class Watch(threading.Thread):
         except Exception:  # noqa: BLE001 - the incomplete cells must be printed even if the table fails
             traceback.print_exc()
 
-    def _has_results(self) -> bool:
-        """Whether a cell was run or is whole: what a refused one holds is of another command."""
-        return any(cell.summary and (cell.may_go_on or cell.n_new) for cell in self._cells.values())
-
     def _script(self, name: str, *words: str) -> str:
         return shlex.join([tool(), name, str(short(self._folder)), *words])
 
     def _print_end(self) -> bool:
         if not self._cells:  # the command was wrong, and Hydra has printed an error
             return False
-        self._print_table()
+        # Whether a cell was run or is whole: what a refused one holds is of another command.
+        has_results = any(cell.summary and (cell.may_go_on or cell.n_new) for cell in self._cells.values())
+        if has_results:
+            self._print_table()
         problems: dict[str, list[str]] = {}
-        for cell in sorted(self._cells.values(), key=lambda cell: cell.number):
+        for _, cell in sorted(self._cells.items()):
             if not cell.whole:
-                problems.setdefault(_reason(cell), []).append(cell.folder.name)
+                problems.setdefault(cell.problem, []).append(cell.folder.name)
         for number, words in enumerate(self._planned or ()):
             if number not in self._cells:
                 reason = self._lost.get(number, "not run")
@@ -324,19 +291,8 @@ class Watch(threading.Thread):
             refused = sum(not cell.may_go_on for cell in self._cells.values())
             say += [f"to go on: {self._command}"] if n > refused else []
             print("\n".join(say), file=sys.stderr, flush=True)
-        if self._has_results():
+        if has_results:
             page = self._script("report", "-o", "report.html")
             print(f"  {short(self._folder)}\nnext, a page to look at: {page}", flush=True)
         discard(self._folder)  # if every cell was refused
         return not n
-
-
-def _reason(cell: Cell) -> str:
-    """Why a cell is incomplete, in a text that is equal for all cells with the same reason."""
-    return cell.problem.strip().removeprefix("error: ").replace(f"run_dir={cell.folder}", "its run_dir")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

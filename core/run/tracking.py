@@ -72,10 +72,8 @@ def tracked_run(
     """run: the manifest's id; hydra: Hydra's own configuration; arm: its label; earlier: as in TrackedRun."""
     place = run_dir.resolve()
     chosen = hydra.get("runtime", {}).get("choices", {})
-    env, in_sweep = (
-        env_label(chosen.get("env") or "env", config.get("env")),
-        str(hydra.get("mode")).endswith("MULTIRUN"),
-    )
+    env = env_label(chosen.get("env") or "env", config.get("env"))
+    in_sweep = str(hydra.get("mode")).endswith("MULTIRUN")
     tags = {"env": env, "arm": arm, "workflow": chosen.get("workflow"), "model": model}
     return TrackedRun(
         id=content_id(run, str(place)),

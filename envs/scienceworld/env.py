@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain, zip_longest
-from typing import Any, ClassVar
+from typing import Any
 
 from core.errors import UserError
 from core.types import Task
@@ -43,7 +43,6 @@ class ScienceWorldEnv(BaseEnv):
     timeout_s             for one call of the engine; beyond it the episode is an infra_error
     """
 
-    slow_to_list: ClassVar[bool] = True
     split: str = "test"
     variations_per_task: int | None = 1
     task_names: list[str] | None = None

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from core.errors import InfraError, UserError, check_numbers
 from core.page import PAGE
@@ -58,7 +58,6 @@ class MiniwobEnv(BaseEnv):
     settle_s: float = 0.5
     timeout_s: float = 60.0
     cache_dir: str | None = None
-    slow_to_list: ClassVar[bool] = True
     _worker: WorkerProcess | None = field(default=None, init=False, repr=False)
     _goals: dict[str, str] = field(default_factory=dict, init=False, repr=False)  # "kind/seed" -> goal
     _playing: tuple[str, int] | None = field(default=None, init=False, repr=False)

@@ -18,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobStatus
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf
 
 if TYPE_CHECKING:
     from analysis.answer import Question
@@ -106,14 +106,13 @@ class VerdictSweeper(Sweeper):
         """Raise UserError for another study than the folder holds."""
         from analysis.answer import Question
         from core.errors import UserError
+        from core.run.records import differences
 
         before = Question.read(self.folder)
-        if before is not None and before != self.question:
-            old, new = asdict(before), asdict(self.question)
-            changed = ", ".join(f"{key}: {old[key]} -> {new[key]}" for key in old if old[key] != new[key])
+        if before is not None and (changes := differences(asdict(before), asdict(self.question))):
             raise UserError(
-                f"run_dir={self.folder} holds a study with another plan ({changed}). A plan that is changed after a "
-                "look no longer has its error rate: give the plan as it was, or another run_dir."
+                f"run_dir={self.folder} holds a study with another plan ({', '.join(changes)}). A plan that is changed "
+                "after a look no longer has its error rate: give the plan as it was, or another run_dir."
             )
 
     @cached_property
@@ -166,11 +165,8 @@ class VerdictSweeper(Sweeper):
         Nothing is paid twice: the runs grow to the whole stream afterwards. Returns whether to go on.
         """
         stream = self.baseline.stream
-        if not self.pilot or stream.passes > 1 or stream.batch > 1:
-            return True  # such runs do not grow
-        if self.summaries():  # it has been made
-            return True
-        if stream.first is not None and stream.first <= self.pilot:
+        grows = stream.passes == stream.batch == 1 and (stream.first is None or stream.first > self.pilot)
+        if not self.pilot or not grows or self.summaries():  # the last: it has been made
             return True
         if not self._launch(arms, self._seeds(1), f"limit={self.pilot}", "retry_broken=0"):
             return not self.failed
@@ -253,44 +249,25 @@ class VerdictSweeper(Sweeper):
         return [read_run(file.parent, episodes=False) for file in sorted(self.folder.glob("*/manifest.json"))]
 
     def _say_plan(self) -> None:
-        """Print what the study will do, what it could find and what a seed costs at most. Pays nothing."""
+        """Print what the study will do and what it could find; with dry_run=true also what a seed asks and costs."""
         from analysis.stats import GUESSES
-        from workflows.plan import usd
-        from workflows.plan_sweep import dry_run_sweep, plan_sweep
+        from core.errors import UserError
+        from workflows.plan_sweep import plan_sweep, print_sweep
 
-        question, design = self.question, self.question.design
-        words = [*self.words, f"arm={question.baseline},{question.arm}", f"seed={question.first_seed}"]
-        plain = self._as_plain_sweep()
-        if self.config.get("dry_run") and dry_run_sweep(plain, words):
-            from core.errors import UserError
-
+        question, design, is_dry = self.question, self.question.design, bool(self.config.get("dry_run"))
+        jobs = [[*self.words, *self._words_of(arm, question.first_seed)] for arm in (question.baseline, question.arm)]
+        groups = plan_sweep(self.config, jobs, begin=is_dry)
+        if is_dry and print_sweep(groups):
             raise UserError("a run of this study cannot be planned, for the reason above.")
-        groups = plan_sweep(plain, words, quick=True)
-        plans = [each.plan for each in groups if each.plan]
-        self.n_tasks = n_tasks = len(plans[0].tasks) if plans else None
-        lines = [
+        self.n_tasks = next((each.plan.n_tasks for each in groups if each.plan), None)
+        print(
             f"does {question.arm} help, against {question.baseline}? {design.first} to {design.most} seeds of "
-            f"{n_tasks or '?'} tasks, a look after each; it stops when the answer is clear (level "
-            f"{100 * design.level:g} % over all looks) or more seeds will not show {100 * design.effect:g} points."
-        ]
-        if n_tasks:
-            most = sum((plan.total() for plan in plans[1:]), plans[0].total())
-            without = "".join(f"; without {each.name}: {each.problem}" for each in groups if not each.plan)
-            lines += [
-                _could_find(design.detectable(n_tasks, **GUESSES)),
-                f"a seed of both arms takes at most {most.calls:,} calls, {most.tokens:,} tokens, "
-                f"{usd(most.cost_usd)} USD{without}",
-            ]
-        print("\n".join(lines), flush=True)
-
-    def _as_plain_sweep(self) -> DictConfig:
-        """The configuration with Hydra's own sweeper, for what plans a sweep of known runs."""
-        from core.run.sweep import BASIC
-
-        plain = self.config.copy()
-        with read_write(plain), open_dict(plain):
-            plain.hydra.sweeper = {"_target_": BASIC, "max_batch_size": None, "params": None}
-        return plain
+            f"{self.n_tasks or '?'} tasks, a look after each; it stops when the answer is clear (level "
+            f"{100 * design.level:g} % over all looks) or more seeds will not show {100 * design.effect:g} points.",
+            flush=True,
+        )
+        if self.n_tasks:
+            print(_could_find(design.detectable(self.n_tasks, **GUESSES)), flush=True)
 
     def _say_costs(self) -> bool:
         """Print what the pilot's tasks make of the whole. Raises UserError if its budget cannot pay the first look."""

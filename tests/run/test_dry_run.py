@@ -13,7 +13,6 @@ from provider import Provider
 
 from core.build import ROLES
 from core.models.base import Role
-from core.types import Task
 from workflows.plan import Listener, Plan
 
 
@@ -74,7 +73,7 @@ def test_the_prompts_are_those_of_the_runs_own_parts(here, capsys):
 def test_scaling_is_counted_and_what_is_read_of_it(here, capsys, words, calls):
     prompts = {}
     for given in (words, "workflow=reasoningbank"):
-        here(*TOY, *given.split(), "max_steps=2", "limit=1", "dry_run=true")
+        here(*TOY, *given.split(), "max_steps=2", "limit=1", "retrieval.top_k=0", "dry_run=true")
         rows = [line.strip("│").split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│ ")]
         found = {
             row[0].strip(): [int(cell.replace(",", "")) for cell in row[2:4]] for row in rows if row[0].strip() in ROLES
@@ -110,11 +109,8 @@ def test_ctrl_c_ends_a_run_whose_server_never_answers(tmp_path):
     assert error.strip().splitlines()[-1] == "stopped."  # nothing is recorded: the same command begins it
 
 
-def test_of_pages_only_those_are_counted_that_a_prompt_keeps():
-    """By hand: 3 steps, a first prompt of 100 tokens, replies of 400, pages of 4000, a line of 10 in a page's place.
-
-    For a judge a reply is reckoned as long as its own, 200.
-    """
+def test_of_observations_only_those_are_counted_that_a_prompt_keeps():
+    """By hand: 3 steps, a first prompt of 100 tokens, replies of 400, observations of 4000."""
 
     def plan(steps=3, kept=1, unseen=True):
         prompts = {
@@ -126,16 +122,16 @@ def test_of_pages_only_those_are_counted_that_a_prompt_keeps():
             for name in prompts
         }
         keys = {"observation": 4000, "kept": kept, "unseen": unseen}
-        return Plan(tasks=[Task(id="t", query="q")], steps=steps, roles=roles, asked=prompts, **keys)
+        return Plan(n_tasks=1, steps=steps, roles=roles, asked=prompts, **keys)
 
-    assert plan().estimate("agent").prompt_tokens == 3 * 100 + (410 + 2 * 410) + 3 * 4000
-    assert plan(unseen=False).estimate("agent").prompt_tokens == 3 * 100 + (
-        410 + 2 * 410
-    )  # the first prompt has a page
-    assert plan(kept=2).estimate("agent").prompt_tokens == 3 * 100 + (410 + 2 * 410) + (1 + 2 + 2) * 4000
+    assert plan().estimate("agent").prompt_tokens == 3 * (100 + 4000) + (400 + 2 * 400)
+    assert plan(unseen=False).estimate("agent").prompt_tokens == 3 * 100 + (400 + 2 * 400)  # the first prompt has it
+    assert plan(kept=2).estimate("agent").prompt_tokens == 3 * (100 + 4000) + (4400 + 4800)
     assert plan(kept=None, unseen=False).estimate("agent").prompt_tokens == 3 * 100 + (4400 + 2 * 4400)
-    assert plan().estimate("judge").prompt_tokens == 100 + 3 * 210 + 1500
-    assert plan(kept=None).estimate("judge").prompt_tokens == 100 + 3 * 4200
+    assert plan().estimate("agent", least=True).prompt_tokens == 100 + 4000
+    assert plan().estimate("judge").prompt_tokens == 100 + 3 * 400 + 4000
+    assert plan(kept=None).estimate("judge").prompt_tokens == 100 + 3 * 4400
+    assert plan().estimate("judge", least=True).prompt_tokens == 100 + 400 + 4000
 
 
 def test_a_sweep_over_webarena_is_priced_without_its_sites(cli):
@@ -143,8 +139,7 @@ def test_a_sweep_over_webarena_is_priced_without_its_sites(cli):
     words = ("experiment=main_table", "env=webarena", "env.site=reddit", "arm=no_memory,reasoningbank", "seed=0,1")
     done = cli(*words, "llm=openai", "embedder=hashing", "dry_run=true")
     assert done.returncode == 0, done.stderr
-    assert "an observation            4000 tokens; of pages the newest 1 in a prompt" in done.stdout
+    assert "4000 of an observation" in done.stdout
     [line] = [line for line in done.stdout.splitlines() if line.startswith("no_memory ")]
-    calls, tokens = (int(cell.replace(",", "")) for cell in line.split()[3:5])
-    assert calls == round(2 * 106 * 30 * 1.05) and 2 * 106 * 30 * 4400 < tokens < 2 * 106 * 30 * 12_000
-    assert "(a page will stand here)" in done.stdout
+    calls, tokens = (int(cell.replace(",", "")) for cell in line.split()[2:4])
+    assert calls == 2 * round(106 * 30 * 1.05) and 2 * 106 * 30 * 4400 < tokens < 2 * 106 * 30 * 12_000

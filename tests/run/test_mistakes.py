@@ -27,8 +27,9 @@ EXACT = {
         "error: there is no key roles.agent.temprature: did you mean roles.agent.temperature?"
     ),
     "zzzz=1": "error: there is no key zzzz: python main.py --help shows all.",
-    "limit": "error: limit: give a key and its value as KEY=VALUE.",
-    "+env=toy": "error: env is chosen twice: give env=OPTION once, and without +.",
+    "limit": "error: limit cannot be read as KEY=VALUE: a value with more in it than letters a to z, digits and "
+    "-_./: needs quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'.",
+    "+env=toy": "error: env appears more than once in the final defaults list",
     "setting=test-time": (
         "error: setting=test-time: there is no such option: did you mean test_time? "
         "Choose frozen, test_time, told, train, true_labels."
@@ -54,11 +55,10 @@ def test_a_misspelt_word_is_one_sentence(word):
     ("words", "status", "said"),
     [
         (("limt=3",), 1, "error: there is no key limt: did you mean limit?"),
-        (("env=toy,warmup",), 1, "error: env=toy,warmup: several values are a sweep, which needs -m; "),
-        (("run_dir=file",), 1, "file cannot be written: File exists. Give another run_dir."),
-        (("run_dir=/proc/nowhere",), 1, "error: /proc/nowhere cannot be written: No such file or directory. "),
+        (("run_dir=file",), 1, "file cannot be written: File exists."),
+        (("run_dir=/proc/nowhere",), 1, "error: /proc/nowhere cannot be written: No such file or directory."),
         (("run_dir=für",), 1, "needs quotes of its own"),
-        (("--multrun",), 2, "error: there is no flag --multrun: did you mean --multirun"),
+        (("--multrun",), 2, "error: --multrun is not understood: a key is given as KEY=VALUE, and a flag of Hydra"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -68,6 +68,11 @@ def test_the_program_ends_with_the_sentence_alone(cli, tmp_path, words, status, 
     first, sentence = done.stderr.strip().split("\n")
     assert first == "loading the configuration ..."
     assert (done.returncode, done.stdout) == (status, "") and said in sentence, done.stderr
+
+
+def test_several_values_without_a_sweep_name_the_flag(main_here):
+    status, _, said = main_here(*TOY, "seed=0,1")
+    assert status == 1 and "error: Ambiguous value" in said and "--multirun" in said and "Traceback" not in said
 
 
 def test_hydra_says_all_of_it_where_that_is_asked_for(cli):
@@ -92,32 +97,30 @@ def test_what_a_part_of_ones_own_lacks_is_one_sentence(main_here, tmp_path, monk
     env = "env:\n  _target_: envs.toy.ToyEnv\n  seed: ${oc.env:PARTS}\n  max_steps: 5\n  instructions: x\n"
     words = own_part(tmp_path, f"# @package _global_\n{env}")
     status, _, said = main_here(*words)
-    assert status == 1 and said.strip().splitlines()[-1] == (
-        "error: the environment variable PARTS is not set, which env.seed needs: export PARTS=VALUE."
-    )
+    assert status == 1 and "Environment variable 'PARTS' not found\" (in env.seed)" in said
     (tmp_path / "parts/env/own.yaml").write_text(env)
     monkeypatch.setenv("PARTS", "0")
     status, _, said = main_here(*words)
     assert status == 1 and "must begin with the line `# @package _global_`" in said and "Traceback" not in said
     (tmp_path / "parts/env/own.yaml").write_text(f"defaults:\n  - override /agent: react\n{env}")
     status, _, said = main_here(*words)
-    assert status == 1 and "env/own.yaml overrides another group" in said and "`# @package _global_`" in said
+    assert status == 1 and "error: In 'env/own': Could not override 'agent@" in said and "Traceback" not in said
     status, _, said = main_here("--config-dir", str(tmp_path / "nope"), *TOY)
-    assert status == 1 and f"error: --config-dir {tmp_path / 'nope'}: there is no such folder" in said
+    assert status == 1 and f"error: Additional config directory '{tmp_path / 'nope'}' not found" in said
 
 
 @pytest.mark.parametrize("sweep", [(), ("-m", "seed=0,1")])
 def test_a_file_of_ones_own_that_is_no_yaml_is_one_sentence(subtests, main_here, tmp_path, sweep):
     cases = [
-        (b"_target_: envs.toy.ToyEnv\n\tworkers: 2\n", ", line 2 is no YAML: found a tab"),
-        (b"name: [x\n", ", line 2 is no YAML: expected ',' or ']'"),
-        (b"name: x\nworkers: 1\nname: y\n", ", line 3 is no YAML: found duplicate key name"),
-        (b"name: 'x\n", ", line 2 is no YAML: found unexpected end of stream"),
-        (b"a: b: c\n", ", line 1 is no YAML: mapping values are not allowed here"),
-        (b"- a\n- b\n", " holds a list, "),
-        ("name: caf\u00e9\n".encode("latin-1"), " is no UTF-8 text"),
-        ("name: x\n".encode("utf-16"), " is no UTF-8 text"),
-        (b"name: \x01\n", " is no YAML: "),
+        (b"_target_: envs.toy.ToyEnv\n\tworkers: 2\n", "line 2"),
+        (b"name: [x\n", "expected ',' or ']'"),
+        (b"name: x\nworkers: 1\nname: y\n", "duplicate key name"),
+        (b"name: 'x\n", "unexpected end of stream"),
+        (b"a: b: c\n", "mapping values are not allowed here"),
+        (b"- a\n- b\n", "it holds a list, "),
+        ("name: caf\u00e9\n".encode("latin-1"), "can't decode byte"),
+        ("name: x\n".encode("utf-16"), "can't decode byte"),
+        (b"name: \x01\n", "special characters are not allowed"),
     ]
     for n, (text, said) in enumerate(cases):
         with subtests.test(said):
@@ -125,7 +128,8 @@ def test_a_file_of_ones_own_that_is_no_yaml_is_one_sentence(subtests, main_here,
             file.write_bytes(text)
             words = ("--config-dir", str(tmp_path / str(n)), *TOY, "env=own")
             status, _, err = main_here(*sweep[:1], *words, *sweep[1:])
-            assert status == 1 and f"{file}{said}" in err and "Traceback" not in err
+            assert status == 1 and f"error: {file} is no option: " in err and said in err
+            assert "Traceback" not in err and err.count("\n") <= 2
 
 
 OWN_ENV = """
