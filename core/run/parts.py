@@ -70,12 +70,20 @@ def _files(name: str) -> set[Path]:
     modules = {".".join((name, *inside)): path for inside, path in _inside(spec.submodule_search_locations or ())}
     if not modules and spec.origin and Path(spec.origin).is_file():
         modules = {name: Path(spec.origin).resolve()}
-    finder = ModuleFinder([place for place in sys.path if not _is_installed(Path(place).resolve())], excludes=PACKAGES)
+    finder = _Finder([place for place in sys.path if not _is_installed(Path(place).resolve())], excludes=PACKAGES)
     for module in modules:
         with suppress(ImportError, SyntaxError):  # whoever imports it is told
             finder.import_hook(module)
     imported = filter(None, (getattr(module, "__file__", None) for module in finder.modules.values()))
     return {*modules.values(), *(Path(file).resolve() for file in imported)}
+
+
+class _Finder(ModuleFinder):
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        try:
+            return super().find_module(name, path, parent)
+        except AttributeError:  # ModuleFinder knows no folder without __init__.py
+            raise ImportError(name) from None
 
 
 def _inside(folders: Iterable[str]) -> Iterator[tuple[tuple[str, ...], Path]]:
