@@ -149,7 +149,8 @@ class MemoryTools:
     def get_detail(self, memory_id: str, agent_id: str = "") -> CallToolResult:
         """Everything about one memory."""
         bank = self._service.bank_for(agent_id)
-        record = mark_used(bank, find_record(bank, memory_id).id)
+        record = find_record(bank, memory_id)
+        record = record if bank.read_only else mark_used(bank, record.id)
         asked = {} if record.provenance.get("kind") == "insight" else {"query": record.original_query}
         return result(detail(record) | asked, escape(shown(record, dated(bank.link_details(record.id)))))
 
