@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from single_turn_bench.units import MEASURE
 
 MAX_READ = 20_000  # characters, from the end
+MAX_SAID = 50  # statements, from the end
 BEGINS, ENDS = r"(?<![^\W\d_])", r"(?![^\W\d_])"
 # Of these languages 12.500 is 12 500.
 BY_POINTS = (
@@ -73,7 +74,7 @@ def in_english(text: str) -> str:
     if STATED.search(end) or not SAID.search(end):
         return text
     out, last = [before], 0
-    for said in SAID.finditer(end):
+    for said in list(SAID.finditer(end))[-MAX_SAID:]:
         if said.start() >= last and (claim := claim_of(end, said, last)):
             start, stop, stated = claim
             out += [end[last:start], f" the answer is {stated}"]
