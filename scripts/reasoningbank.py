@@ -17,7 +17,7 @@ COMMANDS = {
     "audit": ("scripts.audit", "look for leaks and broken invariants in runs"),
     "learn": ("scripts.learn", "lessons from finished runs with other parts; judges against the truth"),
     "power": ("scripts.power", "the smallest difference that a study could find"),
-    "export": ("scripts.export", "runs for other programs: csv, parquet, Inspect, trackers"),
+    "export": ("scripts.export", "runs for other programs: csv, parquet, Inspect"),
     "fetch": ("scripts.fetch_data", "download the data of a benchmark"),
     "doctor": ("scripts.doctor", "what this installation has, and what it lacks"),
     "bank": ("core.memory", "look at a memory bank, and keep it"),
