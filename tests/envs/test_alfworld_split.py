@@ -31,7 +31,7 @@ def nowhere(tmp_path, monkeypatch):
 
 def rows_of(runs):
     """The facts that tables, reports and plots show of each run."""
-    return [run_columns(run) for run in runs]
+    return [run_columns(run, {}) for run in runs]
 
 
 def settled(**config):
