@@ -24,9 +24,9 @@ from analysis.runs import Run, explaining, find_runs, read_run
 from core.build import LLMS, ROLES
 from core.errors import UserError
 from core.run.arms import env_label
-from core.run.columns import FILE, banked_records, written_columns
+from core.run.columns import banked_records, written_columns
 from core.run.columns import columns_of as episodes_as_columns
-from core.run.files import CALLS, EPISODES, lines_of
+from core.run.files import CALLS, COLUMNS_FILE, EPISODES, lines_of
 from core.run.keys import COLUMNS, RUN_KEYS
 from core.run.manifest import label_source
 from core.terminal import say_once
@@ -57,7 +57,7 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
 
 def for_each(paths: Sequence[Path], make: Callable[[Path], T]) -> Iterator[T]:
     """What `make`, a function of a module, returns for each run; of MUCH data, by a process for each core."""
-    files = (path / EPISODES for path in paths if make is not columns_at or not (path / FILE).is_file())
+    files = (path / EPISODES for path in paths if make is not columns_at or not (path / COLUMNS_FILE).is_file())
     n = min(os.cpu_count() or 1, len(paths)) if sum(f.stat().st_size for f in files if f.is_file()) > MUCH else 1
     # A fork of a process with several threads may hang.
     if n < 2 or "fork" not in get_all_start_methods() or threading.active_count() > 1:

@@ -1,6 +1,6 @@
 """Time and memory of reasoningbank tables and report over many runs of the size of real ones.
 
-    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--json FILE] [--quick]
+    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--json COLUMNS_FILE] [--quick]
 
 An arm is run once, in the toy world, and lengthened; its other seeds are copies in which a coin, loaded a little by
 memory, says how each episode ended. The first table has the columns that runs write at their end; for the second one
@@ -25,8 +25,8 @@ from pathlib import Path
 from benchmarks.lines import Lines, lines_parser
 from core.checksum import read_whole, whole_json
 from core.jsonl import JsonLines, read_lines
-from core.run.columns import FILE, FORMAT, columns_of
-from core.run.files import noted_files
+from core.run.columns import FORMAT, columns_of
+from core.run.files import COLUMNS_FILE, noted_files
 from core.run.metrics import summarise
 from scripts.command_line import REPO, command_of
 
@@ -90,10 +90,10 @@ def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) ->
     ends = rng.choices(ENDS, (chance, 0.99 - chance, 0.01), k=len(rows))
     rows = [ended(row, end) for row, end in zip(rows, ends)]
     write_episodes(path, rows)
-    noted = noted_files(path)
-    (path / "summary.json").write_text(whole_json(summarise(rows, len(rows), 0.0) | {"files": noted}), encoding="utf-8")
-    columns = {"format": FORMAT, "episodes": noted["episodes.jsonl"], "columns": columns_of(rows, lambda: ())}
-    (path / FILE).write_text(whole_json(columns), encoding="utf-8")
+    columns = {"format": FORMAT, "columns": columns_of(rows, lambda: ())}
+    (path / COLUMNS_FILE).write_text(whole_json(columns), encoding="utf-8")
+    summary = summarise(rows, len(rows), 0.0) | {"files": noted_files(path)}
+    (path / "summary.json").write_text(whole_json(summary), encoding="utf-8")
     return path
 
 
@@ -152,7 +152,7 @@ def main() -> int:
         ):
             if name == "tables, of episodes":
                 for run in runs:
-                    (run / FILE).unlink()
+                    (run / COLUMNS_FILE).unlink()
             took, memory, said = looked(where, *words)
             if words[0] == "scripts.tables" and "| no_memory |" not in said:
                 sys.exit(said)

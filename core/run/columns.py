@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -10,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from core.build import ROLES
-from core.checksum import read_whole
 from core.errors import UserError
 from core.memory.open import read_records
 from core.models.reply_text import without_surrogates
-from core.run.files import EPISODES, changed_files
+from core.run.files import COLUMNS_FILE, EPISODES, changed_files
 from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import RunRecords, answer_of, evaluated, outcomes_of, place_of, records_of
 from core.types import MemoryRecord, content_id
 
-FILE = "columns.json"
 FORMAT = 1  # raised when a column is added or changes its meaning: columns of another format are made anew
 Kinds = dict[str, set[str | None]]  # {record: the types of the tasks that it came from; None for one not known}
 
@@ -44,30 +43,34 @@ def columns_of(rows: list[dict[str, Any]], banked: Callable[[], Iterable[MemoryR
     return {key: [each[key] for each in episodes] for key in episodes[0]}
 
 
-def write_columns(records: RunRecords, rows: list[dict[str, Any]], memory: dict[str, Any], noted: dict) -> None:
-    """Write the columns of a run in which every task has an episode.
+def write_columns(records: RunRecords, rows: list[dict[str, Any]], n_tasks: int, memory: dict[str, Any]) -> None:
+    """Write the columns of a run, before the summary that notes them. memory: its configuration.
 
-    memory   its configuration
-    noted    what the summary notes of the run's files (`core.run.files.noted_files`)
+    A run in which not every task has an episode has none: those that it wrote with a smaller limit are removed.
     """
+    if len(rows) < n_tasks:
+        (records.path / COLUMNS_FILE).unlink(missing_ok=True)
+        return
     columns = columns_of(records.safe(rows), partial(banked_records, records.path, memory))
-    records.write_json(FILE, {"format": FORMAT, "episodes": noted[EPISODES], "columns": columns})
+    records.write_json(COLUMNS_FILE, {"format": FORMAT, "columns": columns})
 
 
 def written_columns(run_dir: Path, summary: dict[str, Any]) -> dict[str, list[Any]] | None:
-    """What a run wrote at its end; None if it wrote none, has gone on since, or was changed.
+    """What a run wrote at its end; None if it wrote none, has gone on since, or if they or its episodes were changed.
 
-    Only episodes that are younger than the columns, as in a copy, are compared with their checksum.
+    They have to be those that the summary notes. Only episodes that are younger, as in a copy, are compared with it.
     """
-    noted, file, episodes = summary.get("files", {}).get(EPISODES), run_dir / FILE, run_dir / EPISODES
+    noted = summary.get("files", {})
     try:
-        found, now = read_whole(file), episodes.stat()
-        older = now.st_mtime_ns <= file.stat().st_mtime_ns
-    except (UserError, FileNotFoundError):
+        data, now = (run_dir / COLUMNS_FILE).read_bytes(), (run_dir / EPISODES).stat()
+        older = now.st_mtime_ns <= (run_dir / COLUMNS_FILE).stat().st_mtime_ns
+    except FileNotFoundError:
         return None
-    if not found or found.get("format") != FORMAT or found.get("episodes") != noted or now.st_size != noted[0]:
+    if [len(data), hashlib.sha256(data).hexdigest()] != noted.get(COLUMNS_FILE) or now.st_size != noted[EPISODES][0]:
         return None
-    return found["columns"] if older or not changed_files(run_dir, {"files": {EPISODES: noted}}) else None
+    if (found := json.loads(data))["format"] != FORMAT:
+        return None
+    return found["columns"] if older or not changed_files(run_dir, {"files": {EPISODES: noted[EPISODES]}}) else None
 
 
 def banked_records(run_dir: Path, memory: dict[str, Any]) -> list[MemoryRecord]:

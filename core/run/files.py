@@ -25,7 +25,8 @@ from core.types import Episode
 
 EPISODES, CALLS, PROMPTS, TIMINGS = "episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl"
 ROLLOUTS = "rollouts.jsonl"
-NOTED = (EPISODES, CALLS, PROMPTS, TIMINGS)  # the files that a summary notes
+COLUMNS_FILE = "columns.json"  # core/run/columns.py
+NOTED = (EPISODES, CALLS, PROMPTS, TIMINGS, COLUMNS_FILE)  # the files that a summary notes
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
 WHOLE = {MANIFEST: rows.Manifest, SUMMARY: rows.Summary}
 KINDS = {CALLS: rows.CallLine, PROMPTS: rows.PromptLine, TIMINGS: rows.TimingLine}
@@ -105,7 +106,7 @@ def lines_of(run_dir: Path, name: str) -> Iterator[dict[str, Any]]:
 
 
 def noted_files(run_dir: Path, n_unfinished: int = 0) -> dict[str, list[Any]]:
-    """{file of lines: [its size, its SHA-256]}, for the summary. What is noted is on the disk for good.
+    """{file: [its size, its SHA-256]} of NOTED, for the summary. What is noted is on the disk for good.
 
     n_unfinished   bytes at the end of episodes.jsonl that another line will take the place of
     """
@@ -122,12 +123,13 @@ def noted_files(run_dir: Path, n_unfinished: int = 0) -> dict[str, list[Any]]:
 def changed_files(run_dir: Path, summary: Mapping[str, Any] | None) -> list[UserError]:
     """An error for each file that no longer begins with what it held when the summary was written (`noted_files`).
 
-    A log of calls, prompts or times that is not there any more is none: whoever asks for it is told.
+    A log of calls, prompts or times that is not there any more is none: whoever asks for it is told. Neither are other
+    columns: a run that was killed before its summary leaves them, and no table uses them.
     """
     found = []
     for name, (size, known) in (summary or {}).get("files", {}).items():
         path = run_dir / name
-        if (name == EPISODES or path.exists()) and _sha256(path, size) != known:
+        if name != COLUMNS_FILE and (name == EPISODES or path.exists()) and _sha256(path, size) != known:
             found.append(damaged(path, "it is not as the run left it"))
     return found
 

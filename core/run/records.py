@@ -160,12 +160,11 @@ class RunRecords:
         """`write_text` of redacted JSON data, with a checksum."""
         self.write_text(name, whole_json(self.safe(value)))
 
-    def write_summary(self, value: dict) -> dict[str, list[Any]]:
-        """Write summary.json, with the size and hash of each file of lines (`noted_files`); returns these."""
+    def write_summary(self, value: dict) -> None:
+        """Write summary.json, with the size and hash of each file of lines and of the columns (`noted_files`)."""
         stopped = self._stopped_before or (self.rows and self.rows[-1]["status"] == "stopped")
         files = noted_files(self.path, len(self._episodes.last()) if stopped else 0)
         self.write_text(SUMMARY, whole_json(self.safe(value) | {"files": files}))
-        return files
 
     def write_text(self, name: str, text: str) -> None:
         """Write a whole file or none of it."""

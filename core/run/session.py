@@ -126,9 +126,8 @@ class Session:
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, sources)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
-        noted = self.records.write_summary(self.summary | about)
-        if len(rows) == n_tasks:
-            write_columns(self.records, rows, self.config["memory"] or {}, noted)
+        write_columns(self.records, rows, n_tasks, self.config["memory"] or {})
+        self.records.write_summary(self.summary | about)  # which notes the columns
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])

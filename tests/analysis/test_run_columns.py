@@ -1,10 +1,12 @@
 """A run writes the columns of its episodes at its end: tables read no episode, and never those of another state."""
 
+import json
 import multiprocessing
 import os
 import pickle
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import forkserver
@@ -14,8 +16,9 @@ from conftest import TOY, read_rows, write_rows
 
 from analysis import runs
 from analysis.load import load_runs
-from core.errors import UserError
-from core.run.columns import FILE
+from core.checksum import whole_json
+from core.errors import OverBudget, UserError
+from core.run.files import COLUMNS_FILE
 from tests.sizes import ROOT
 
 
@@ -41,7 +44,7 @@ def copies(toy_runs, tmp_path):
 
 
 def without_columns(folder):
-    for file in folder.rglob(FILE):
+    for file in folder.rglob(COLUMNS_FILE):
         file.unlink()
 
 
@@ -57,7 +60,7 @@ def test_tables_read_no_episode_of_a_finished_run_and_are_the_same_as_if_they_ha
 
 
 def finished_run(copies):
-    return next(file.parent for file in sorted(copies.rglob(FILE)))
+    return next(file.parent for file in sorted(copies.rglob(COLUMNS_FILE)))
 
 
 def changed_rows(run):
@@ -65,15 +68,21 @@ def changed_rows(run):
 
 
 def damaged(run):
-    (run / FILE).write_bytes((run / FILE).read_bytes().replace(b'"reward"', b'"rewird"'))
+    (run / COLUMNS_FILE).write_bytes((run / COLUMNS_FILE).read_bytes().replace(b'"reward"', b'"rewird"'))
 
 
 def of_another_format(run):
-    text = (run / FILE).read_text().replace('"format": 1', '"format": 0')
-    (run / FILE).write_text(text.rpartition(",\n")[0] + "\n}")  # without its checksum
+    text = (run / COLUMNS_FILE).read_text().replace('"format": 1', '"format": 0')
+    (run / COLUMNS_FILE).write_text(text.rpartition(",\n")[0] + "\n}")  # without its checksum
 
 
-@pytest.mark.parametrize("change", [changed_rows, damaged, of_another_format])
+def written_by_hand(run):
+    found = json.loads((run / COLUMNS_FILE).read_text())
+    found["columns"]["success"] = [1.0 for _ in found["columns"]["success"]]
+    (run / COLUMNS_FILE).write_text(whole_json({key: found[key] for key in ("format", "columns")}))
+
+
+@pytest.mark.parametrize("change", [changed_rows, damaged, of_another_format, written_by_hand])
 def test_columns_of_another_state_are_not_used(look, copies, change):
     run = finished_run(copies)
     before, read = look(run)
@@ -102,11 +111,18 @@ def test_a_copy_has_the_columns_of_its_run(look, copies, tmp_path):
 
 def test_a_run_that_went_on_has_its_new_columns(look, here, tmp_path):
     run, _ = here(*TOY, "limit=4", run_dir=tmp_path / "run")
-    old = (run / FILE).read_bytes()
+    old = (run / COLUMNS_FILE).read_bytes()
     here(*TOY, "limit=6", run_dir=run)
     assert (table := look(run))[1] == [] and len(table[0]) == 6
-    (run / FILE).write_bytes(old)  # as after a crash
+    (run / COLUMNS_FILE).write_bytes(old)  # as after a crash
     assert (table := look(run))[1][-1] == "run" and len(table[0]) == 6
+
+
+def test_a_run_that_went_on_and_stopped_has_no_columns(look, here, tmp_path):
+    run, _ = here(*TOY, "limit=4", run_dir=tmp_path / "run")
+    with suppress(OverBudget):
+        here(*TOY, "limit=8", "budget.run.calls=20", run_dir=run)
+    assert 4 < len(look(run)[0]) < 8
 
 
 def test_kinds_of_lessons_from_a_given_bank_stay_known_when_it_is_gone(look, here, tmp_path):
@@ -123,7 +139,8 @@ BY_SEVERAL = """
 import os, pickle, sys
 from pathlib import Path
 from analysis import load
-from core.errors import UserError
+from core.checksum import whole_json
+from core.errors import OverBudget, UserError
 os.cpu_count, load.MUCH = lambda: 3, 0
 try:
     table = load.load_runs(sys.argv[1:])
