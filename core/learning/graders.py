@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.control_tokens import escape
 from core.errors import AttemptOver, InfraError
 from core.learning.learner import Learner
 from core.learning.structured import object_schema, parse_json, text_schema
@@ -12,6 +13,7 @@ from core.learning.transcript import cut
 from core.types import Task
 from prompts import registry
 
+BLOCK = "graded_answer"  # the tag of the template, which an answer cannot leave
 VERDICTS = {"correct": True, "incorrect": False}
 SCHEMA = object_schema({"thoughts": text_schema(400), "verdict": {"type": "string", "enum": [*VERDICTS]}})
 
@@ -30,7 +32,7 @@ class ModelGrader(Learner):
     def same(self, task: Task, golds: Sequence[str], answer: str) -> bool:
         """Whether the answer means the same as one of the gold answers. Raises InfraError for an unreadable verdict."""
         try:
-            shown = cut(answer, self.max_chars)
+            shown = escape(cut(answer, self.max_chars), BLOCK)
             reply = self.ask(registry.GRADE_ANSWER_PROMPT, "grader", task, SCHEMA, golds=list(golds), answer=shown)
         except AttemptOver as error:  # or it would be counted as the agent exceeding its limits
             raise InfraError(str(error), error.kind) from error
