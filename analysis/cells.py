@@ -160,11 +160,11 @@ def _without_columns(overridden: str) -> str:
 
 
 def _label_words(row: dict[str, Any], differing: list[str]) -> list[str]:
-    """How a cell departs from its arm, and the columns in which cells of the arm differ, as words "key=value"."""
+    """How a cell departs from its arm, and the columns in which cells of the arm differ: words "key=value", sorted."""
     said = {word.partition("=")[0]: word for word in row["overridden"].split()}
     more = {key: f"{key}={short(row[key])}" for key in differing if not {key, f"workflow.{key}"} & {*said}}
     told = {COLUMNS[key] for key in more}
-    return [*(word for key, word in said.items() if key not in told), *more.values()]
+    return sorted([*(word for key, word in said.items() if key not in told), *more.values()])
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:

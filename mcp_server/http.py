@@ -117,7 +117,13 @@ def build_app(
         middleware.append(Middleware(AuthenticationMiddleware, **backend))
     routes = [Route("/health", health), *(Route(path, guarded) for path in paths)]
     routes += provider.metadata_routes() if provider is not None else []
-    return Starlette(routes=routes, middleware=middleware, lifespan=lambda _: app.router.lifespan_context(app))
+    how = {"lifespan": lambda _: app.router.lifespan_context(app), "exception_handlers": {404: _not_found}}
+    return Starlette(routes=routes, middleware=middleware, **how)
+
+
+def _not_found(request: Request, error: Exception) -> Response:
+    """JSON, as clients with OAuth parse what they get at /register and /.well-known."""
+    return JSONResponse({"error": "not_found", "error_description": "there is nothing at this address"}, 404)
 
 
 def host_rules(host: str, allowed_hosts: list[str], proxies: list[str]) -> TransportSecuritySettings:
@@ -173,7 +179,8 @@ def serve_http(app: Starlette, server: BankServer, host: str, port: int) -> None
     """Serve until interrupted; writes nothing to stdout."""
     import uvicorn
 
-    how = {"log_level": "warning", "ws": "none", "proxy_headers": False, "timeout_graceful_shutdown": 2}
+    # h11: httptools leaves blanks behind a header's value in it
+    how = {"log_level": "warning", "http": "h11", "ws": "none", "proxy_headers": False, "timeout_graceful_shutdown": 2}
     most = server.service.settings.max_sessions
     config = uvicorn.Config(app, host=host, port=port, limit_concurrency=most, **how)
     redact_logs(server.service.redact, "uvicorn")  # it has handlers of its own

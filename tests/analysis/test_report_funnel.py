@@ -47,7 +47,14 @@ def steps(tab) -> dict[str, str]:
     return {re.split(r"\s*\n\s*", row)[0]: re.split(r"\s*\n\s*", row, maxsplit=1)[1] for row in rows}
 
 
-def test_each_step_leads_to_its_episodes(tab, url, runs):
+def listed(tab, url, step):
+    """Choose a step in the list of episodes."""
+    tab.open(f"{url}#episodes")
+    tab.run(f"document.getElementById('show').value = 'step_{step}'")
+    tab.run("document.getElementById('show').dispatchEvent(new Event('change'))")
+
+
+def test_each_step_can_be_listed_and_has_the_episodes_that_it_counts(tab, url, runs):
     rows = funnel_of(make_cells(load_episodes(runs), "no_memory"))
     counts = {row["step"]: row["n"] for row in rows}
     assert counts["not_followed"] == 2 and counts["all"] == 79
@@ -55,13 +62,15 @@ def test_each_step_leads_to_its_episodes(tab, url, runs):
     assert text(tab, "#lessons-shown h3") == "reasoningbank"
     found = steps(tab)
     assert found["not followed"].startswith("2 ") and found["all tasks"].startswith("79 ")
-    for place, (name, said) in enumerate(found.items()):
-        tab.open(url)
-        tab.run(f"document.querySelectorAll('.step-row a')[{place}].click()")
-        tab.run("new Promise((done) => setTimeout(done, 100))")
-        n = int(text(tab, "#counted").split()[0])
-        assert n == int(said.split()[0]), name
-    assert "show=step_none" in tab.run("location.hash")
+    tab.open(f"{url}#episodes")
+    options = tab.run("[...document.getElementById('show').options].map((option) => [option.value, option.text])")
+    offered = {value: int(re.search(r"\((\d+)\)$", said)[1]) for value, said in options}
+    assert len(counts) == len(found) and all(
+        offered[f"step_{step}"] == n for step, n in counts.items() if step != "all"
+    )
+    for step in ("followed", "none"):
+        listed(tab, url, step)
+        assert int(text(tab, "#counted").split()[0]) == counts[step]
 
 
 def test_the_list_offers_only_steps_that_are_there(tab, url):
@@ -71,12 +80,9 @@ def test_the_list_offers_only_steps_that_are_there(tab, url):
     assert "step_kind_unknown" not in offered and "step_all" not in offered
 
 
-@pytest.mark.parametrize(("step", "badge"), [("not followed", "not followed"), ("followed", "followed")])
+@pytest.mark.parametrize(("step", "badge"), [("not_followed", "not followed"), ("followed", "followed")])
 def test_an_episode_says_whether_its_lesson_was_followed(tab, url, step, badge):
-    tab.open(url)
-    [place] = [place for place, name in enumerate(steps(tab)) if name == step]
-    tab.run(f"document.querySelectorAll('.step-row a')[{place}].click()")
-    tab.run("new Promise((done) => setTimeout(done, 100))")
+    listed(tab, url, step)
     tab.run("document.querySelector('#rows .row').click()")
     tab.run("new Promise((done) => setTimeout(done, 300))")
     assert badge in tab.run("[...document.querySelectorAll('#detail .card .badge')].map((it) => it.innerText)")

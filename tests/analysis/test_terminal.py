@@ -257,14 +257,6 @@ def test_inspect_reads_the_log(runs, tmp_path, inspect_python):
     assert nothing["errors"] == ["server: gone"]
 
 
-def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
-    pytest.importorskip("wandb")
-    run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")
-    done = script("export", run, "--to", "wandb")
-    assert done.returncode == 0, done.stderr
-    assert list((run / "wandb").glob("offline-run-*/*.wandb"))
-
-
 def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path):
     import pandas as pd
 

@@ -47,7 +47,7 @@ ARROWS = {
     "prompts": set(),
     "single_turn_bench": FLAT,
     "envs": {*MODELS, "core/agent.py", "core/learning", "single_turn_bench"},
-    **{family: {"core", "envs", "single_turn_bench"} for family in FAMILIES},
+    **{family: {"core", "core/learning", "envs", "single_turn_bench"} for family in FAMILIES},
     "workflows": {
         *MODELS,
         "core/agent.py",

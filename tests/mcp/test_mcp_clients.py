@@ -1,11 +1,10 @@
-"""Clients as they are: lines that are no messages, arguments of their own, blanks in headers, sessions left open."""
+"""Clients as they are: lines that are no messages, arguments of their own, blanks in headers, no session."""
 
 from __future__ import annotations
 
 import json
 import socket
 import subprocess
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import forkserver
@@ -178,54 +177,19 @@ def test_blanks_around_values_of_headers_and_refusals_that_oauth_clients_read(tm
         for blanks in (" {}", "  {}", "{} ", " {}  ", "\t{}\t", " \t {} \t "):
             status, _, _ = sent(url, {name: blanks.format(value) for name, value in plain.items()})
             assert status == 200, blanks
-        for value in (f"bearer {TOKEN}", f"Bearer   {TOKEN}", f"BEARER\t{TOKEN} "):
+        for value in (f"bearer {TOKEN}", f"BEARER {TOKEN} "):
             assert sent(url, plain | {"Authorization": f" {value}"})[0] == 200, value
-        status, got, _ = sent(url, plain)
-        later = plain | {"Mcp-Session-Id": f" {got['mcp-session-id']}  ", "MCP-Protocol-Version": "  2025-06-18\t"}
+        later = plain | {"MCP-Protocol-Version": "  2025-06-18\t"}  # without a session: the server keeps none
         assert sent(url, later, message=READY)[0] == 202
         assert sent(url, later, message=call(2, "bank_status"))[0] == 200
-        for value, code in (
-            ("", ""),
-            (" Bearer", "invalid_token"),
-            (" Bearer wrong", "invalid_token"),
-            (f" {TOKEN}", "invalid_token"),
-        ):
+        for value in ("", " Bearer", " Bearer wrong", f" {TOKEN}"):
             status, got, body = sent(url, plain | {"Authorization": value})
             assert (status, got["content-type"]) == (401, "application/json"), value
-            assert (
-                json.loads(body)["error"] == "invalid_token" and "Bearer TOKEN" in json.loads(body)["error_description"]
-            )
-            assert got["www-authenticate"].startswith('Bearer realm="reasoningbank", ')
-            assert (f'error="{code}"' in got["www-authenticate"]) == bool(code)
+            assert json.loads(body)["error"] == "invalid_token"
+            assert got["www-authenticate"].startswith('Bearer error="invalid_token"')
         for name in ("oauth-protected-resource", "oauth-protected-resource/mcp", "oauth-authorization-server", "x"):
             status, got, body = sent(url, {"Host": host}, f"/.well-known/{name}", "GET", None)
             assert status == 404 and got["content-type"] == "application/json" and json.loads(body)["error"]
-
-
-@contextmanager
-def served(tmp_path, *options, **how):
-    with http_server(tmp_path / "b.sqlite", "server.max_sessions=3", *options, **how) as url, httpx2.Client() as http:
-
-        def ask_for(message, session=None, **headers):
-            headers = ACCEPT | headers | ({"mcp-session-id": session} if session else {})
-            return http.post(f"{url}/mcp", json=message, headers=headers, timeout=30)
-
-        yield ask_for, url
-
-
-@pytest.mark.parametrize("token", ["", TOKEN])
-def test_sessions_that_are_never_closed_give_way_the_longest_idle_first(tmp_path, token):
-    mine = {"authorization": f"Bearer {token}"} if token else {}
-    with served(tmp_path, token=token) as (ask_for, _):
-        busy = ask_for(HELLO, **mine).headers["mcp-session-id"]
-        ask_for(READY, busy, **mine)
-        left = []
-        for _ in range(12):
-            answer = ask_for(HELLO, **mine)
-            assert answer.status_code == 200
-            left.append(answer.headers["mcp-session-id"])
-            assert ask_for(call(1, "bank_status"), busy, **mine).status_code == 200  # works all the time, and stays
-        assert [ask_for(READY, id, **mine).status_code for id in left] == [404] * 10 + [202] * 2
 
 
 def test_old_clients_over_sse_go_on_without_a_close(tmp_path):
@@ -245,7 +209,7 @@ def test_the_client_of_the_sdk_is_served_beside_them(tmp_path):
         async with Client(f"{url}/mcp") as client:
             return await ask(client, "bank_status", toolCallId="x")
 
-    with served(tmp_path) as (ask_for, url):
+    with http_server(tmp_path / "b.sqlite") as url:
         for _ in range(4):
-            ask_for(HELLO)
+            assert httpx2.post(f"{url}/mcp", json=HELLO, headers=ACCEPT, timeout=30).status_code == 200
         assert run(go(url))["agent_id"] == "default"

@@ -10,9 +10,8 @@ import yaml
 from conftest import REPO, TOY, read_json, read_rows
 
 from analysis.cells import make_cells
-from analysis.load import load_runs, run_columns
+from analysis.load import load_runs
 from analysis.report.words import warnings
-from analysis.runs import read_run
 from analysis.studies import compared, studies
 from core.errors import UserError
 from core.memory.open import read_records
@@ -93,7 +92,6 @@ def test_such_a_bank_is_refused_unless_it_is_allowed_and_then_it_is_told(here, t
     own = "llm+" if setting == "test_time" else ""
     assert read_json(run_dir / "summary.json")["label_source"] == f"{own}oracle+answers"
     assert read_json(run_dir / "manifest.json")["bank_labels"] == ["answers", "oracle"]
-    assert run_columns(read_run(run_dir))["label_source"] == f"{own}oracle+answers"
     cells = make_cells(load_runs([run_dir]))
     assert cells.table["label_source"].tolist() == [f"{own}oracle+answers"]
     told = "\n".join(cells.notes)
