@@ -135,33 +135,45 @@ def latin_diff() -> bytes:
 
 
 @bubblewrap
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_right_fix_counts_whatever_tool_makes_it(tmp_path, tool):
-    command = TOOLS[tool].replace("{diff}", base64.b64encode(latin_diff()).decode())
+def test_a_right_fix_counts_whatever_tool_makes_it(tmp_path):
+    """The same bytes in the file, and no other change of the repository, are the same patch: it is tested once."""
     with make(instance(tmp_path, before_latin, after_latin)) as env:
-        reward, info, _ = played(env, command, SUBMIT)
+        env.reset(env.tasks()[0])
+        made = {}
+        for tool, command in TOOLS.items():
+            env.step("git checkout -q . && git clean -fdq")
+            env.step(command.replace("{diff}", base64.b64encode(latin_diff()).decode()))
+            made[tool] = env.step("base64 -w0 words.py; echo; git status --porcelain")[0]
+        after = base64.b64encode(after_latin).decode()
+        told = f"<returncode>0</returncode>\n<output>\n{after}\n M words.py\n</output>"
+        assert made == dict.fromkeys(TOOLS, told)
+        _, reward, _, info = env.step(SUBMIT)
         assert (info["patch"], reward) == ("applied", 1.0)
+
+
+SAME = (
+    "git diff",
+    "git diff HEAD",
+    "git diff -- words.py",
+    "git diff > /tmp/p; cat /tmp/p",
+)
+OTHERS = (
+    "git add -A && git diff --cached --binary",
+    "git commit -qam x && git format-patch -1 --stdout",
+    "diff -u <(git show HEAD:words.py) words.py --label a/words.py --label b/words.py",
+)
 
 
 @bubblewrap
-@pytest.mark.parametrize(
-    "submit",
-    [
-        "git diff",
-        "git diff HEAD",
-        "git add -A && git diff --cached --binary",
-        "git diff -- words.py",
-        "git commit -qam x && git format-patch -1 --stdout",
-        "diff -u <(git show HEAD:words.py) words.py --label a/words.py --label b/words.py",
-        "git diff > /tmp/p; cat /tmp/p",
-    ],
-)
-def test_a_right_fix_counts_however_it_is_submitted(tmp_path, submit):
+def test_a_right_fix_counts_however_it_is_submitted(tmp_path):
+    """What is the same text is tested once."""
     with make(instance(tmp_path, before_latin, after_latin)) as env:
-        reward, info, _ = played(
-            env, written(after_latin), f"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && {{ {submit}; }}; true"
-        )
-        assert (info["patch"], reward) == ("applied", 1.0)
+        _, _, said = played(env, written(after_latin), *(f"{{ {submit}; }} | base64 -w0" for submit in SAME))
+        assert set(said[1:]) == {said[1]} and len(said[1]) > 100
+        for submit in (SAME[0], *OTHERS):
+            words = f"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && {{ {submit}; }}; true"
+            reward, info, _ = played(env, written(after_latin), words)
+            assert (info["patch"], reward) == ("applied", 1.0), submit
 
 
 @bubblewrap
