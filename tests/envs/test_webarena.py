@@ -45,9 +45,19 @@ def env(sites):
 
 
 @pytest.fixture(scope="module")
+def more(sites):
+    """All tasks of the shop, with actions beyond the paper's."""
+    with make(sites, ids=None, more_actions=["tab_focus", "goto", "report_infeasible"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def published(sites):
     """The tasks and the evaluation as they were published."""
-    with make(sites, version="original", ids=None) as made:
+    with (
+        serving("reddit") as forum,
+        make(sites | forum, site=None, version="original", ids=None, more_actions=["goto"]) as made,
+    ):
         yield made
 
 
@@ -127,15 +137,14 @@ def test_the_page_to_begin_with_and_the_actions_are_the_papers(env):
     assert info["valid"] and "heading 'SPAAS White Taper Candles - 4 Pack'" in seen
 
 
-def test_more_actions_are_told_and_taken(sites):
-    with make(sites, more_actions=["tab_focus", "goto"]) as env:
-        assert "- tab_focus(1): change to a tab" in env.instructions
-        begin(env, 431)
-        assert "Tab 1: '*SPAAS" in env.step("tab_focus(1)")[0]
-        assert "About us" in env.step(f"goto('{sites['shopping'].url}/about')")[0]
-        for address in ("file:///etc/passwd", " FILE:///etc/passwd", "view-source:file:///etc/passwd", "about:blank"):
-            seen, _, _, info = env.step(f"goto({address!r})")
-            assert "begins with http:// or https://" in seen and not info["valid"]
+def test_more_actions_are_told_and_taken(more, sites):
+    assert "- tab_focus(1): change to a tab" in more.instructions
+    begin(more, 431)
+    assert "Tab 1: '*SPAAS" in more.step("tab_focus(1)")[0]
+    assert "About us" in more.step(f"goto('{sites['shopping'].url}/about')")[0]
+    for address in ("file:///etc/passwd", " FILE:///etc/passwd", "view-source:file:///etc/passwd", "about:blank"):
+        seen, _, _, info = more.step(f"goto({address!r})")
+        assert "begins with http:// or https://" in seen and not info["valid"]
     with pytest.raises(UserError, match="env.more_actions: no upload_file"):
         make(sites, more_actions=["upload_file"])
 
@@ -153,8 +162,9 @@ def test_one_is_logged_in_once_and_again_after_somebody_signed_out(env, sites):
 def test_each_site_has_its_own_login():
     names = ("shopping", "shopping_admin", "reddit", "gitlab")
     with serving(*names) as four, make(four, site="all", ids=[0, 23, 27, 44, 552]) as env:
-        for number, who in ((0, "shopping_admin"), (23, "shopping"), (27, "reddit"), (44, "gitlab"), (552, "gitlab")):
-            assert "Welcome, member" in begin(env, number), who
+        for number, who in ((0, "shopping_admin"), (23, "shopping"), (27, "reddit"), (552, "gitlab")):
+            seen = begin(env, number)
+            assert "Welcome, member" in seen and ("You are at /admin" in seen) == (who == "shopping_admin"), who
         assert {name: site.logins for name, site in four.items()} == dict.fromkeys(names, 1)  # task 552 is on two
         four["gitlab"].account = "somebody else"
         four["gitlab"].members.clear()
@@ -162,26 +172,19 @@ def test_each_site_has_its_own_login():
             begin(env, 44)
 
 
-def test_the_administration_is_at_its_path(sites):
-    with serving("shopping_admin") as started:
-        bare = started["shopping_admin"].url.removesuffix("/admin")
-        for url in (bare, f"{bare}/", f"{bare}/admin/"):
-            with make({}, site="admin", ids=[0], urls={"shopping_admin": url}) as env:
-                assert env.urls == {"shopping_admin": f"{bare}/admin"}
-        with make({}, site="admin", ids=[0], urls={"shopping_admin": bare}) as env:
-            seen = begin(env, 0)
-            assert "You are at /admin" in seen and "Welcome, member" in seen
+def test_the_administration_is_at_its_path():
+    for url in ("http://localhost:7780", "http://localhost:7780/", "http://localhost:7780/admin/"):
+        assert make({}, urls={"shopping_admin": url}).urls == {"shopping_admin": "http://localhost:7780/admin"}
 
 
-def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(sites):
+def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(more, sites):
     """A reason in words says neither what kind of task it was nor which kind of impossible."""
-    with make(sites, ids=None, more_actions=["report_infeasible"]) as env:
-        assert "report_infeasible('{...}'): end the task as impossible, by the JSON object" in env.instructions
-        number = next(task.id for task in env._chosen() if not task.needs_trace and "NOT_FOUND" in gold_answer(task))
-        for text, reward in ((None, 1.0), ("There is no such thing.", 0.0)):
-            begin(env, number)
-            _, got, done, info = env.step(f"report_infeasible({text or env.get_ground_truth()!r})")
-            assert (got, done, info["won"]) == (reward, True, bool(reward))
+    assert "report_infeasible('{...}'): end the task as impossible, by the JSON object" in more.instructions
+    number = next(task.id for task in more._chosen() if not task.needs_trace and "NOT_FOUND" in gold_answer(task))
+    for text, reward in ((None, 1.0), ("There is no such thing.", 0.0)):
+        begin(more, number)
+        _, got, done, info = more.step(f"report_infeasible({text or more.get_ground_truth()!r})")
+        assert (got, done, info["won"]) == (reward, True, bool(reward))
     with make(sites, version="original", more_actions=["report_infeasible"]) as env:
         assert "report_infeasible('why')" in env.instructions
 
@@ -206,8 +209,9 @@ def test_a_dialog_a_popup_and_a_page_without_an_end_do_not_stop_an_attempt(env):
     assert "Tab 1: '*About'" in click(env, "Open")[0]
     begin(env, 21)
     seen, *_ = click(env, "Odd endless")
-    assert "heading 'Wait'" in seen or "Headphones" in seen  # as far as it has come
-    assert say(env, "I give up.")[2]
+    there = "heading 'Wait'" in seen
+    assert there or "Headphones" in seen  # as far as it has come
+    assert click(env, "Home" if there else "Odd delimiters")[3]["valid"], "it can be left"
 
 
 def test_only_the_sites_can_be_reached(env):
@@ -224,8 +228,6 @@ def test_a_site_that_dies_breaks_the_attempt_and_the_next_one_works():
         first["shopping"].die()
         with pytest.raises(InfraError, match="the site shopping at http://127.0.0.1:.* does not answer"):
             click(env, "SPAAS")
-        with pytest.raises(InfraError, match="does not answer"):
-            begin(env, 21)
         with serving("shopping", port=first["shopping"].server_port) as second:
             begin(env, 21)
             assert env.step(env.walkthrough()[0])[1] == 1.0
@@ -249,16 +251,17 @@ def test_an_abort_while_the_browsers_process_starts_is_not_lost(sites, monkeypat
         assert env.worker_pid is None
 
 
-def test_the_sites_are_reset_by_their_control_ports(sites):
+def test_the_sites_are_reset_by_their_control_ports(env, sites, monkeypatch):
     shop = sites["shopping"]
+    monkeypatch.setattr(env, "reset_sites", True)
+    monkeypatch.setattr(env, "controls", {"shopping": shop.url})
     before, logins = shop.resets, shop.logins
-    with make(sites, reset_sites=True, controls={"shopping": shop.url}) as env:
+    begin(env, 21)
+    begin(env, 23)
+    assert (shop.resets, shop.logins) == (before + 2, logins + 2)
+    env.controls = {}
+    with pytest.raises(InfraError, match=rf"cannot be reset by http://127.0.0.1:{shop.server_port + 1}/init"):
         begin(env, 21)
-        begin(env, 23)
-        assert (shop.resets, shop.logins) == (before + 2, logins + 2)
-        env.controls = {}
-        with pytest.raises(InfraError, match=rf"cannot be reset by http://127.0.0.1:{shop.server_port + 1}/init"):
-            begin(env, 21)
 
 
 def test_the_control_ports_are_those_of_the_images():
@@ -294,15 +297,11 @@ def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites
     published.grader = None
 
 
-def test_a_page_out_of_reach_that_is_left_open_is_a_failure_and_no_error():
+def test_a_page_out_of_reach_that_is_left_open_is_a_failure_and_no_error(published):
     """Task 600 asks for the post on the page that is left open, which here is none."""
-    with (
-        serving("reddit") as started,
-        make(started, site="reddit", version="original", ids=[600], more_actions=["goto"]) as env,
-    ):
-        begin(env, 600)
-        assert env.step("goto('http://example.com/')")[0].startswith("Error: ")
-        assert say(env, "Posted.")[1:3] == (0.0, True)
+    begin(published, 600)
+    assert published.step("goto('http://example.com/')")[0].startswith("Error: ")
+    assert say(published, "Posted.")[1:3] == (0.0, True)
 
 
 def test_what_is_missing_is_one_sentence(sites):

@@ -159,7 +159,7 @@ def test_an_answer_that_hangs_the_evaluators_is_wrong_and_the_next_one_is_judged
         for task in web_tasks("verified", "all")
         if not task.needs_trace and task.checks[0]["results_schema"].get("items", {}).get("format") == "distance"
     )
-    made = WebVerifier(urls=URLS, timeout_s=3)
+    made = WebVerifier(urls=URLS, timeout_s=2)
     try:
         said = json.loads(gold_answer(distance)) | {"retrieved_data": ["9**9**9**9 km"]}
         verdict = made.verdict(distance, json.dumps(said), [])
