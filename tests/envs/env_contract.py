@@ -59,9 +59,10 @@ class EnvContract:
         yield env
         env.close()
 
-    @pytest.fixture
-    def fresh(self, folder):
-        env = self.make_env(folder)
+    @pytest.fixture(scope="class")
+    def other(self, folder, request):
+        """A second instance, for what two of them do alike; each test leaves it usable, too."""
+        env = request.cls().make_env(folder)
         yield env
         env.close()
 
@@ -75,12 +76,12 @@ class EnvContract:
                 break
         return told if self.deterministic else [(reward, done) for _, reward, done in told[1:]]
 
-    def test_tasks_have_unique_ids_that_two_instances_agree_on(self, shared, fresh):
+    def test_tasks_have_unique_ids_that_two_instances_agree_on(self, shared, other):
         tasks = shared.tasks()
         assert len(tasks) >= 2
         assert len({task.id for task in tasks}) == len(tasks)
         assert all(task.id and task.query for task in tasks)
-        assert fresh.tasks() == tasks
+        assert other.tasks() == tasks
 
     def test_an_episode_can_be_reset_at_any_time(self, shared):
         task, other = shared.tasks()[:2]
@@ -93,11 +94,11 @@ class EnvContract:
         again.append(shared.reset(task))
         assert again == [first, first] or not self.deterministic
 
-    def test_reset_without_a_task_takes_the_next_one(self, shared, fresh):
+    def test_reset_without_a_task_takes_the_next_one(self, shared, other):
         first, second = shared.tasks()[:2]
-        assert (told := fresh.reset()) and (told == shared.reset(first) or not self.deterministic)
-        fresh.reset(first)  # a task that is given does not move the stream on
-        assert (told := fresh.reset()) and (told == shared.reset(second) or not self.deterministic)
+        assert (told := other.reset()) and (told == shared.reset(first) or not self.deterministic)
+        other.reset(first)  # a task that is given does not move the stream on
+        assert (told := other.reset()) and (told == shared.reset(second) or not self.deterministic)
 
     def test_step_answers_in_the_agreed_form(self, shared):
         shared.reset(shared.tasks()[0])
@@ -106,9 +107,11 @@ class EnvContract:
         assert [type(info["valid"]), type(info["won"])] == [bool, bool]
         assert info["valid"]
 
-    def test_step_before_reset_raises(self, fresh):
+    def test_step_before_reset_raises(self, folder):
+        env = self.make_env(folder)
         with pytest.raises(EnvStateError):
-            fresh.step("look")
+            env.step("look")
+        env.close()
 
     def test_step_after_the_end_raises(self, shared):
         self.play(shared, shared.tasks()[0])
@@ -153,26 +156,26 @@ class EnvContract:
         assert observation
         assert (reward, done, info["valid"], info["won"]) == (0.0, False, False, False)
 
-    def test_the_same_actions_give_the_same_answers_in_two_instances_side_by_side(self, shared, fresh):
+    def test_the_same_actions_give_the_same_answers_in_two_instances_side_by_side(self, shared, other):
         one, two = shared.tasks()[:2]
         alone = [self.play(shared, one), self.play(shared, two)]
         with ThreadPoolExecutor(2) as pool:
-            together = [pool.submit(self.play, shared, one), pool.submit(self.play, fresh, two)]
+            together = [pool.submit(self.play, shared, one), pool.submit(self.play, other, two)]
             assert [future.result() for future in together] == alone
-        assert self.play(fresh, one) == alone[0]
+        assert self.play(other, one) == alone[0]
 
-    def test_a_worker_that_dies_is_an_infra_error_and_the_next_task_runs(self, fresh):
-        task = fresh.tasks()[0]
-        fresh.reset(task)
-        pid = self.worker_pid(fresh)
+    def test_a_worker_that_dies_is_an_infra_error_and_the_next_task_runs(self, other):
+        task = other.tasks()[0]
+        other.reset(task)
+        pid = self.worker_pid(other)
         if pid is None:
             pytest.skip("this env has no process of its own")
-        actions = fresh.walkthrough()
+        actions = other.walkthrough()
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(InfraError):
-            fresh.step(actions[0])
-        self.play(fresh, task, actions)
-        assert fresh.evaluate(actions[-1])
+            other.step(actions[0])
+        self.play(other, task, actions)
+        assert other.evaluate(actions[-1])
 
     def test_close_is_idempotent_and_final(self, folder):
         env = self.make_env(folder)
