@@ -116,24 +116,28 @@ class Outside:
             server.close()
 
 
-@pytest.fixture
-def outside(tmp_path, monkeypatch):
-    monkeypatch.setenv("CANARY", CANARY)
-    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    made = Outside(tmp_path)
-    yield made
-    made.close()
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CANARY", CANARY)
+        patch.setenv("OPENAI_API_KEY", CANARY)
+        made = Outside(tmp_path_factory.mktemp("machine"))
+        yield made
+        made.close()
 
 
-@pytest.fixture
-def contained(box, outside):
+@pytest.fixture(scope="module")
+def contained(outside, tmp_path_factory):
     """Nothing hostile is tried where the simplest things are not so."""
+    box = make_sandbox("bwrap", TIGHT)
+    box.check()
+    box.open(str(tmp_path_factory.mktemp("empty")))
     script = f'id -u; ls /proc | grep -c "^[0-9]"; ls {outside.folder} {REPO} ~/.bashrc; cat /proc/net/dev | wc -l; env'
     uid, n_processes, *said = box.run(script, 20).output.splitlines()
+    box.close()
     assert (uid != "0" or os.geteuid() != 0) and int(n_processes) < 12
     assert sum("cannot access" in line for line in said) == 3 and "3" in said  # two lines of a head, and `lo`
     assert CANARY not in "\n".join(said)
-    box.close()
 
 
 def test_there_are_two_hundred_hostile_commands():
@@ -442,12 +446,13 @@ def test_a_limit_is_a_whole_number(name):
 # docker and podman are tried with a stand-in only: there is none of them where these tests were written
 
 
-@pytest.fixture(params=["docker", "podman"])
+@pytest.fixture
 def container(request, tmp_path, monkeypatch):
-    programs = stand_in(tmp_path / "bin", request.param, write_instances(tmp_path / "data"), "{id}")
+    program = getattr(request, "param", "docker")
+    programs = stand_in(tmp_path / "bin", program, write_instances(tmp_path / "data"), "{id}")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(REPO))
-    made = make_sandbox(request.param, TIGHT)
+    made = make_sandbox(program, TIGHT)
     made.check()
     made.open("empty_1776_stats-1")
     yield made, programs
@@ -482,8 +487,10 @@ def test_a_container_runs_commands_and_keeps_files(container):
 
 
 @bubblewrap
+@pytest.mark.parametrize("container", ["docker", "podman"], indirect=True)
 def test_a_container_that_is_gone_or_never_came_is_an_infra_error(container):
     box, programs = container
+    assert box.run("ls", 20).output == "conftest.py\nmean.py\ntests\n"
     box._client.kill()
     box._client.wait()
     shutil.rmtree(programs / box._name)

@@ -44,6 +44,10 @@ def quick():
 def play(env: ScienceWorldEnv, task: Task, actions: list[str]) -> list[tuple]:
     """[(observation, reward, done, info), ...] up to the end of the episode."""
     env.reset(task)
+    return moves(env, actions)
+
+
+def moves(env: ScienceWorldEnv, actions: list[str]) -> list[tuple]:
     told = []
     for action in actions:
         told.append(env.step(action))
@@ -77,7 +81,8 @@ def test_more_variations_are_interleaved_and_come_from_the_split():
             "scienceworld/boil/1",
             "scienceworld/find-animal/1",
         ]
-    with make(variations_per_task=None, task_names=["identify-life-stages-1", "identify-life-stages-2"]) as env:
+        env.variations_per_task, env.task_names = None, ["identify-life-stages-1", "identify-life-stages-2"]
+        env._listed.clear()
         splits = [[task.id.split("/", 1)[1] for task in env.tasks(split)] for split in ("train", "dev", "test")]
     assert [len(drawn) for drawn in splits] == [6 + 4, 3 + 2, 5 + 4]
     assert len({task for drawn in splits for task in drawn}) == 24
@@ -90,7 +95,7 @@ def test_the_gold_path_solves_one_variation_of_every_task(env):
         if task.id.split("/")[1] in SLOW:
             continue
         env.reset(task)
-        told = play(env, task, env.walkthrough())
+        told = moves(env, env.walkthrough())
         rewards = sum(reward for _, reward, _, _ in told)
         if not (told[-1][3]["won"] and told[-1][3]["score"] == 100 and env.evaluate(None) and abs(rewards - 1) < 1e-9):
             lost.append((task.id, told[-1]))
@@ -110,17 +115,16 @@ def test_recorded_runs_end_with_the_same_score(env):
     assert same == len(rows) == 28
 
 
-def test_the_same_episode_reads_the_same_after_other_tasks_and_in_another_jvm(env):
+def test_the_same_episode_reads_the_same_after_other_tasks_and_in_another_jvm(env, quick):
     task = Task(id="scienceworld/grow-fruit/93", query="")  # bees, seeds and growth: the most random of all
     env.reset(task)
     actions = env.walkthrough()
-    told = play(env, task, actions)
+    told = moves(env, actions)
     play(env, env.tasks()[0], ["look around"])
     assert play(env, task, actions) == told
-    with make() as other:
-        assert play(other, task, actions) == told
-        other.reset(task)
-        assert other.walkthrough() == actions
+    quick.reset(task)
+    assert quick.walkthrough() == actions
+    assert moves(quick, actions) == told
 
 
 def test_the_first_observation_states_the_task_and_the_room(quick):
@@ -144,17 +148,16 @@ def test_a_wrong_focus_ends_the_episode_with_raw_minus_100_counted_as_zero(quick
     assert not quick.evaluate(None)
 
 
-def test_refusals_are_marked_invalid_and_a_menu_is_answered_by_number():
-    with make(task_names=["grow-plant"]) as env:
-        env.reset(env.tasks()[0])
-        told = [env.step(action) for action in env.walkthrough()[:40] if env._state == "running"]
-        menus = [number for number, (text, _, _, _) in enumerate(told) if text.startswith("Ambiguous request")]
-        assert menus
-        assert [told[number][3]["valid"] for number in menus] == [False] * len(menus)
-        assert [told[number + 1][3]["valid"] for number in menus] == [True] * len(menus)
+def test_refusals_are_marked_invalid_and_a_menu_is_answered_by_number(env):
+    env.reset(next(task for task in env.tasks() if task.id.startswith("scienceworld/grow-plant/")))
+    told = moves(env, env.walkthrough()[:40])
+    menus = [number for number, (text, _, _, _) in enumerate(told) if text.startswith("Ambiguous request")]
+    assert menus
+    assert [told[number][3]["valid"] for number in menus] == [False] * len(menus)
+    assert [told[number + 1][3]["valid"] for number in menus] == [True] * len(menus)
 
 
-def test_admissible_actions_are_listed_on_demand_alone(quick):
+def test_admissible_actions_are_listed_on_demand_alone(quick, monkeypatch):
     task = quick.tasks()[0]
     with pytest.raises(EnvStateError):
         make().admissible()
@@ -163,11 +166,11 @@ def test_admissible_actions_are_listed_on_demand_alone(quick):
     assert "look around" in listed
     assert len(listed) > 100
     assert "Valid actions" not in first
-    with make(task_names=QUICK, show_valid=True) as telling:
-        shown = telling.reset(task).split("Valid actions:\n")
-        assert shown[0].strip() == first
-        assert set(listed) == set(shown[1].split("\n"))
-        assert "Valid actions:\n" in telling.step("inventory")[0]
+    monkeypatch.setattr(quick, "show_valid", True)
+    shown = quick.reset(task).split("Valid actions:\n")
+    assert shown[0].strip() == first
+    assert set(listed) == set(shown[1].split("\n"))
+    assert "Valid actions:\n" in quick.step("inventory")[0]
 
 
 def test_a_walkthrough_asked_for_in_mid_episode_leaves_the_episode_alone(quick):

@@ -98,25 +98,26 @@ def running(pid: int) -> bool:
         return False
 
 
+# What the parent does then: nothing, a search for a walkthrough, or it has a child that lives on.
+THEN = ("pass", "env.walkthrough()", "os.fork() or (time.sleep(40), os._exit(0))")
+
+
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
-@pytest.mark.parametrize(
-    "then",
-    ["pass", "env.walkthrough()", "os.fork() or (time.sleep(40), os._exit(0))"],
-    ids=["idle", "searching", "forked"],
-)
-def test_no_jvm_outlives_a_parent_that_was_killed(then):
-    parent = forkserver.Popen(
-        [sys.executable, "-c", PARENT.format(then=then)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    pid, folder = parent.stdout.readline().split()
+def test_no_jvm_outlives_a_parent_that_was_killed():
+    parents = {
+        then: forkserver.Popen(
+            [sys.executable, "-c", PARENT.format(then=then)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for then in THEN
+    }
+    engines = {then: parent.stdout.readline().split() for then, parent in parents.items()}
     time.sleep(1)  # into the search
-    assert running(int(pid))
-    assert Path(folder).exists()
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    parent.stdout.close()
+    assert [then for then, (pid, folder) in engines.items() if not running(int(pid)) or not Path(folder).exists()] == []
+    for parent in parents.values():
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
     deadline = time.monotonic() + 30
-    while running(int(pid)) and time.monotonic() < deadline:
+    while left := [then for then, (pid, folder) in engines.items() if running(int(pid)) or Path(folder).exists()]:
+        assert time.monotonic() < deadline, left
         time.sleep(0.1)
-    assert not running(int(pid))
-    assert not Path(folder).exists()
