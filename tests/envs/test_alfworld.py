@@ -37,21 +37,15 @@ def env(folder):
 
 
 @pytest.fixture(scope="module")
-def archive(folder):
-    return write_archive(folder)
+def archived(folder):
+    """Games of an archive."""
+    with make(folder, split="valid_seen", data=str(write_archive(folder))) as env:
+        yield env
 
 
 class TestGenerated(EnvContract):
     def make_env(self, folder):
         return make(folder)
-
-    def worker_pid(self, env):
-        return env._worker.pid
-
-
-class TestOfficial(EnvContract):
-    def make_env(self, folder):
-        return make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz"))
 
     def worker_pid(self, env):
         return env._worker.pid
@@ -90,25 +84,23 @@ def test_a_task_says_what_is_asked_and_its_id_is_the_games_folder(env):
     assert "Welcome" not in first
 
 
-def test_the_commands_are_those_of_the_games_own_wording(folder, archive):
-    with make(folder, split="valid_seen", data=str(archive)) as env:
-        for split, put in (
-            ("valid_seen", "move (object) to (receptacle)"),
-            ("valid_unseen", "put (object) in/on (receptacle)"),
-        ):
-            commands = env.reset(env.tasks(split)[0]).split("Commands: ")[1].split(", ")
-            assert put in commands
-            assert len([command for command in commands if command.split()[0] in ("move", "put")]) == 1
-            assert {"look", "go to (receptacle)", "heat (object) with (receptacle)"} <= set(commands)
+def test_the_commands_are_those_of_the_games_own_wording(archived):
+    for split, put in (
+        ("valid_seen", "move (object) to (receptacle)"),
+        ("valid_unseen", "put (object) in/on (receptacle)"),
+    ):
+        commands = archived.reset(archived.tasks(split)[0]).split("Commands: ")[1].split(", ")
+        assert put in commands
+        assert len([command for command in commands if command.split()[0] in ("move", "put")]) == 1
+        assert {"look", "go to (receptacle)", "heat (object) with (receptacle)"} <= set(commands)
 
 
-def test_without_a_stored_walkthrough_the_planner_gives_one(folder, archive):
-    with make(folder, split="valid_unseen", data=str(archive)) as env:
-        env.reset(env.tasks()[0])
-        assert "One way" not in env.get_ground_truth()
-        for command in env.walkthrough():
-            _, reward, done, _ = env.step(command)
-        assert (reward, done) == (1.0, True)
+def test_without_a_stored_walkthrough_the_planner_gives_one(archived):
+    archived.reset(archived.tasks("valid_unseen")[0])
+    assert "One way" not in archived.get_ground_truth()
+    for command in archived.walkthrough():
+        _, reward, done, _ = archived.step(command)
+    assert (reward, done) == (1.0, True)
 
 
 @pytest.mark.parametrize(
@@ -147,30 +139,30 @@ def test_no_hidden_limit_ends_a_game(env):
     assert not any(env.step("look")[2] for _ in range(55))
 
 
-def test_admissible_commands_are_shown_only_when_asked_for(env, folder):
+def test_admissible_commands_are_shown_only_when_asked_for(env, monkeypatch):
     task = env.tasks()[0]
     first = env.reset(task)
     assert "Admissible" not in first
     assert "admissible" not in env.step("look")[3]
-    with make(folder, show_admissible=True) as telling:
-        told = telling.reset(task)
-        assert told == f"{first}\n\nAdmissible commands: {'; '.join(telling.admissible())}"
-        observation, _, _, info = telling.step(telling.admissible()[0])
-        assert info["admissible"] == telling.admissible()
-        assert observation.endswith("; ".join(info["admissible"]))
-        assert "Admissible" in observation and "Admissible" not in observation[: -info["hint_chars"]]
-        assert info["valid"]
+    monkeypatch.setattr(env, "show_admissible", True)
+    told = env.reset(task)
+    assert told == f"{first}\n\nAdmissible commands: {'; '.join(env.admissible())}"
+    observation, _, _, info = env.step(env.admissible()[0])
+    assert info["admissible"] == env.admissible()
+    assert observation.endswith("; ".join(info["admissible"]))
+    assert "Admissible" in observation and "Admissible" not in observation[: -info["hint_chars"]]
+    assert info["valid"]
 
 
-def test_nearest_plays_the_command_that_was_meant_and_says_so(folder):
-    with make(folder, match="nearest") as env:
-        env.reset(env.tasks()[0])
-        wanted = next(command for command in env.admissible() if command.startswith("go to"))
-        _, _, _, info = env.step(f"> Goto the {wanted.removeprefix('go to ').upper()}.")
-        assert (info["valid"], info["played"]) == (True, wanted)
-        _, _, _, info = env.step("go to moon 1")
-        assert not info["valid"]
-        assert "played" not in info
+def test_nearest_plays_the_command_that_was_meant_and_says_so(env, monkeypatch):
+    monkeypatch.setattr(env, "match", "nearest")
+    env.reset(env.tasks()[0])
+    wanted = next(command for command in env.admissible() if command.startswith("go to"))
+    _, _, _, info = env.step(f"> Goto the {wanted.removeprefix('go to ').upper()}.")
+    assert (info["valid"], info["played"]) == (True, wanted)
+    _, _, _, info = env.step("go to moon 1")
+    assert not info["valid"]
+    assert "played" not in info
 
 
 def test_importing_the_env_loads_no_engine():
@@ -188,13 +180,14 @@ def test_the_config_sets_every_field_and_nothing_else():
     assert (set(node) - {"_target_"}) | {"workers"} == fields  # config.yaml sets `workers`, for every env
 
 
-@pytest.mark.parametrize("n", [0, 70, 139])
-def test_official_games_are_won_by_their_walkthrough(folder, n):
-    with make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz")) as env:
+def test_official_games_are_won_by_their_walkthrough(tmp_path):
+    with make(tmp_path, split="valid_seen", data=official("valid_seen_140.tar.xz")) as env:
         tasks = env.tasks()
-        assert len(tasks) == 140
-        env.reset(tasks[n])
-        assert [env.step(command)[3]["won"] for command in env.walkthrough()][-1]
+        assert len({task.id for task in tasks}) == 140 and all(task.query for task in tasks)
+        for n in (0, 70, 139):
+            env.reset(tasks[n])
+            assert not env.evaluate(None)
+            assert [env.step(command)[3]["won"] for command in env.walkthrough()][-1], n
 
 
 def test_recorded_runs_are_answered_as_they_were(tmp_path):

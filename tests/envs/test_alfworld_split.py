@@ -17,7 +17,8 @@ from envs.alfworld.env import AlfworldEnv
 from envs.alfworld.games import list_games
 
 pytest.importorskip("alfworld")
-RUN = ("env=alfworld", "llm=free", "embedder=hashing", "limit=1", "max_steps=2", "workflow=vanilla")
+WORDS = ("env=alfworld", "llm=free", "embedder=hashing", "max_steps=2", "workflow=vanilla")
+RUN, MORE = (*WORDS, "limit=1"), (*WORDS, "limit=2")
 LINE = "env=alfworld: without game files generated games are played (split generated), which are not the benchmark"
 
 
@@ -71,37 +72,37 @@ def test_a_label_says_what_was_generated():
     assert env_label("alfworld", {"split": "valid_seen"}) == env_label("alfworld", None) == "alfworld"
 
 
-def test_a_run_keeps_its_split_and_its_table_says_so(cli, nowhere):
-    done = cli(*RUN, "run_dir=run")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].startswith(LINE) and "alfworld-download" in done.stdout.splitlines()[0]
-    assert "on alfworld (generated), setting" in done.stdout
-    archive = write_archive(nowhere)
-    env = {"ALFWORLD_DATA": str(archive)}
-    again = cli(*(word.replace("limit=1", "limit=2") for word in RUN), "run_dir=run", env=env)
-    assert again.returncode == 0, again.stderr
-    assert again.stdout.splitlines()[0].startswith(LINE)
+def test_a_run_keeps_its_split_and_its_table_says_so(main_here, nowhere, monkeypatch):
+    code, said, errors = main_here(*RUN, "run_dir=run")
+    assert code == 0, errors
+    assert said.splitlines()[0].startswith(LINE) and "alfworld-download" in said.splitlines()[0]
+    assert "on alfworld (generated), setting" in said
+    monkeypatch.setenv("ALFWORLD_DATA", str(write_archive(nowhere)))
+    code, said, errors = main_here(*MORE, "run_dir=run")
+    assert code == 0, errors
+    assert said.splitlines()[0].startswith(LINE)
     manifest = json.loads((nowhere / "run" / "manifest.json").read_text())
     assert manifest["config"]["env"]["split"] == "generated"
     assert manifest["fingerprint"]["dataset"]["dataset"] == "alfworld/generated"
     assert all(row["task_id"].startswith("alfworld/generated/") for row in read_rows(nowhere / "run"))
     [row] = rows_of([read_run(nowhere / "run")])
     assert row["env"] == "alfworld (generated)" and whole_name(row) == "alfworld (generated)"
-    real = cli(*RUN, "run_dir=real", env=env)
-    assert LINE not in real.stdout and "on alfworld, setting" in real.stdout
-    lost = cli(*(word.replace("limit=1", "limit=2") for word in RUN), "run_dir=real")  # the games are gone
-    assert lost.returncode != 0 and "fetch them with alfworld-download" in lost.stderr
+    _, said, _ = main_here(*RUN, "run_dir=real")
+    assert LINE not in said and "on alfworld, setting" in said
+    monkeypatch.delenv("ALFWORLD_DATA")  # the games are gone
+    code, _, errors = main_here(*MORE, "run_dir=real")
+    assert code != 0 and "fetch them with alfworld-download" in errors
 
 
-def test_a_sweep_keeps_its_split(cli, nowhere):
+def test_a_sweep_keeps_its_split(main_here, nowhere, monkeypatch):
     """Its first cell finds no games; those of a later start, when there are some, play what it played."""
-    begun = cli("-m", *RUN, "seed=0,5", "run_dir=sweep")
-    assert begun.returncode == 0 and begun.stdout.count(LINE) == 1  # once for all cells
-    env = {"ALFWORLD_DATA": str(write_archive(nowhere))}
-    assert cli("-m", *RUN, "seed=0,1,5", "run_dir=sweep", env=env).returncode == 0
+    code, said, _ = main_here("-m", *RUN, "seed=0,5", "run_dir=sweep")
+    assert code == 0 and said.count(LINE) == 1  # once for all cells
+    monkeypatch.setenv("ALFWORLD_DATA", str(write_archive(nowhere)))
+    assert main_here("-m", *RUN, "seed=0,1,5", "run_dir=sweep")[0] == 0
     made = [json.loads(path.read_text()) for path in sorted(nowhere.glob("sweep/*/manifest.json"))]
     assert [each["config"]["env"]["split"] for each in made] == ["generated"] * 3
-    grown = cli("-m", *(word.replace("limit=1", "limit=2") for word in RUN), "seed=0,1,5", "run_dir=sweep", env=env)
-    assert grown.returncode == 0, grown.stderr
+    code, said, errors = main_here("-m", *MORE, "seed=0,1,5", "run_dir=sweep")
+    assert code == 0, errors
     assert len(list(nowhere.glob("sweep/*/manifest.json"))) == 3  # grown, and not begun anew
-    assert "(generated)" in grown.stdout
+    assert "(generated)" in said

@@ -50,14 +50,15 @@ def env(tmp_path_factory):
 
 
 def test_ten_kinds_are_solved_by_gold_and_two_runs_are_alike_to_the_byte(here, mark, tmp_path):
-    """One seed of each, by one worker and by two at once; no process is left, and nothing of theirs on disk."""
+    """One seed of each; four again by two workers at once. No process is left, and nothing of theirs on disk."""
     words = (*QUICK, "agent=gold", "workflow=vanilla", "llm=free", f"env.kinds=[{','.join(STILL)}]")
     words += ("embedder=hashing", f"env.cache_dir={tmp_path / 'goals'}", "env.seeds=1")
     one, rate = here(*words, run_dir=tmp_path / "one")
     assert rate == 1.0 and read_json(one / "summary.json")["n"] == 10
     assert all_gone(mark) and not any(Path(mark.partition("=")[2]).iterdir())
-    two, _ = here(*words, "stream.batch=2", "max_concurrency=2", run_dir=tmp_path / "two")
-    assert (two / "episodes.jsonl").read_bytes() == (one / "episodes.jsonl").read_bytes()
+    two, _ = here(*words, "stream.batch=2", "max_concurrency=2", "limit=4", run_dir=tmp_path / "two")
+    first = (one / "episodes.jsonl").read_bytes().splitlines(keepends=True)[:4]
+    assert (two / "episodes.jsonl").read_bytes() == b"".join(first)
     told = read_json(one / "manifest.json")["fingerprint"]["dataset"]
     assert told["browser"].split()[-1].count(".") == 3 and told["version"] == "1.1.0"
 
@@ -65,7 +66,7 @@ def test_ten_kinds_are_solved_by_gold_and_two_runs_are_alike_to_the_byte(here, m
 def test_chance_solves_few(here, mark, tmp_path):
     kinds = "click-checkboxes,click-option,enter-text,login-user,click-button-sequence,focus-text-2"
     words = (*QUICK, "agent=random", "workflow=vanilla", "llm=free", "embedder=hashing", f"env.kinds=[{kinds}]")
-    run_dir, rate = here(*words, "env.seeds=2", f"env.cache_dir={tmp_path}", "max_steps=3")
+    run_dir, rate = here(*words, "env.seeds=1", f"env.cache_dir={tmp_path}", "max_steps=3")
     assert rate < 0.5
     assert any(row["trajectories"][0]["steps"][-1]["valid"] for row in read_rows(run_dir))
 

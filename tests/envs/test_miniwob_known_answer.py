@@ -1,7 +1,7 @@
 """The whole loop on the web: what was learned on one seed of a kind solves the other seeds. A known answer.
 
 The student presses a button at once, and fails, unless a lesson of its prompt says what comes first. So the first task
-of each of the four kinds is lost, and the lesson of that loss solves the other two: 8 of 12. Without memory: none.
+of each of the four kinds is lost, and the lesson of that loss solves the other: 4 of 8. Without memory: none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SELECT = "Where the goal begins with {}, click the thing that it names first, th
 _LESSON = re.compile(r"the goal begins with ([\w ]+), (type|click)")
 WORDS = (
     *("env=miniwob", "env.slow_mo_ms=0", "env.settle_s=0.05", f"env.kinds=[{','.join(KINDS)}]", "embedder=hashing"),
-    *("env.seeds=3", "llm=scripted", "llm.script.path=test_miniwob_known_answer.play"),
+    *("env.seeds=2", "llm=scripted", "llm.script.path=test_miniwob_known_answer.play"),
 )
 
 
@@ -73,19 +73,21 @@ def goals(tmp_path_factory):
 def test_a_lesson_of_one_seed_solves_the_others(here, goals, tmp_path):
     run_dir, rate = here(*WORDS, f"env.cache_dir={goals}", run_dir=tmp_path / "memory")
     rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
-    assert [row["status"] for row in rows] == ["failure"] * 4 + ["success"] * 8
+    assert [row["status"] for row in rows] == ["failure"] * 4 + ["success"] * 4
     assert [row["task_type"] for row in rows[:4]] == list(KINDS)
-    assert rate == round(8 / 12, 4) and summary["judge_agreement"] == 1.0
+    assert rate == 0.5 and summary["judge_agreement"] == 1.0
     # the record holds every page that was shown, the prompt one at a time
     assert all(PAGE in step["observation"] for row in rows for step in row["trajectories"][0]["steps"])
 
 
 def test_without_memory_nothing_is_solved(here, goals, tmp_path):
-    run_dir, rate = here(*WORDS, f"env.cache_dir={goals}", "workflow=vanilla", "limit=8", run_dir=tmp_path / "none")
-    assert rate == 0.0 and len(read_rows(run_dir)) == 8
+    """Of one kind of each sort: what is typed, and what is chosen."""
+    words = (*WORDS, f"env.cache_dir={goals}", "env.kinds=[click-option,enter-text]", "workflow=vanilla")
+    run_dir, rate = here(*words, run_dir=tmp_path / "none")
+    assert rate == 0.0 and len(read_rows(run_dir)) == 4
 
 
 def test_two_attempts_at_once_have_a_browser_each(here, goals, tmp_path):
-    words = (*WORDS, f"env.cache_dir={goals}", "workflow=matts_parallel", "k=2", "limit=8", "max_concurrency=2")
-    run_dir, _ = here(*words, run_dir=tmp_path / "k2")
-    assert [row["status"] for row in read_rows(run_dir)] == ["failure"] * 4 + ["success"] * 4
+    words = (*WORDS, f"env.cache_dir={goals}", "workflow=matts_parallel", "k=2", "max_concurrency=2")
+    run_dir, _ = here(*words, "env.kinds=[click-option,enter-text]", run_dir=tmp_path / "k2")
+    assert [row["status"] for row in read_rows(run_dir)] == ["failure"] * 2 + ["success"] * 2
