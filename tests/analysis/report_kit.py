@@ -63,7 +63,10 @@ def called(capsys, script: str, *words: object) -> subprocess.CompletedProcess:
     """A script's main in this process, as if it had been started: `called(capsys, "show", run)`."""
     capsys.readouterr()
     given = list(map(str, words))
-    status = import_module(f"scripts.{script}").main(given)
+    try:
+        status = import_module(f"scripts.{script}").main(given)
+    except SystemExit as end:  # of argparse
+        status = end.code
     return subprocess.CompletedProcess([script, *given], status, *capsys.readouterr())
 
 

@@ -106,7 +106,7 @@ def both():
 
 def test_minilm_is_that_of_sentence_transformers(both):
     theirs, ours = both
-    known_texts, odd_texts = [*SHORT, *MANY], texts(25)
+    known_texts, odd_texts = [*SHORT, *MANY], texts(30)
     for given, most in ((known_texts, 1e-6), (odd_texts, 1e-5)):
         before = [embedder.long_texts for embedder in both]
         (known, spent, _), (made, used, _) = theirs.measure(given), ours.measure(given)
