@@ -9,7 +9,7 @@ that a run is clean: no check finds a paraphrased answer.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,13 @@ def audit(run: Run) -> dict[str, Any]:
                 if not lines and not why:
                     report["ok"].append(check.__name__)
         return report | {"grade": grade(run)}
+
+
+def findings(run: Run, checks: Iterable[Check]) -> dict[str, list[str]]:
+    """{check: lines} of these checks alone, without those that find nothing."""
+    with explaining(run.path):
+        found = {check.__name__: outcome(check(run))[0] for check in checks}
+    return {name: lines for name, lines in found.items() if lines}
 
 
 def outcome(lines: Iterator[str]) -> tuple[list[str], str | None]:

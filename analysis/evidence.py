@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from analysis.runs import MADE_ANEW, Run, read_banks
+from analysis.runs import MADE_ANEW, Run
 from core.build import option, options, part
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
@@ -75,9 +75,12 @@ def text_of(attempt: dict, *, opening: bool = False) -> str:
 
 
 def known_records(run: Run) -> dict[str, list[MemoryRecord]]:
-    """{id: the records of that id} in the run's episodes, in its bank and in the one it was given."""
+    """{id: the records of that id} in the run's episodes, in its bank and in the one it was given.
+
+    A bank that cannot be read is a finding of `lost_or_doubled`.
+    """
     by_id: dict[str, list[MemoryRecord]] = defaultdict(list)
-    for record in (*_bank_records(run), *(record for row in run.rows for record in records_of(row))):
+    for record in (*run.banked, *(record for row in run.rows for record in records_of(row))):
         by_id[record.id].append(record)
     return by_id
 
@@ -85,7 +88,7 @@ def known_records(run: Run) -> dict[str, list[MemoryRecord]]:
 def bank_owners(run: Run) -> dict[str, set[str]]:
     """{record: tasks of its lineage} of the run's bank and of the one it was given."""
     owners: dict[str, set[str]] = {}
-    for record in _bank_records(run):
+    for record in run.banked:
         owners.setdefault(record.id, set()).update(source_tasks(record))
     return owners
 
@@ -105,10 +108,6 @@ def stored_before(run: Run) -> set[str] | None:
     if began is None:
         return None if run.config["setting"]["learn"] else {record.id for record in records}
     return {record.id for record in records if record.tick < began}
-
-
-def _bank_records(run: Run) -> list[MemoryRecord]:
-    return read_banks(run, must=False)  # a bank that cannot be read is a finding of `lost_or_doubled`
 
 
 def has_ended(run: Run) -> bool:

@@ -53,7 +53,7 @@ def odd_endings(run: Run) -> Iterator[str]:
 def changed_lessons(run: Run) -> Iterator[str]:
     """A record in the bank, or one that was retrieved, with other lessons than those that its id was made from."""
     made = {record.id: record for row in every_try(run.path) for record in records_of(row)}
-    for stored in read_banks(run, must=False):
+    for stored in run.banked:
         if stored.id in made and is_altered(stored, made[stored.id]):
             yield f"record {stored.id} in the bank holds other lessons than its episode"
     records = known_records(run)

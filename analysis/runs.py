@@ -102,6 +102,11 @@ class Run:
         return json.dumps(flat(without(self._shared, ARM_KEYS)), sort_keys=True)
 
     @cached_property
+    def banked(self) -> list[MemoryRecord]:
+        """The records of the run's bank and of the one it was given, as far as they can be read; read once."""
+        return read_banks(self, must=False)
+
+    @cached_property
     def trace(self) -> str:
         """An id of what was said and done in every attempt, made from the words: recorded ids could be changed."""
         return content_id(sorted(map(said_in, self.rows)))

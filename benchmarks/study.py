@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.answer import Question, answer_of, page, stored
-from analysis.audit import WORTH_A_LOOK, audit
+from analysis.audit import BROKEN, WORTH_A_LOOK, findings
 from analysis.runs import find_runs, read_run
 from core.checksum import KEY
 from core.errors import UserError
@@ -122,7 +122,7 @@ def unpack(into: Path) -> list[Path]:
 def audited(folder: Path) -> list[str]:
     """What breaks an invariant in the runs of a part, and their number, a line each."""
     runs = [read_run(path) for path in find_runs([str(folder)])]
-    found = [(run.path.name, name, lines) for run in runs for name, lines in audit(run)["broken"].items()]
+    found = [(run.path.name, name, lines) for run in runs for name, lines in findings(run, BROKEN).items()]
     print(f"{folder}: {len(runs)} runs, {sum(len(run.rows) for run in runs)} episodes, {len(found)} broken invariants")
     return [f"BROKEN {run}: {name}: {lines[0]}" for run, name, lines in found]
 
@@ -177,9 +177,11 @@ def figure_of(mark: re.Match[str], into: Path) -> str:
         raise UserError(f"docs/study.md names runs that are not stored: {' '.join(words)}.")
     runs, given = [read_run(path) for path in runs], dict(part.partition("=")[::2] for part in asked)
     if mark["what"] == "look":
-        if (check := given.get("check")) not in (known := [each.__name__ for each in WORTH_A_LOOK]):
-            raise UserError(f"docs/study.md counts check={check}: known are {', '.join(known)}.")
-        return str(sum(len(audit(run)["look"].get(check, ())) for run in runs))
+        checks = [check for check in WORTH_A_LOOK if check.__name__ == given.get("check")]
+        if not checks:
+            known = ", ".join(check.__name__ for check in WORTH_A_LOOK)
+            raise UserError(f"docs/study.md counts check={given.get('check')}: known are {known}.")
+        return str(sum(len(lines) for run in runs for lines in findings(run, checks).values()))
     rows = [row for run in runs for row in run.rows if row["status"] != "infra_error"]
     for name, values in given.items():
         if name not in EPISODE:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 
 import forkserver
@@ -55,6 +57,17 @@ def make_runs(folder: Path) -> Path:
             command(*TOY, *words, f"run_dir={folder / name}"), cwd=folder, check=True, capture_output=True, timeout=240
         )
     return folder
+
+
+def called(capsys, script: str, *words: object) -> subprocess.CompletedProcess:
+    """A script's main in this process, as if it had been started: `called(capsys, "show", run)`."""
+    capsys.readouterr()
+    given = list(map(str, words))
+    try:
+        status = import_module(f"scripts.{script}").main(given)
+    except SystemExit as end:  # of argparse
+        status = end.code
+    return subprocess.CompletedProcess([script, *given], status, *capsys.readouterr())
 
 
 def rewritten(run: Path, to: Path, change) -> Path:

@@ -7,7 +7,7 @@ import shutil
 import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows, write_rows
-from test_terminal import script
+from report_kit import called
 
 from analysis.cells import make_cells
 from analysis.gate import gate, lifts
@@ -71,18 +71,18 @@ def test_a_missing_cell_is_made_by_the_command_that_is_printed(made, ab, tmp_pat
     assert read_json(run_of(ab, "no_memory", 1) / "manifest.json")["config"]["workflow"]["k"] is None
 
 
-def test_it_holds_where_the_cost_of_a_success_falls_enough(ab):
+def test_it_holds_where_the_cost_of_a_success_falls_enough(ab, capsys):
     none, bank = solved(ab, "no_memory"), solved(ab, "reasoningbank")
     assert 0 < none < bank
     enough = 0.85 * bank / none  # a task may cost that much, where one without memory costs 1
     for cost, status, word in ((enough, 0, " holds"), (enough * 1.001, 1, "does not hold")):
         charge(ab, no_memory=1.0, reasoningbank=cost, matts_parallel=9.0, matts_sequential=9.0)
-        done = script("compare", ab, "--gate", "cost=0.15", "--arm", "reasoningbank")
+        done = called(capsys, "compare", ab, "--gate", "cost=0.15", "--arm", "reasoningbank")
         assert (done.returncode, word in done.stdout) == (status, True), done.stdout + done.stderr
         assert f"{20 * cost / bank:.5f}" in done.stdout
     assert f"against no_memory: {20 / none:.5f} USD / success" in done.stdout
     charge(ab, reasoningbank=enough)
-    every = script("compare", ab, "--gate", "cost=0.15")
+    every = called(capsys, "compare", ab, "--gate", "cost=0.15")
     assert every.returncode == 1  # the others became dearer
     assert every.stdout.count("does not hold") == 2
 
@@ -99,30 +99,31 @@ def test_what_broke_and_the_banks_own_work_cost_too(ab):
     assert gate(cells, 0.15, ["reasoningbank"])[0].cost == after.cost
 
 
-def test_a_lower_success_rate_never_holds(ab):
+def test_a_lower_success_rate_never_holds(ab, capsys):
     charge(ab, no_memory=1.0, reasoningbank=0.01, matts_parallel=0.01, matts_sequential=0.01)
     cells = make_cells(load_episodes([str(ab)]), "reasoningbank")
     [worse] = gate(cells, 0.15, ["no_memory"])
     assert not worse.holds
-    cheap = script("compare", ab, "--gate", "cost=0.15", "--baseline", "matts_sequential", "--arm", "reasoningbank")
+    words = ("--gate", "cost=0.15", "--baseline", "matts_sequential", "--arm", "reasoningbank")
+    cheap = called(capsys, "compare", ab, *words)
     assert cheap.returncode == 1  # 20 points less
 
 
-def test_it_is_no_answer_where_it_cannot_be_told(ab):
-    free = script("compare", ab, "--gate", "cost=0.15")
+def test_it_is_no_answer_where_it_cannot_be_told(ab, capsys):
+    free = called(capsys, "compare", ab, "--gate", "cost=0.15")
     assert (free.returncode, free.stderr.count("\n")) == (2, 1)
     assert "no_memory costs nothing" in free.stderr
     charge(ab, no_memory=1.0, reasoningbank=None)
-    unknown = script("compare", ab, "--gate", "cost=0.15")
+    unknown = called(capsys, "compare", ab, "--gate", "cost=0.15")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     assert "the cost of reasoningbank is unknown" in unknown.stderr
     for wrong in ("cost=15", "tokens=0.15", "cost=", "0.15"):
-        refused = script("compare", ab, "--gate", wrong)
+        refused = called(capsys, "compare", ab, "--gate", wrong)
         assert refused.returncode == 2 and "give cost=FRACTION" in refused.stderr
-    nobody = script("compare", ab, "--gate", "cost=0.15", "--arm", "synapse")
+    nobody = called(capsys, "compare", ab, "--gate", "cost=0.15", "--arm", "synapse")
     assert nobody.returncode == 2 and "there is no run of synapse" in nobody.stderr
     shutil.rmtree(run_of(ab, "no_memory", 0))  # the baseline of seed 1 solved nothing
-    nothing = script("compare", ab, "--gate", "cost=0.15")
+    nothing = called(capsys, "compare", ab, "--gate", "cost=0.15")
     assert nothing.returncode == 2 and "no_memory has no success" in nothing.stderr
 
 
@@ -135,7 +136,7 @@ def test_an_arm_that_did_not_finish_is_not_passed_over(ab):
         gate(make_cells(load_episodes([str(ab)]), "no_memory"), 0.0)
 
 
-def test_scalings_lift_is_over_the_method_with_one_attempt(ab):
+def test_scalings_lift_is_over_the_method_with_one_attempt(ab, capsys):
     charge(ab, **dict.fromkeys(ARMS, 1.0))
     found = {row["label"]: row for row in lifts(load_episodes([str(ab)]))}
     assert list(found) == ["matts_parallel", "matts_sequential"]
@@ -143,7 +144,7 @@ def test_scalings_lift_is_over_the_method_with_one_attempt(ab):
     for arm, row in found.items():
         assert row["difference"] == pytest.approx((solved(ab, arm) - bank) / 20)
         assert row["difference_low"] <= row["difference"] <= row["difference_high"]
-    done = script("compare", ab, "--gate", "cost=0")
+    done = called(capsys, "compare", ab, "--gate", "cost=0")
     assert "lift of matts_sequential over reasoningbank: +20.0 [" in done.stdout
     assert "points over 20 pairs" in done.stdout
 

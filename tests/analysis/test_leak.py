@@ -11,7 +11,7 @@ from conftest import read_rows
 # Answers that no other text holds by chance.
 ROWS = [
     {"id": f"leak/{n}", "question": f"What is the {n}th secret number?", "answer": str(7919000 + 7 * n)}
-    for n in range(12)
+    for n in range(8)
 ]
 
 
@@ -72,8 +72,8 @@ def play(here, monkeypatch, tmp_path):
 def test_test_time_prompts_hold_no_gold_that_the_model_did_not_say_itself(play, arm):
     recorder, rows = play(*arm.split())
     own = {row["answer"] for row in ROWS[::3]}  # those the student says itself
-    assert len(rows) == 12
-    assert sum(row["status"] == "success" for row in rows) == 4
+    assert len(rows) == 8
+    assert sum(row["status"] == "success" for row in rows) == 3
     for _role, prompt in recorder.prompts:
         for row in ROWS:
             if row["answer"] not in own:
@@ -100,7 +100,7 @@ def test_true_labels_change_the_labels_and_tell_nothing_else(play):
     assert all(row["verdict"]["label"] == row["status"] and row["verdict"]["source"] == "oracle" for row in rows)
     failures = [row for row in rows if row["status"] == "failure"]
     asked = [prompt for role, prompt in recorder.prompts if role == "extractor"]
-    assert len(failures) == 8
+    assert len(failures) == 5
     assert not any("correct result" in prompt for prompt in asked)
     for row in failures:
         assert not any(row["trajectories"][0]["gold"] in prompt for prompt in asked)
@@ -110,7 +110,7 @@ def test_train_may_tell_the_failure_prompt_the_answer_and_only_that(play):
     recorder, rows = play("setting=train")
     told = [p for role, p in recorder.prompts if role == "extractor" and "correct result" in p]
     failures = [row for row in rows if row["status"] == "failure"]
-    assert len(told) == len(failures) == 8
+    assert len(told) == len(failures) == 5
     assert not any(role == "judge" for role, _ in recorder.prompts)
     for row, prompt in zip(failures, told, strict=True):
         assert row["trajectories"][0]["gold"] in prompt

@@ -74,15 +74,25 @@ def student(rows):
     return play
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return tmp_path_factory.mktemp("leaks")
+
+
 @pytest.fixture
-def play(here, monkeypatch, tmp_path):
-    def run(rows, *words, run_dir=None):
-        data = tmp_path / "rows.jsonl"
+def play(here, monkeypatch, whole):
+    """A finished run, made once for the same rows, words and texts of the model. It must not be changed."""
+
+    def run(rows, *words):
+        env = "math500" if rows is ROWS else "mmlu_pro"
+        folder = whole / f"{env} {' '.join(words)} {hash((LESSON, VERDICT))}".replace("/", "_")
+        if folder.is_dir():
+            return folder
+        data = whole / f"{env}.jsonl"
         data.write_text("".join(json.dumps(row) + "\n" for row in rows))
         monkeypatch.setattr("envs.toy_script.play", student(rows))
-        env = ("env=math500", f"env.path={data}") if rows is ROWS else ("env=mmlu_pro", f"env.path={data}")
-        made, _ = here(*env, "env.dataset=own", "llm=scripted", "embedder=hashing", *words, run_dir=run_dir)
-        return made
+        words = (f"env={env}", f"env.path={data}", "env.dataset=own", "llm=scripted", "embedder=hashing", *words)
+        return here(*words, run_dir=folder)[0]
 
     return run
 
@@ -108,7 +118,7 @@ def forged(play, tmp_path):
     """A run with its rows and its prompts changed by a function of both: what the audit then says."""
 
     def run(change, *words, rows=ROWS):
-        folder = play(rows, *words, run_dir=tmp_path / "run")
+        folder = shutil.copytree(play(rows, *words), tmp_path / "run")
         made = read_rows(folder)
         prompts = read_rows(folder, "prompts.jsonl")
         change(made, prompts)

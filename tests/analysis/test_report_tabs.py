@@ -198,8 +198,9 @@ def test_lessons_are_searched_and_filtered(tab, url):
     assert "No lesson fits" in text(tab, "#lessons")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [390, 800, 1200, 1400])
+@pytest.mark.parametrize(
+    ("width", "dark"), [(390, False), (800, False), (1200, False), (1400, False), (390, True), (1400, True)]
+)
 def test_every_page_fits_its_screen_and_shows_its_colours(tab, url, width, dark):
     import matplotlib.image
     import numpy as np

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import tarfile
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -16,20 +18,29 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return status, capsys.readouterr().out
 
 
-def test_every_table_of_the_page_is_made_again_and_every_run_passes_the_audit(tmp_path, capsys) -> None:
-    status, said = ran(capsys, "--into", str(tmp_path / "kept"))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The page made again: exit status, what was said, and the unpacked runs."""
+    into, said = tmp_path_factory.mktemp("study") / "kept", io.StringIO()
+    with redirect_stdout(said):
+        status = study.main(["--into", str(into)])
+    return status, said.getvalue(), into
+
+
+def test_every_table_of_the_page_is_made_again_and_every_run_passes_the_audit(whole) -> None:
+    status, said, into = whole
     assert status == 0, said
-    assert any((tmp_path / "kept").glob("*/*/episodes.jsonl"))
+    assert any(into.glob("*/*/episodes.jsonl"))
     assert "all as in docs/study.md" in said
     assert "BROKEN" not in said
 
 
-def test_stored_runs_name_no_machine(tmp_path) -> None:
-    for folder in study.unpack(tmp_path / "runs"):
-        for path in folder.rglob("*"):
-            if path.is_file() and path.suffix != ".sqlite":
-                text = path.read_text(encoding="utf-8")
-                assert not any(f" {root}" in text or f'"{root}' in text for root in ("/work/", "/home/", "/tmp/")), path
+def test_stored_runs_name_no_machine(whole) -> None:
+    files = [path for path in whole[2].rglob("*") if path.is_file() and path.suffix != ".sqlite"]
+    assert files
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        assert not any(f" {root}" in text or f'"{root}' in text for root in ("/work/", "/home/", "/tmp/")), path
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +73,25 @@ def own_page(three_runs, tmp_path, monkeypatch):
     return page
 
 
-@pytest.mark.parametrize(
-    ("mark", "made"),
-    [
-        ("count: quantised/arm=told_lesson,* quantised/arm=no_memory,* -->0", "72"),
-        ("count: quantised/arm=told_lesson,* ; status=success -->1,000", "45"),
-        ("count: quantised/arm=told_lesson,* -->7, all", "48, all"),
-        ("percent: quantised/arm=told_lesson,* ; status=failure -->50.0", "0.0"),
-        ("count: quantised/arm=told_lesson,* ; type=none such -->7", "0"),
-        ("count: quantised/arm=told_lesson,* ; gold=press blue|press red, status=success -->0", "22"),
-        ("look: quantised/arm=told_lesson,* ; check=lessons_with_answers -->7", "0"),
-        ("least: quantised/arm=told_lesson,* -->0.00", "5.00"),
-    ],
-)
-def test_a_number_in_the_text_is_made_from_the_episodes_that_it_names(own_page, capsys, mark, made) -> None:
-    own_page.write_text(f"There are <!-- {mark} of them.\n", encoding="utf-8")
+NUMBERS = [  # (a mark and what stands behind it, what is made)
+    ("count: quantised/arm=told_lesson,* quantised/arm=no_memory,* -->0", "72"),
+    ("count: quantised/arm=told_lesson,* ; status=success -->1,000", "45"),
+    ("count: quantised/arm=told_lesson,* -->7, all", "48, all"),
+    ("percent: quantised/arm=told_lesson,* ; status=failure -->50.0", "0.0"),
+    ("count: quantised/arm=told_lesson,* ; type=none such -->7", "0"),
+    ("count: quantised/arm=told_lesson,* ; gold=press blue|press red, status=success -->0", "22"),
+    ("look: quantised/arm=told_lesson,* ; check=lessons_with_answers -->7", "0"),
+    ("least: quantised/arm=told_lesson,* -->0.00", "5.00"),
+]
+
+
+def test_a_number_in_the_text_is_made_from_the_episodes_that_it_names(own_page, capsys) -> None:
+    own_page.write_text("".join(f"There are <!-- {mark} of them.\n" for mark, _ in NUMBERS), encoding="utf-8")
     assert ran(capsys)[0] == 1
     assert ran(capsys, "--write")[0] == 0
-    assert own_page.read_text(encoding="utf-8") == f"There are <!-- {mark.partition('>')[0]}>{made} of them.\n"
-    assert "0 tables and 1 numbers: all as" in ran(capsys)[1]
+    made = [f"There are <!-- {mark.partition('>')[0]}>{made} of them." for mark, made in NUMBERS]
+    assert own_page.read_text(encoding="utf-8").splitlines() == made
+    assert "0 tables and 8 numbers: all as" in ran(capsys)[1]
 
 
 def test_of_several_tables_the_columns_tell_which_is_meant(own_page, capsys) -> None:

@@ -14,6 +14,7 @@ import forkserver
 import pytest
 from conftest import TOY, command, read_json, read_rows, write_rows
 from platformdirs import user_cache_path
+from report_kit import EVIL, called, poison, rewritten
 
 from analysis.inspect_log import write_eval
 from analysis.runs import read_run
@@ -33,45 +34,46 @@ def runs(tmp_path_factory):
 
 
 def script(name, *words):
+    """A script in a process with streams of its own; where these are not the point: `called`."""
     words = [sys.executable, "-m", f"scripts.{name}", *map(str, words)]
     return forkserver.run(words, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_compare_names_every_flip(runs):
-    done = script("compare", runs["no_memory"], runs["reasoningbank"])
+def test_compare_names_every_flip(runs, capsys):
+    done = called(capsys, "compare", runs["no_memory"], runs["reasoningbank"])
     assert done.returncode == 0, done.stderr
     assert "B - A: +66.7 points over 12 pairs" in done.stdout
     assert "8 gained and 0 lost, McNemar's exact p = 0.0078" in done.stdout
     assert len(re.findall(r"toy/\w+/\d+ .*gained", done.stdout)) == 8
     assert "workflow._target_: 'workflows.vanilla.Vanilla' -> 'workflows.reasoningbank.ReasoningBank'" in done.stdout
-    back = script("compare", runs["reasoningbank"], runs["no_memory"], "--all")
+    back = called(capsys, "compare", runs["reasoningbank"], runs["no_memory"], "--all")
     assert "B - A: -66.7 points" in back.stdout
     assert len(re.findall(r"toy/\w+/\d+ ", back.stdout)) == 12
 
 
-def test_compare_wants_one_run(runs):
-    done = script("compare", runs["no_memory"].parent, runs["reasoningbank"])
+def test_compare_wants_one_run(runs, capsys):
+    done = called(capsys, "compare", runs["no_memory"].parent, runs["reasoningbank"])
     assert done.returncode == 2
     assert "holds 3 runs" in done.stderr
 
 
-def test_compare_wants_episodes(runs, tmp_path):
+def test_compare_wants_episodes(runs, tmp_path, capsys):
     empty = shutil.copytree(runs["no_memory"], tmp_path / "empty")
     write_rows(empty, [])
-    done = script("compare", empty, runs["reasoningbank"])
+    done = called(capsys, "compare", empty, runs["reasoningbank"])
     assert (done.returncode, done.stderr) == (2, "error: there is nothing to compare: a run has no finished episode.\n")
 
 
-def test_show_lists_and_filters(runs):
-    assert script("show", runs["reasoningbank"]).stdout.count("toy/") == 12
-    assert script("show", runs["reasoningbank"], "--status", "failure").stdout.count("toy/") == 4
-    assert script("show", runs["reasoningbank"], "--type", "amber").stdout.count("toy/") == 3
-    assert script("show", runs["reasoningbank"], "--flag").stdout.count("toy/") == 0
+def test_show_lists_and_filters(runs, capsys):
+    assert called(capsys, "show", runs["reasoningbank"]).stdout.count("toy/") == 12
+    assert called(capsys, "show", runs["reasoningbank"], "--status", "failure").stdout.count("toy/") == 4
+    assert called(capsys, "show", runs["reasoningbank"], "--type", "amber").stdout.count("toy/") == 3
+    assert called(capsys, "show", runs["reasoningbank"], "--flag").stdout.count("toy/") == 0
 
 
-def test_show_holds_one_episode_whole(runs):
+def test_show_holds_one_episode_whole(runs, capsys):
     row = read_rows(runs["matts_parallel"])[5]
-    done = script("show", runs["matts_parallel"], "birch/2", "--prompts")
+    done = called(capsys, "show", runs["matts_parallel"], "birch/2", "--prompts")
     assert done.returncode == 0, done.stderr
     for text in (
         row["query"],
@@ -83,13 +85,11 @@ def test_show_holds_one_episode_whole(runs):
     assert done.stdout.count("attempt ") == 3
     assert done.stdout.count("<memory_items>") == 3
     assert "truth: " + row["trajectories"][0]["gold"] in done.stdout
-    assert script("show", runs["matts_parallel"], "5", "--prompts").stdout == done.stdout
-    assert "names 4 episodes" in script("show", runs["matts_parallel"], "/2").stderr
+    assert called(capsys, "show", runs["matts_parallel"], "5", "--prompts").stdout == done.stdout
+    assert "names 4 episodes" in called(capsys, "show", runs["matts_parallel"], "/2").stderr
 
 
 def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
-    import shutil
-
     run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")
     rows = read_rows(run)
     manifest = read_json(run / "manifest.json")
@@ -105,8 +105,6 @@ def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
 
 
 def test_no_text_of_a_run_stops_a_script(runs, tmp_path):
-    from report_kit import EVIL, poison, rewritten
-
     run = rewritten(runs["reasoningbank"], tmp_path / "run", poison)
     halves = next(number for number, text in enumerate(EVIL) if "\ud800" in text)
     for done in (
@@ -124,17 +122,16 @@ def test_no_text_of_a_run_stops_a_script(runs, tmp_path):
     assert "names 0 episodes" in script("show", run, "²").stderr
 
 
-def test_runs_of_one_name_are_exported_apart(runs, tmp_path):
+def test_runs_of_one_name_are_exported_apart(runs, tmp_path, capsys):
     for number in ("a", "b"):
         shutil.copytree(runs["no_memory"], tmp_path / number / "sweep" / "run")
-    done = script("export", tmp_path / "a", tmp_path / "b", "--to", "inspect", "-o", tmp_path / "out")
+    done = called(capsys, "export", tmp_path / "a", tmp_path / "b", "--to", "inspect", "-o", tmp_path / "out")
     files = sorted((tmp_path / "out").iterdir())
     assert len(files) == 2 and all(str(file) in done.stdout for file in files)
 
 
 def without_server(run, path):
     """The run rewritten at a path: its server was gone in every episode."""
-    from report_kit import rewritten
 
     def broken(row):
         row["status"] = "infra_error"
@@ -151,18 +148,18 @@ def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
     assert {(line["error"], line["completed"], str(line["scores"])) for line in lines} == {("server: gone", True, "{}")}
 
 
-def test_parquet_holds_every_episode(runs, tmp_path):
+def test_parquet_holds_every_episode(runs, tmp_path, capsys):
     import pandas as pd
 
-    done = script("export", runs["no_memory"].parent, "--to", "parquet", "-o", tmp_path / "all.parquet")
+    done = called(capsys, "export", runs["no_memory"].parent, "--to", "parquet", "-o", tmp_path / "all.parquet")
     assert done.returncode == 0, done.stderr
     frame = pd.read_parquet(tmp_path / "all.parquet")
     assert frame.groupby("arm")["success"].agg(["size", "sum"]).loc["reasoningbank"].tolist() == [12, 8]
-    assert script("export", runs["no_memory"], "--to", "parquet").returncode == 2
+    assert called(capsys, "export", runs["no_memory"], "--to", "parquet").returncode == 2
 
 
-def test_an_inspect_log_holds_every_attempt(runs, tmp_path):
-    done = script("export", runs["matts_parallel"], "--to", "inspect", "-o", tmp_path)
+def test_an_inspect_log_holds_every_attempt(runs, tmp_path, capsys):
+    done = called(capsys, "export", runs["matts_parallel"], "--to", "inspect", "-o", tmp_path)
     assert done.returncode == 0, done.stderr
     (path,) = tmp_path.glob("*.eval")
     with zipfile.ZipFile(path) as archive:
@@ -257,11 +254,11 @@ def test_inspect_reads_the_log(runs, tmp_path, inspect_python):
     assert nothing["errors"] == ["server: gone"]
 
 
-def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path):
+def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path, capsys):
     import pandas as pd
 
     out, folder = tmp_path / "week.csv", runs["no_memory"].parent
-    done = script("export", folder, "--to", "csv", "--since", "7d", "-o", out)
+    done = called(capsys, "export", folder, "--to", "csv", "--since", "7d", "-o", out)
     frame = pd.read_csv(out)
     assert done.returncode == 0 and len(frame) == len(list(folder.glob("*/manifest.json")))
     row = frame[frame["run"] == str(runs["no_memory"])].iloc[0]
@@ -269,8 +266,8 @@ def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path):
     assert (row["n"], row["success_rate"]) == (summary["n"], summary["success_rate"])
     of_the_outline = "mean_steps cost_usd_per_success wall_s_per_success lessons_per_100 shown_per_task".split()
     assert {*of_the_outline} <= {*frame.columns}
-    assert script("export", folder, "--to", "csv", "--since", "2999-01-01", "-o", out).returncode == 0
+    assert called(capsys, "export", folder, "--to", "csv", "--since", "2999-01-01", "-o", out).returncode == 0
     assert len(pd.read_csv(out)) == 0
     for words, said in ((("csv", "--since", "soon"), "--since soon"), (("parquet", "--since", "7d"), "--since is for")):
-        done = script("export", folder, "--to", *words, "-o", out)
+        done = called(capsys, "export", folder, "--to", *words, "-o", out)
         assert done.returncode == 2 and said in done.stderr

@@ -229,7 +229,7 @@ def test_compare_tells_the_worst_case_of_what_broke(timeouts, capsys):
 
 def test_every_table_says_in_which_order_and_of_which_bank(sweep, here, tmp_path):
     bank = shutil.copy(runs_of(sweep, "reasoningbank")[0] / "bank.sqlite", tmp_path / "bank.sqlite")
-    for seed in (0, 1, 2):
+    for seed in (0, 1):
         words = (*TOY, "env.boxes_per_family=3", f"seed={seed}", "stream.order=shuffled")
         shutil.copy(bank, tmp_path / f"bank{seed}.sqlite")
         frozen = ("setting=frozen", f"memory.path={tmp_path}/bank${{seed}}.sqlite")
@@ -237,7 +237,7 @@ def test_every_table_says_in_which_order_and_of_which_bank(sweep, here, tmp_path
         here(*words, *("setting=frozen", f"memory.path={bank}"), run_dir=tmp_path / "runs" / f"frozen{seed}")
         here(*words, *frozen, run_dir=tmp_path / "copies" / f"frozen{seed}")
     row, cell, said = row_of(tmp_path / "runs", "reasoningbank")
-    assert row["scope"] == "for these tasks in 3 orders, of this bank alone"
+    assert row["scope"] == "for these tasks in 2 orders, of this bank alone"
     assert cell.endswith("of this bank alone") and "Of this bank alone: " in said
     assert "for these tasks in the orders of these seeds" in said
     assert report.main([str(tmp_path / "runs"), "-o", str(tmp_path / "page.html")]) == 0

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import forkserver
@@ -21,7 +23,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from core.errors import InfraError
-from mcp_server.config import load_config
+from mcp_server.config import environment, load_config, settings_file
 from mcp_server.server import build_server
 from mcp_server.service import Service
 
@@ -103,18 +105,30 @@ async def refused(open_client, tool, **arguments):
 
 async def until_done(open_client, task_id, seconds=30, **arguments):
     """What task_status says once a job is over."""
-    for _ in range(seconds * 10):
+    for _ in range(seconds * 50):
         status = await ask(open_client, "task_status", task_id=task_id, **arguments)
         if status["status"] != "processing":
             return status
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.02)
     raise AssertionError("the job does not end")
+
+
+@cache  # a fifth of a second each time, and many tests start the same server
+def composed(overrides, variables):
+    return load_config(list(overrides))
+
+
+def configuration(*overrides):
+    """The composed configuration for some overrides."""
+    if settings_file() is not None:
+        return load_config(list(overrides))
+    return deepcopy(composed(overrides, frozenset(environment())))
 
 
 @contextmanager
 def here(path, *overrides, tools="all", **options):
     """A server in this process: (the server to give to Client, its service)."""
-    service = Service(Path(path), load_config(list(overrides)), embedder="hashing-256", **options)
+    service = Service(Path(path), configuration(*overrides), embedder="hashing-256", **options)
     try:
         yield build_server(service, tools)[0], service
     finally:
@@ -142,13 +156,13 @@ def http_server(bank, *options, transport="http", token="", errors=None, process
     if processes is not None:
         processes.append(process)
     try:
-        for _ in range(300):
+        for _ in range(1500):
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 break
             except OSError:
                 assert process.poll() is None, process.stderr.read().decode()
-                time.sleep(0.1)
+                time.sleep(0.02)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -171,11 +185,11 @@ def behind_haproxy(one, two, **limits):
     line = ["haproxy", "-db", "-f", str(REPO / "mcp_server/deploy/haproxy.cfg")]
     proxy = forkserver.Popen(line, env=os.environ | names, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(100):
+        for _ in range(500):
             with suppress(httpx2.HTTPError):
                 if httpx2.get(f"http://127.0.0.1:{front}/health").status_code == 200:
                     break
-            time.sleep(0.1)
+            time.sleep(0.02)
         yield f"http://127.0.0.1:{front}"
     finally:
         proxy.terminate()

@@ -215,7 +215,7 @@ def test_recalled_lessons_are_not_learned_again(tmp_path):
 
 def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_path):
     bank = tmp_path / "b.sqlite"
-    with_words = cli(*TOY, "run_dir=one", f"memory.path={bank}")
+    with_words = cli(*TOY, "limit=12", "run_dir=one", f"memory.path={bank}")
     assert with_words.returncode == 0, with_words.stderr
     learned = read_rows(tmp_path / "one")
     family = next(row for row in learned if row["records"])
@@ -228,7 +228,7 @@ def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_p
             words = ("--query", row["query"], *(w for key in lesson for w in (f"--{key}", lesson[key])))
             assert by_hand("save_lesson", *words, "preset=paper_faithful", bank=served)[0] == 0
     before = served.read_bytes()
-    frozen = cli(*TOY, "run_dir=two", "setting=frozen", f"memory.path={served}")
+    frozen = cli(*TOY, "limit=12", "run_dir=two", "setting=frozen", f"memory.path={served}")
     assert frozen.returncode == 0, frozen.stderr
     summary = read_json(tmp_path / "two" / "summary.json")
     assert any(row["retrieved"] for row in read_rows(tmp_path / "two")) and summary["setting"] == "frozen"

@@ -66,7 +66,7 @@ def provided():
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     provider.issuer = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield provider
     finally:

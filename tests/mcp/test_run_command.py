@@ -65,6 +65,16 @@ def around(bank, *words, command, status=0, stdin=None, env=None):
     return done, json.loads(result.read_text()) if result.is_file() else None
 
 
+def taught(bank, *lessons):
+    """Put lessons into a bank as a client does."""
+    with here(bank) as (_, service):
+        for query, content in lessons:
+            MemoryTools(service).save_lesson(query=query, title=query, content=content)
+
+
+SORT = "Sort the rows by date first, then write the file."
+
+
 def test_a_bank_grows_around_a_command_that_names_its_own_task(tmp_path, agent):
     bank = tmp_path / "b.sqlite"
     done, first = around(bank, "--closing-words", command=[*agent, "-p", TASK])
@@ -131,7 +141,7 @@ def lock(bank):
 def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
     """The degradation table of docs/run.md, row by row."""
     bank, command = tmp_path / "b.sqlite", [*agent, "-p", TASK]
-    around(bank, "--closing-words", command=command)
+    taught(bank, (TASK, SORT))
 
     def row(path, *words, says, env=None):
         done, found = around(path, *words, command=command, env=env)
@@ -153,17 +163,17 @@ def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
     locked = tmp_path / "locked.sqlite"
     shutil.copy(bank, locked)
     holder = lock(locked)
-    row(locked, "--memory-timeout", 2, "--learn-timeout", 2, "--closing-words", says="not done within")
+    row(locked, "--memory-timeout", 1, "--learn-timeout", 0.5, "--closing-words", says="not done within")
     holder.close()
     row(bank, "embedder=openai", says="")
     row(bank, "llm=openai", "--learn-timeout", 20, says="OPENAI_API_KEY", env={"OPENAI_API_KEY": ""})
     row(bank, "--memory-file", tmp_path / "file" / "x.md", says="x.md")
-    row(bank, *MODEL, "llm.delay_s=30", "--learn-timeout", 2, says="not done within")
+    row(bank, *MODEL, "llm.delay_s=30", "--learn-timeout", 0.5, says="not done within")
 
 
 def test_a_task_or_lessons_too_long_for_the_system_do_not_keep_the_command_from_starting(tmp_path, agent):
     bank, task = tmp_path / "b.sqlite", f"{TASK} "
-    around(bank, "--closing-words", command=[*agent, "-p", TASK])
+    taught(bank, (TASK, SORT))
     (tmp_path / "TASK.md").write_text(task * 6_000)  # over the 128 KiB that Linux takes of one variable
     words = ("--task-file", tmp_path / "TASK.md", "--stdin", "prompt")
     shell = ["bash", "-c", 'echo "${REASONINGBANK_TASK-left out}, ${#REASONINGBANK_MEMORY}"; cat']
@@ -206,7 +216,7 @@ def test_a_shell_loop_around_the_local_model(tmp_path):
         "import sys\n"
         "from core.models.base import Request\n"
         "from core.models.local import LocalModel\n"
-        "model = LocalModel(max_tokens=24, n_ctx=2048)\n"
+        "model = LocalModel(max_tokens=12, n_ctx=512)\n"
         "messages = [{'role': 'user', 'content': sys.argv[1]}]\n"
         "print(model.chat(Request(messages=messages, role='agent')).text)\n"
     )
@@ -223,17 +233,9 @@ def test_a_shell_loop_around_the_local_model(tmp_path):
 
 
 def test_signals_reach_the_command_and_are_its_end(tmp_path):
-    line = [
-        sys.executable,
-        "-m",
-        "mcp_server",
-        "run",
-        "--bank",
-        str(tmp_path / "b.sqlite"),
-        "--embedder",
-        "hashing-256",
-    ]
-    line += ["--task", "wait", "--", "bash", "-c", "trap 'echo stopped; exit 7' TERM; echo ready; sleep 60 & wait"]
+    line = [sys.executable, "-m", "mcp_server", "run", "--bank", str(tmp_path / "b.sqlite")]
+    waiting = "trap 'echo stopped; exit 7' TERM; echo ready; sleep 60 >/dev/null 2>&1 & wait"
+    line += ["--embedder", "hashing-256", "--task", "wait", "--", "bash", "-c", waiting]
     process = forkserver.Popen(line, cwd=REPO, env={**os.environ, **ENV}, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.2)
@@ -267,8 +269,7 @@ def test_the_value_of_an_option_that_names_the_task_is_its_prompt():
 
 def test_it_is_said_where_no_prompt_holds_the_lessons_and_silence_is_no_failure(tmp_path):
     bank, settings = tmp_path / "b.sqlite", tmp_path / "settings.yaml"
-    for n in range(4):
-        around(bank, "--closing-words", "--task", f"{TASK} of year {n}", command=["echo", f"Rule {n * 'very '}well."])
+    taught(bank, *((f"{TASK} of year {n}", f"Rule {n * 'very '}well.") for n in range(4)))
     done, found = around(bank, "--task", TASK, "--judge", "heuristic", command=["true"])
     assert "no argument of true is known to be its prompt" in done.stderr
     assert (found["success"], found["verdict"]["label"], found["lessons_in"]) == (True, "success", "variables")

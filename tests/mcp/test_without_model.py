@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -50,18 +51,23 @@ def provider():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     stop.set()
     server.shutdown()
 
 
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """The folder of a bank with one lesson, learned without a model."""
+    folder = tmp_path_factory.mktemp("learned")
+    around(folder / "b.sqlite", "--closing-words", "--task", TASK, command=["echo", "Sort the rows by date first."])
+    return folder
+
+
 @pytest.fixture
-def bank(tmp_path):
-    """A bank with one lesson, learned without a model."""
-    path = tmp_path / "b.sqlite"
-    around(path, "--closing-words", "--task", TASK, command=["echo", "Sort the rows by date first."])
-    return path
+def bank(learned, tmp_path):
+    return shutil.copytree(learned, tmp_path / "bank") / "b.sqlite"
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -106,7 +112,7 @@ BROKEN = {
     "unknown provider": (["llm=remote", "llm.model=foo/bar"], "foo/bar"),
     "unknown option": (["llm=no_such_model"], "no_such_model"),
     "wrong key": (["llm=openai", "llm.api_base={}"], "key"),
-    "no reply in time": (["llm=openai", "llm.api_base={}/slow", "--learn-timeout", "2"], "not done within"),
+    "no reply in time": (["llm=openai", "llm.api_base={}/slow", "--learn-timeout", "1"], "not done within"),
 }
 
 

@@ -61,33 +61,33 @@ def check(run_dir, server, n):
     return statuses, made
 
 
-def test_four_hundred_calls_sixteen_at_a_time(faulty, here, tmp_path):
+def test_two_hundred_calls_sixteen_at_a_time(faulty, here, tmp_path):
     server = faulty(play)
-    more = ("env.families=8", "env.boxes_per_family=50", "max_concurrency=16", "workflow=vanilla", "max_steps=1")
+    more = ("env.families=8", "env.boxes_per_family=25", "max_concurrency=16", "workflow=vanilla", "max_steps=1")
     run_dir = tmp_path / "run"
-    with pytest.raises(StopRun, match="of 400 tasks broken"):
+    with pytest.raises(StopRun, match="of 200 tasks broken"):
         here(*overrides(server, *more, *ONCE), run_dir=run_dir)
-    statuses, made = check(run_dir, server, 400)
-    assert len(made) == 400
-    assert 0 < statuses["infra_error"] < 40  # 0.3 ** 3 of 400 is 11
+    statuses, made = check(run_dir, server, 200)
+    assert len(made) == 200
+    assert 0 < statuses["infra_error"] < 20  # 0.3 ** 3 of 200 is 5
     broke = sum(server.faults[fault] for fault in FAULTS) / sum(server.faults.values())
-    assert 0.22 < broke < 0.38
-    assert all(server.faults[fault] > 4 for fault in FAULTS)
+    assert 0.2 < broke < 0.4
+    assert all(server.faults[fault] > 1 for fault in FAULTS)
     here(*overrides(server, *more), run_dir=run_dir)  # the same command, which may try again now
     summary, rows = read_json(run_dir / "summary.json"), read_rows(run_dir)
-    assert (summary["complete"], summary["n"], summary["n_retried"]) == (True, 400, statuses["infra_error"])
-    assert [row["index"] for row in rows] == list(range(400 + statuses["infra_error"]))
+    assert (summary["complete"], summary["n"], summary["n_retried"]) == (True, 200, statuses["infra_error"])
+    assert [row["index"] for row in rows] == list(range(200 + statuses["infra_error"]))
 
 
 def test_the_whole_loop_learns_on_among_the_faults(faulty, here, tmp_path):
     server = faulty(play)
     run_dir = tmp_path / "run"
     try:
-        here(*overrides(server, "env.families=4", "env.boxes_per_family=12", *ONCE), run_dir=run_dir)
+        here(*overrides(server, "env.families=4", "env.boxes_per_family=6", *ONCE), run_dir=run_dir)
     except StopRun as error:  # which calls break depends on the wording of the prompts
-        assert "of 48 tasks broken" in str(error)
-    check(run_dir, server, 48)
-    assert read_json(run_dir / "summary.json")["success_rate"] > 0.7  # 44 of 48 without any fault
+        assert "of 24 tasks broken" in str(error)
+    check(run_dir, server, 24)
+    assert read_json(run_dir / "summary.json")["success_rate"] > 0.6  # 20 of 24 without any fault
     for row in read_rows(run_dir):
         if row["status"] == "infra_error":
             assert (row["lessons"], row["records"], row["verdict"]["label"]) == ([], [], None)

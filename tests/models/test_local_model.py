@@ -82,23 +82,23 @@ def test_weights_that_are_not_the_published_ones_are_refused(monkeypatch):
 
 
 def test_the_default_run_end_to_end(cli, tmp_path):
-    done = cli("limit=3", "run_dir=run")
+    done = cli("limit=2", "run_dir=run")
     assert done.returncode == 0, done.stderr
     rows, summary = read_rows(tmp_path / "run"), read_json(tmp_path / "run/summary.json")
-    assert len(rows) == 3 == summary["n"] + summary["n_infra_error"]
+    assert len(rows) == 2 == summary["n"] + summary["n_infra_error"]
     assert summary["label_source"] == "llm"
     assert summary["tokens"]["agent"] > 0 < summary["tokens"]["judge"]
     assert summary["n_verdicts_unparsed"] == 0
     assert summary["n_lessons"] > 0
-    assert len(rows[2]["retrieved"]) == 1
-    assert "memory_items" in rows[2]["trajectories"][0]["opening"][0]["content"]
+    assert len(rows[1]["retrieved"]) == 1
+    assert "memory_items" in rows[1]["trajectories"][0]["opening"][0]["content"]
     for name in ("bank.sqlite", "manifest.json", "timings.jsonl", ".hydra/config.yaml"):
         assert (tmp_path / "run" / name).exists()
     assert "\n  run\n" in done.stdout
     manifest = read_json(tmp_path / "run/manifest.json")
     assert manifest["models"]["agent"]["model"] == "local/SmolLM2-135M-Instruct.Q4_1.gguf"
     assert manifest["fingerprint"]["dataset"]["sha256"]
-    assert len(manifest["task_ids"]) == 3
+    assert len(manifest["task_ids"]) == 2
     assert manifest["packages"]["faiss-cpu"]
     assert "success" in done.stdout
     assert json.dumps(summary)

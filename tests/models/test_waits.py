@@ -148,7 +148,7 @@ def test_a_server_that_loads_its_model_for_ever_is_given_up_after_retry_s(serve,
     monkeypatch.setattr(retry, "LONGEST_WAIT_S", 0.05)
     for_ever = serve(lambda request, n: (503, LOADING[0]))
     with pytest.raises(TransientError, match="(?i)load"):
-        model(for_ever, client=client, attempts=2, retry_s=1.5).chat(ASK)
+        model(for_ever, client=client, attempts=2, retry_s=0.5).chat(ASK)
     assert len(for_ever.requests) > 2
 
 

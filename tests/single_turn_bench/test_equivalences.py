@@ -2,13 +2,12 @@
 
 import pytest
 
-from single_turn_bench.equivalence import MathGrader, grade_response
+from single_turn_bench.equivalence import grade_response, shared_grader
 
 
 @pytest.fixture(scope="module")
 def grader():
-    with MathGrader() as grader:
-        yield grader
+    return shared_grader()
 
 
 # (answer, gold answer); each is tried both ways round.

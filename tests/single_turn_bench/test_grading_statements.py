@@ -3,13 +3,12 @@
 import pytest
 
 from single_turn_bench.answers import extract_answer
-from single_turn_bench.equivalence import MathGrader, grade_response
+from single_turn_bench.equivalence import grade_response, shared_grader
 
 
 @pytest.fixture(scope="module")
 def grader():
-    with MathGrader() as grader:
-        yield grader
+    return shared_grader()
 
 
 PROSE = [

@@ -4,7 +4,7 @@ import pytest
 
 from single_turn_bench.answers import gold_answer
 from single_turn_bench.choice import find_choice
-from single_turn_bench.equivalence import MathGrader, grade_response
+from single_turn_bench.equivalence import grade_response, shared_grader
 from single_turn_bench.languages import MAX_READ, in_english
 from single_turn_bench.verbatim import verbatim_answer
 
@@ -161,8 +161,7 @@ The answer is 1.234.
 
 @pytest.fixture(scope="module")
 def grader():
-    with MathGrader() as grader:
-        yield grader
+    return shared_grader()
 
 
 def test_a_letter_that_is_stated_in_another_language():
