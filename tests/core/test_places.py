@@ -133,8 +133,8 @@ def python(*words):
 
 
 def reading(bank, id):
-    """Commands on a bank that only read: (words, what they print)."""
-    m = ("-m", "mcp_server")
+    """Commands on a bank that only read: a module and its words."""
+    m = ("mcp_server",)
     memory = [("stats", bank), ("list", bank), ("show", bank, id), ("search", bank, "größe"), ("snapshot", bank)]
     memory += [("export", bank, bank.parents[1] / "e.jsonl"), ("search", bank, "größe", "--lexical")]
     where = ("--bank", bank)
@@ -153,13 +153,33 @@ def reading(bank, id):
             "import os; print(os.environ['REASONINGBANK_MEMORY'])",
         )
     ]
-    return [("-m", "core.memory", *words) for words in memory] + [(*m, *words) for words in tools]
+    return [("core.memory", *words) for words in memory] + [(*m, *words) for words in tools]
+
+
+# Each command is a process of its own, forked where the modules are imported, with its stdin, stdout and stderr in
+# files. Prints their exit statuses.
+IN_TURN = """
+import json, os, runpy, sys
+import core.memory.__main__, mcp_server.__main__, core.memory.bank, mcp_server.service
+folder, statuses = sys.argv[1], []
+for n, words in enumerate(json.loads(sys.argv[2])):
+    if (child := os.fork()) == 0:
+        os.dup2(os.open(f"{folder}/in", os.O_RDONLY), 0)
+        for stream, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{folder}/{n}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+        sys.argv = words
+        runpy.run_path(sys.modules[f"{words[0]}.__main__"].__file__, run_name="__main__")
+        sys.exit()
+    statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(statuses))
+"""
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap mounts the volume")
 @pytest.mark.parametrize("left", ["closed", "with a write-ahead log", "one file alone"])
-def test_a_bank_on_a_read_only_volume_is_read_by_all_that_only_reads(bank, tmp_path, left):
-    id = main_id(bank)
+def test_a_bank_on_a_read_only_volume_is_read_by_all_that_only_reads(bank, tmp_path, capsys, left):
+    assert main(["list", str(bank), "--json"]) == 0
+    id = json.loads(capsys.readouterr().out.splitlines()[-1])["id"]
     if left == "with a write-ahead log":
         killed = "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA journal_mode=wal'); "
         killed += "c.execute('CREATE TABLE more (a)'); c.commit(); os._exit(9)"
@@ -168,67 +188,64 @@ def test_a_bank_on_a_read_only_volume_is_read_by_all_that_only_reads(bank, tmp_p
     shown = bank if left == "one file alone" else bank.parent
     inside = ["bwrap", "--bind", "/", "/", "--ro-bind", shown, shown, "--dev", "/dev", "--proc", "/proc"]
     before = sorted(path.name for path in bank.parent.iterdir())
-
-    def run(*words, stdin=b""):
-        return subprocess.run([*inside, *python(*words)], cwd=tmp_path, env=ENV, input=stdin, capture_output=True)
-
-    if b"ermission" in run("-c", "").stderr:
-        pytest.skip("no mounts here")
-    event = json.dumps({"prompt": "größe"}).encode()
-    commands = reading(bank, id)
     share = {
         "with a write-ahead log": slice(0, None, 2),
         "closed": slice(1, None, 4),
         "one file alone": slice(3, None, 4),
     }
-    for words in commands[share[left]]:
-        done = run(*words, stdin=event)
-        assert done.returncode == 0 and b"Traceback" not in done.stderr, (words, done.stderr)
+    reads = reading(bank, id)[share[left]]
+    writes = [
+        ("mcp_server", "mark_helpful", "--bank", bank, "--memory-id", id),
+        ("core.memory", "mark", bank, id, "helpful"),
+    ]
+    (tmp_path / "in").write_text(json.dumps({"prompt": "größe"}))
+    words = json.dumps([[*map(str, words)] for words in (*reads, *writes)])
+    done = subprocess.run(
+        [*inside, *python("-c", IN_TURN, tmp_path, words)], cwd=tmp_path, env=ENV, capture_output=True, timeout=200
+    )
+    if b"bwrap: " in done.stderr and b"ermission" in done.stderr:
+        pytest.skip("no mounts here")
+    assert done.returncode == 0, done.stderr
+    for n, (words, status) in enumerate(zip((*reads, *writes), json.loads(done.stdout), strict=True)):
+        said, errors = ((tmp_path / f"{n}.{name}").read_bytes() for name in ("out", "err"))
+        assert b"Traceback" not in errors, (words, errors)
+        if words in writes:
+            assert status == 2 and errors.splitlines()[-1].startswith(b"error: "), (words, errors)
+            continue
+        assert status == 0, (words, errors)
         if "retrieve" in str(words) or "run" in words or "show" in words:
-            assert "Größe".encode() in done.stdout, words
-    for words in (
-        ("-m", "mcp_server", "mark_helpful", "--bank", bank, "--memory-id", id),
-        ("-m", "core.memory", "mark", bank, id, "helpful"),
-    ):
-        done = run(*words)
-        assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith(b"error: ")
+            assert "Größe".encode() in said, words
     if left != "one file alone":
         assert sorted(path.name for path in bank.parent.iterdir()) == before
 
 
-def main_id(bank):
-    done = subprocess.run(python("-m", "core.memory", "list", bank, "--json"), env=ENV, capture_output=True, check=True)
-    return json.loads(done.stdout.splitlines()[0])["id"]
-
-
-STREAMS = {  # how a shell starts a program: (redirections, further variables, its exit code)
-    "stdout closed": (">&- 2>err", {}, 0),
-    "stderr closed": (">out 2>&-", {}, 0),
-    "stdin closed": ("<&- >out 2>err", {}, 0),
-    "all closed": ("<&- >&- 2>&-", {}, 0),
-    "ascii": (">out 2>err", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, 0),
-    "cp1252": (">out 2>err", {"PYTHONIOENCODING": "cp1252"}, 0),
-    "no reader": ("2>err | true", {}, 0),
-    "full": (">/dev/full 2>err", {}, None),
+STREAMS = {  # how a shell starts a program: (redirections, further variables, its exit code, which programs)
+    "stdout closed": (">&- 2>err", {}, 0, "eval"),
+    "stderr closed": (">out 2>&-", {}, 0, "retrieve"),
+    "stdin closed": ("<&- >out 2>err", {}, 0, "run"),
+    "all closed": ("<&- >&- 2>&-", {}, 0, "serve"),
+    "ascii": (">out 2>err", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, 0, "list"),
+    "cp1252": (">out 2>err", {"PYTHONIOENCODING": "cp1252"}, 0, "eval run"),
+    "no reader": ("2>err | true", {}, 0, "list run eval help export"),
+    "full": (">/dev/full 2>err", {}, None, "doctor"),
 }
 
 
 @pytest.mark.parametrize("how", STREAMS)
 def test_streams_as_services_and_pipes_leave_them(bank, tmp_path, how):
-    redirected, variables, code = STREAMS[how]
+    redirected, variables, code, programs = STREAMS[how]
     end = "exit ${PIPESTATUS[0]}" if "|" in redirected else "exit $?"
-    commands = [
-        ("-m", "core.memory", "list", bank),
-        ("-m", "mcp_server", "retrieve_memory", "--bank", bank, "--query", "größe"),
-        ("-m", "mcp_server", "run", "--bank", bank, "--task", "größe", "--", "echo", "日本"),
-        ("-m", "mcp_server", "--bank", bank),
-        (REPO / "main.py", "--help"),
-        (REPO / "main.py", "env=toy", "llm=scripted", "embedder=hashing", "limit=2", f"run_dir={tmp_path}/run"),
-        ("-m", "scripts.doctor", "--help"),
-        ("-m", "scripts.export", "--help"),
-    ]
-    first = list(STREAMS).index(how)
-    for words in commands if how == "no reader" else (commands[first], commands[first - 3]):
+    commands = {
+        "list": ("-m", "core.memory", "list", bank),
+        "retrieve": ("-m", "mcp_server", "retrieve_memory", "--bank", bank, "--query", "größe"),
+        "run": ("-m", "mcp_server", "run", "--bank", bank, "--task", "größe", "--", "echo", "日本"),
+        "serve": ("-m", "mcp_server", "--bank", bank),
+        "help": (REPO / "main.py", "--help"),
+        "eval": (REPO / "main.py", "env=toy", "llm=scripted", "embedder=hashing", "limit=2", f"run_dir={tmp_path}/run"),
+        "doctor": ("-m", "scripts.doctor", "--help"),
+        "export": ("-m", "scripts.export", "--help"),
+    }
+    for words in map(commands.get, programs.split()):
         (tmp_path / "err").write_bytes(b"")
         stdin = "" if "<" in redirected else "</dev/null"
         line = f'"$@" {stdin} {redirected}; {end}'

@@ -344,7 +344,7 @@ def crash_at(bank, place):
     bank.change = change
 
 
-def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
+def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path, request):
     episodes = stream_of_episodes(8)
     rows = [row_of(made) for made in episodes]
 
@@ -371,11 +371,12 @@ def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
     expected = dump(tmp_path / "undisturbed")
     assert {r["status"] for r in expected[0]} == {"active", "archived", "superseded"}
     assert {relation for _, relation, _, _ in expected[1]} == {"contradicts", "duplicate_of", "supersedes"}
-    place = 0
+    in_postgres = request.node.callspec.params["bank_store"] == "postgres"
+    place, step = 0, 5 if in_postgres else 1  # odd: before and after the work of a write in turn
     while run(tmp_path / f"crashed {place}", place):
         assert dump(tmp_path / f"crashed {place}") == expected, place
-        place += 1
-    assert place > 40  # every write of the run has failed once, before and after its work
+        place += step
+    assert place > 40  # SQLite: every write of the run has failed once, before and after its work
     assert dump(tmp_path / f"crashed {place}") == expected
 
 
@@ -392,7 +393,7 @@ def test_a_lost_bank_is_made_again_from_the_episodes(tmp_path):
 
 
 MERGE = ("memory.consolidate.every=6", "memory.consolidate.merge.min_score=0.3", "memory.consolidate.merge.min_fit=-1")
-LIVED = (*TOY, "limit=40", "memory=consolidated_offline", "memory.consolidate.every=3")
+LIVED = (*TOY, "limit=24", "memory=consolidated_offline", "memory.consolidate.every=3")
 
 
 def test_what_the_bank_spends_on_its_lessons_is_in_the_runs_tokens(here):
@@ -411,15 +412,16 @@ def test_what_the_bank_spends_on_its_lessons_is_in_the_runs_tokens(here):
     assert summarise([], 0)["consolidation"] is None
 
 
+@pytest.mark.sqlite_file  # what a stop leaves in PostgreSQL: the crashes above
 def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
-    words = (*TOY, "limit=10", "llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
+    words = (*TOY, "limit=7", "llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
     whole, _ = here(*words, run_dir=tmp_path / "whole")
     expected = dump(whole / "bank.sqlite")
     assert "archived" in {record["status"] for record in expected[0]}
     roles = [json.loads(line)["role"] for line in (whole / "calls.jsonl").read_text().splitlines()]
     sixth = [place for place, role in enumerate(roles) if role == "extractor"][5]  # then a round falls due
     cut_in_a_round = 0
-    for calls in range(sixth, sixth + 12, 3):
+    for calls in range(sixth, sixth + 6, 2):
         run_dir = tmp_path / f"cut{calls}"
         try:
             here(*words, f"budget.run.calls={calls}", run_dir=run_dir)
@@ -432,18 +434,18 @@ def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
 
 
 @pytest.mark.sqlite_file
-def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same_bank(tmp_path):
+def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same_bank(here, tmp_path):
     calm, run_dir = tmp_path / "calm", tmp_path / "killed"
-    forkserver.run(command(*LIVED, f"run_dir={calm}"), check=True, capture_output=True, timeout=120)
+    here(*LIVED, run_dir=calm)
     whole = (calm / "episodes.jsonl").read_bytes()
     rng, kills, path = random.Random(4), 0, run_dir / "episodes.jsonl"
-    while kills < 4:
+    while kills < 3:
         before = path.stat().st_size if path.exists() else 0
         if before >= len(whole):
             shutil.rmtree(run_dir)
             before = 0
         process = forkserver.Popen(command(*LIVED, f"run_dir={run_dir}"), stdout=-3, stderr=-3)
-        wait_for, until = before + rng.randint(1, len(whole) // 4), time.monotonic() + 20
+        wait_for, until = before + rng.randint(1, len(whole) // 3), time.monotonic() + 20
         while time.monotonic() < until and process.poll() is None:
             if path.exists() and path.stat().st_size >= wait_for:
                 process.send_signal(signal.SIGKILL)

@@ -34,9 +34,9 @@ def asked(run_dir):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_grown_run_is_the_larger_one_to_the_byte(here, tmp_path, way):
     words = (*TOY, *WAYS[way])
-    whole, rate = here(*words, "limit=16", run_dir=tmp_path / "whole")
+    whole, rate = here(*words, "limit=12", run_dir=tmp_path / "whole")
     run_dir = tmp_path / "grown"
-    for limit in (6, 10, 16):
+    for limit in (5, 8, 12):
         assert len(read_rows(here(*words, f"limit={limit}", run_dir=run_dir)[0])) == limit
     assert (run_dir / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
     assert dump(run_dir / "bank.sqlite") == dump(whole / "bank.sqlite")

@@ -50,12 +50,12 @@ def test_killed_six_times_at_random_moments(tmp_path, undisturbed):
     assert read_json(run_dir / "summary.json")["n_success"] == 36
 
 
-def test_scaling_killed_six_times_at_random_moments(here, tmp_path):
-    words = (*TOY, "workflow=matts_parallel", "llm.delay_s=0.01", "stream.batch=3", "max_concurrency=2")
+def test_scaling_killed_three_times_at_random_moments(here, tmp_path):
+    words = (*TOY, "limit=15", "workflow=matts_parallel", "llm.delay_s=0.01", "stream.batch=3", "max_concurrency=2")
     whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
     run_dir = tmp_path / "D"
-    lengths = kill_often(run_dir, command(*words, f"run_dir={run_dir}"), whole, 6, 40_000)
-    assert len(lengths) > 2
+    lengths = kill_often(run_dir, command(*words, f"run_dir={run_dir}"), whole, 3, 40_000)
+    assert len(lengths) > 1
     assert (run_dir / "rollouts.jsonl").read_bytes() == b""
 
 
@@ -86,7 +86,7 @@ def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_
     words = (*TOY, *arm.split(), "limit=10", "max_concurrency=2")
     whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
     paid = sorted(made)
-    for first in range(1, calls + 1, 29):
+    for first in range(5, calls + 1, 37):
         run_dir = tmp_path / str(first)
         made.clear()
         for number in (first, 7, 3, None):  # three starts that end early, then one that does not

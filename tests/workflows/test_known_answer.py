@@ -1,5 +1,7 @@
 """The instrument's calibration: on the toy world the loop's result is known exactly."""
 
+import tarfile
+
 import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
@@ -88,6 +90,16 @@ def test_the_experiment_gives_the_known_answers(experiment):
         assert count in printed
 
 
+def test_every_arm_records_what_it_did_to_the_byte(experiment, tmp_path):
+    """tests/data/known.tar.xz holds the episodes as they were: ARM.jsonl."""
+    with tarfile.open(REPO / "tests" / "data" / "known.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    known = {path.stem: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(known) == 15
+    for arm, episodes in known.items():
+        assert (experiment[0][arm] / "episodes.jsonl").read_bytes() == episodes, arm
+
+
 @pytest.mark.parametrize(
     ("arm", "workers"),
     [("reasoningbank", 2), ("reasoningbank", 8), ("matts_parallel", 8), ("matts_sequential", 8)],
@@ -97,8 +109,7 @@ def test_workers_change_nothing(experiment, here, arm, workers):
     assert (run_dir / "episodes.jsonl").read_bytes() == (experiment[0][arm] / "episodes.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("batch", [3, 10, 40])
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize(("batch", "passes"), [(3, 2), (10, 1), (10, 2), (40, 2)])
 def test_a_batch_shares_the_bank_as_it_stood(here, batch, passes):
     run_dir, _ = here(*TOY, f"stream.batch={batch}", f"stream.passes={passes}", "max_concurrency=4")
     summary = read_json(run_dir / "summary.json")
@@ -140,7 +151,7 @@ def test_retrieving_nothing_is_no_memory(here):
     assert here(*TOY, "retrieval.top_k=0")[1] == 0.0
 
 
-@pytest.mark.parametrize("seed", [0, 1, 7])
+@pytest.mark.parametrize("seed", [1, 7])
 def test_other_seeds_have_other_words_and_the_same_result(here, seed):
     run_dir, rate = here(*TOY, f"seed={seed}")
     words = {row["trajectories"][0]["gold"] for row in read_rows(run_dir)}

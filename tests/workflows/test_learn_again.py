@@ -56,11 +56,11 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, tmp_path):
+def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, here, tmp_path):
     folder, bank = tmp_path / "run", tmp_path / "again.sqlite"
-    forkserver.run(command(*TOY, *KINDS[kind], "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
+    here(*TOY, *KINDS[kind], "limit=8", run_dir=folder)
     words = [sys.executable, "-m", "scripts.learn", str(folder), f"bank={bank}"]
-    for wait in (0.4, 0.7, 1.0):
+    for wait in (0.4, 0.8):
         started = forkserver.Popen(words, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             started.wait(wait)
@@ -74,10 +74,10 @@ def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, tmp_path)
     assert lessons(tmp_path / "again.run") == lessons(folder)
 
 
-def test_attempts_without_memory_give_the_lessons_of_the_arm_that_learned_from_such(source, tmp_path):
+def test_attempts_without_memory_give_the_lessons_of_the_arm_that_learned_from_such(source, here, tmp_path):
     """Nothing that the toy's agent reads changes what is to be learned: the labels and lessons are the arm's own."""
     folder = tmp_path / "no_memory"
-    forkserver.run(command(*TOY, "arm=no_memory", "limit=12", f"run_dir={folder}"), check=True, capture_output=True)
+    here(*TOY, "arm=no_memory", "limit=12", run_dir=folder)
     code, _, told = script("learn", folder, f"bank={tmp_path}/x.sqlite")
     assert code == 1 and "nothing would be learned" in told and "goes on" not in told
     code, _, told = script("learn", folder, f"bank={tmp_path}/a.sqlite", "arm=true_labels")
