@@ -481,6 +481,7 @@ def test_the_nli_checker_reads_a_classifiers_labels(bank, monkeypatch, there, ba
     assert [r for _, r, _, _ in one.links()] == ([relation] if relation else [])
 
 
+@pytest.mark.sqlite_file
 def test_a_missing_nli_model_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match="cannot be loaded"):

@@ -195,6 +195,7 @@ def test_the_command_line_takes_the_tenant(tenants, tmp_path, capsys):
     assert "in the namespace default" in capsys.readouterr().err
 
 
+@pytest.mark.sqlite_file
 def test_two_runs_of_one_seed_keep_all_their_lessons(tmp_path):
     words = "env=toy llm=scripted embedder=hashing arm=reasoningbank memory=consolidated_offline seed=3".split()
     words += [

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_rows
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -191,7 +192,7 @@ def test_nothing_recorded_is_no_hint(cli):
 def test_a_used_up_budget_names_a_command_that_gets_further(tmp_path):
     run_dir = tmp_path / "a b"
     words = command(*TOY, "limit=6", "budget.run.calls=5", override("run_dir", run_dir))
-    done = subprocess.run(words, **CHECKOUT)
+    done = forkserver.run(words, **CHECKOUT)
     pasted = re.search(r"to go on with twice the budget.run.calls: (.*)", done.stdout)[1]
     n = len(read_rows(run_dir))
     assert subprocess.run(pasted, shell=True, **CHECKOUT).returncode == 0
@@ -200,7 +201,7 @@ def test_a_used_up_budget_names_a_command_that_gets_further(tmp_path):
 
 @pytest.mark.parametrize("words", [(), ("arm=matts_parallel", "k=2")], ids=["workflow", "arm"])
 def test_a_summary_ends_with_commands_that_work(tmp_path, words):
-    done = subprocess.run(command(*TOY, *words, "limit=4", override("run_dir", tmp_path / "my run")), **CHECKOUT)
+    done = forkserver.run(command(*TOY, *words, "limit=4", override("run_dir", tmp_path / "my run")), **CHECKOUT)
     assert done.returncode == 0, done.stderr
     said, partner, compare, show = done.stdout.strip().split("\n")[-4:]
     assert said == "next, the same without memory, what memory changed, and the run itself:"

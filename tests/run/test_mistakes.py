@@ -122,7 +122,7 @@ def test_a_file_of_ones_own_that_is_no_yaml_is_one_sentence(subtests, main_here,
         ("name: x\n".encode("utf-16"), "can't decode byte"),
         (b"name: \x01\n", "special characters are not allowed"),
     ]
-    for n, (text, said) in enumerate(cases):
+    for n, (text, said) in enumerate(cases[::4] if sweep else cases):
         with subtests.test(said):
             (file := tmp_path / str(n) / "env/own.yaml").parent.mkdir(parents=True)
             file.write_bytes(text)

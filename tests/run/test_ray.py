@@ -48,10 +48,10 @@ def in_midst(folder, seed):
     return writer(path)
 
 
-def test_a_killed_worker_and_a_killed_node_leave_the_same_bytes_and_a_lost_cell_is_said(ray, tmp_path):
+def test_a_killed_worker_and_a_killed_node_leave_the_same_bytes_and_a_lost_cell_is_said(ray, here, tmp_path):
     plain = tmp_path / "plain"
-    plain.mkdir()
-    forkserver.run(command(*SWEEP, "run_dir=sweep"), cwd=plain, capture_output=True, timeout=240, check=True)
+    for seed in (0, 1):
+        here(*TOY, "arm=reasoningbank", f"seed={seed}", "limit=8", run_dir=cell(plain, seed))
     once = tmp_path / "once"
     once.mkdir()
     process = begin(ray, once, "hydra.launcher.max_retries=0")

@@ -112,10 +112,10 @@ def test_a_filter_that_refuses_what_the_agent_wrote_ends_its_attempt(here, serve
 
 
 def test_an_attempt_that_goes_on_past_its_time_ends_there_and_counts(here):
-    words = ("llm.script.path=test_calls.mumble", "llm.delay_s=0.3", "episode_timeout_s=1", "max_steps=50", "limit=2")
+    words = ("llm.script.path=test_calls.mumble", "llm.delay_s=0.3", "episode_timeout_s=1", "max_steps=50", "limit=1")
     run_dir, rate = here(*TOY, *words)
     summary, rows = read_json(run_dir / "summary.json"), read_rows(run_dir)
-    assert (rate, summary["n"], summary["n_time"], summary["n_infra_error"]) == (0.0, 2, 2, 0)
+    assert (rate, summary["n"], summary["n_time"], summary["n_infra_error"]) == (0.0, 1, 1, 0)
     assert all(1 < len(row["trajectories"][0]["steps"]) < 6 for row in rows)
     assert all(row["verdict"]["source"] == "llm" for row in rows)
 

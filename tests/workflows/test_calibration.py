@@ -28,8 +28,9 @@ def defined(seed, remembers):
     return rows
 
 
-@pytest.mark.parametrize("seed", [0, 7])
-@pytest.mark.parametrize(("workflow", "remembers"), [("vanilla", False), ("reasoningbank", True)])
+@pytest.mark.parametrize(
+    ("workflow", "remembers", "seed"), [("vanilla", False, 7), ("reasoningbank", True, 7), ("reasoningbank", True, 0)]
+)
 def test_the_loop_gives_just_what_the_definition_gives(here, seed, workflow, remembers):
     run_dir, _ = here(*CHANCE, f"seed={seed}", f"workflow={workflow}")
     rows = [{key: row[key] for key in ("index", "task_id", "status")} for row in read_rows(run_dir)]

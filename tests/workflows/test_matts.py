@@ -275,8 +275,8 @@ def test_a_round_that_states_no_answer_leaves_the_one_before(played, tmp_path, k
 
 
 def test_going_on_in_an_env_that_is_over_changes_nothing(played):
-    rows, summary, _ = played(lambda *_: None, *SEQUENTIAL, "refine=continue")
-    assert summary["n_success"] == 36
+    rows, summary, _ = played(lambda *_: None, *SEQUENTIAL, "refine=continue", "limit=12")
+    assert summary["n_success"] == 8
     note = rows[0]["trajectories"][1]["steps"][0]
     assert note["action"].startswith("say ")
     assert note["observation"] == "(the episode is over: no action was taken)"
