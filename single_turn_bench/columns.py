@@ -194,8 +194,9 @@ def options_of(fields: Fields) -> Choice | None:
     if (name := fields.name(said, OPTIONS)) in values:
         return choice_of(fields, [name], *of_value(fields, name))
     families = families_of(fields.names)
-    if all(re.fullmatch(r"[-+\d.,/ ]*", str(values.get(name, ""))) for name in families.get("", ())):
-        families.pop("", None)  # a and b of a template
+    bare = families.get("", [])
+    if len(bare) == 2 and all(re.fullmatch(r"[-+\d.,/ ]*", str(values.get(name, ""))) for name in bare):
+        del families[""]  # a and b of a template
     if family := next((families[stem] for stem in STEMS if stem in families), None):
         return choice_of(fields, family, [values.get(name) for name in family])
     wrong = [name for name in values if WRONG.fullmatch(name)]
