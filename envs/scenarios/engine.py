@@ -83,7 +83,7 @@ def write_call(name: str, **arguments: Value) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Scenario:
     """A JOB.yaml; its name is the tasks' type."""
 
     name: str
@@ -117,15 +117,15 @@ def kind_of(takes: str | list) -> str:
     return takes if isinstance(takes, str) else takes[0]
 
 
-def read_job(name: str) -> Job:
+def read_job(name: str) -> Scenario:
     path = Path(__file__).with_name(f"{name}.yaml")
-    return Job(name=name, **yaml.safe_load(path.read_text(encoding="utf-8")))
+    return Scenario(name=name, **yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-class Service:
+class SimulatedService:
     """A job of one variant: a state machine."""
 
-    def __init__(self, job: Job, seed: int) -> None:
+    def __init__(self, job: Scenario, seed: int) -> None:
         self.job, self.seed = job, seed
         self.done = self.solved = False
         self.refused = 0

@@ -19,7 +19,7 @@ from core.errors import UserError, check_numbers
 from core.seeding import derive_seed
 from core.types import Lesson, Task, content_id
 from envs.base import BaseEnv
-from envs.scenarios.engine import BadCall, Service, parse_call, read_job
+from envs.scenarios.engine import BadCall, SimulatedService, parse_call, read_job
 
 JOBS = {name: read_job(name) for name in ("login", "shop", "payment", "migration", "batch", "deployment")}
 
@@ -33,7 +33,7 @@ class ScenariosEnv(BaseEnv):
 
     jobs: list[str]
     variants: int = 10
-    _service: Service | None = field(default=None, init=False, repr=False)
+    _service: SimulatedService | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_numbers(self, "env", "variants", least=1, whole=True)
@@ -51,7 +51,7 @@ class ScenariosEnv(BaseEnv):
         first = self.first_of_type()
         return [(first[job], JOBS[job].lesson()) for job in self.jobs]
 
-    def service(self, task: Task) -> Service:
+    def service(self, task: Task) -> SimulatedService:
         """A task's service, not yet opened."""
         return self._of(task.type, task.id)
 
@@ -75,8 +75,8 @@ class ScenariosEnv(BaseEnv):
         ids = [(job, f"scenarios/{job}/{variant}") for variant in range(1, self.variants + 1) for job in self.jobs]
         return [Task(id=name, query=self._of(job, name).query, type=job) for job, name in ids]
 
-    def _of(self, job: str, task_id: str) -> Service:
-        return Service(JOBS[job], derive_seed(self.seed, task_id))
+    def _of(self, job: str, task_id: str) -> SimulatedService:
+        return SimulatedService(JOBS[job], derive_seed(self.seed, task_id))
 
     def _reset(self, task: Task) -> str:
         if self._service is not None:
