@@ -39,76 +39,32 @@ class LadderStep:
     kind: str
     broken: str
     advice: str
-    late: bool = False
+    late: bool
 
 
-STEPS = (
-    LadderStep(
-        link="attention",
-        arm="empty_block",
-        than="no_memory",
-        kind=HARM,
-        broken="the frame of the memory block alone, without a lesson in it, makes the agent worse",
-        advice="memory.inject=user",
-    ),
-    LadderStep(
-        link="any text",
-        arm="placebo",
-        than="empty_block",
-        kind=HARM,
-        broken="any text before the task makes the agent worse, also one that says nothing about it",
-        advice="retrieval.min_score=0.6",
-    ),
-    LadderStep(
-        link="wrong lessons",
-        arm="random_retrieval",
-        than="placebo",
-        kind=HARM,
-        broken="lessons of other tasks make the agent worse than text that says nothing",
-        advice="retrieval.min_score=0.6",
-    ),
-    LadderStep(
-        link="labels",
-        arm="true_labels",
-        than="reasoningbank",
-        kind=REPAIR,
-        broken="with the environment's labels in place of the judge's, memory helps more",
-        advice="judge=self_consistency",
-    ),
-    LadderStep(
-        link="distillation",
-        arm="strong_extractor",
-        than="reasoningbank",
-        kind=REPAIR,
-        broken="with lessons of the stronger model, memory helps more",
-        advice="+distiller.style=quote",
-    ),
-    LadderStep(
-        link="use",
-        arm="told_lesson",
-        than="no_memory",
-        kind=USELESS,
-        broken="even the right lesson, in the environment's own words, does not help: there is nothing to gain here",
-        advice="",
-    ),
-    LadderStep(
-        link="retrieval",
-        arm="told_lesson",
-        than="told_bank",
-        kind=REPAIR,
-        broken="the right lesson helps where it is handed over, and less where it has to be found",
-        advice="retrieval=hybrid",
-    ),
-    LadderStep(
-        link="distillation",
-        arm="told_bank",
-        than="true_labels",
-        kind=REPAIR,
-        broken="the environment's own lessons, found in the same way, help more than the learned ones",
-        advice="+distiller.style=quote",
-        late=True,
-    ),
+# fmt: off
+STEPS = tuple(
+    LadderStep(link=link, arm=arm, than=than, kind=kind, broken=broken, advice=advice, late=arm == "told_bank")
+    for link, arm, than, kind, advice, broken in (
+        ("attention", "empty_block", "no_memory", HARM, "memory.inject=user",
+         "the frame of the memory block alone, without a lesson in it, makes the agent worse"),
+        ("any text", "placebo", "empty_block", HARM, "retrieval.min_score=0.6",
+         "any text before the task makes the agent worse, also one that says nothing about it"),
+        ("wrong lessons", "random_retrieval", "placebo", HARM, "retrieval.min_score=0.6",
+         "lessons of other tasks make the agent worse than text that says nothing"),
+        ("labels", "true_labels", "reasoningbank", REPAIR, "judge=self_consistency",
+         "with the environment's labels in place of the judge's, memory helps more"),
+        ("distillation", "strong_extractor", "reasoningbank", REPAIR, "+distiller.style=quote",
+         "with lessons of the stronger model, memory helps more"),
+        ("use", "told_lesson", "no_memory", USELESS, "",
+         "even the right lesson, in the environment's own words, does not help: there is nothing to gain here"),
+        ("retrieval", "told_lesson", "told_bank", REPAIR, "retrieval=hybrid",
+         "the right lesson helps where it is handed over, and less where it has to be found"),
+        ("distillation", "told_bank", "true_labels", REPAIR, "+distiller.style=quote",
+         "the environment's own lessons, found in the same way, help more than the learned ones"),
+    )
 )
+# fmt: on
 
 
 @dataclass(frozen=True, kw_only=True)

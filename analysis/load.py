@@ -3,92 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import redirect_stderr
+from collections.abc import Iterable
 from functools import partial
-from io import StringIO
-from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from analysis.runs import Run, explaining, find_runs, read_run
 from core.build import LLMS, ROLES
-from core.errors import UserError
 from core.run.arms import env_label
 from core.run.columns import banked_records, written_columns
 from core.run.columns import columns_of as episodes_as_columns
-from core.run.files import CALLS, COLUMNS_FILE, EPISODES, lines_of
+from core.run.files import CALLS, lines_of
 from core.run.keys import COLUMNS, RUN_KEYS
 from core.run.manifest import label_source
-from core.terminal import say_once
 from core.types import content_id
 
 if TYPE_CHECKING:
     import pandas as pd
-
-T = TypeVar("T")
 
 STREAM = {  # {column: the usual value}
     column: RUN_KEYS[key].usual for column, key in COLUMNS.items() if key.startswith("stream.")
 }
 
 
-MUCH = 50_000_000  # bytes of episodes that are worth starting processes for
-
-
 def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
     """One row an episode of every run below the paths; see `run_columns` and `core.run.columns.columns_of`."""
-    return frame_of_columns(for_each(find_runs(paths), columns_at))
+    return frame_of_columns(map(columns_at, find_runs(paths)))
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     """The table of some runs that were read whole."""
     return frame_of_columns(map(columns_of, runs))
-
-
-def for_each(paths: Sequence[Path], make: Callable[[Path], T]) -> Iterator[T]:
-    """What `make`, a function of a module, returns for each run; of MUCH data, by a process for each core."""
-    files = (path / EPISODES for path in paths if make is not columns_at or not (path / COLUMNS_FILE).is_file())
-    n = min(os.cpu_count() or 1, len(paths)) if sum(f.stat().st_size for f in files if f.is_file()) > MUCH else 1
-    # A fork of a process with several threads may hang.
-    if n < 2 or "fork" not in get_all_start_methods() or threading.active_count() > 1:
-        yield from map(make, paths)
-        return
-    ctrl_c = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # this process answers it
-    with ProcessPoolExecutor(n, mp_context=get_context("fork"), **ctrl_c) as pool:
-        try:
-            for made, notes, fault in pool.map(partial(_apart, make), paths):
-                for note in notes:
-                    say_once(note)
-                if fault is not None:
-                    raise UserError(fault)
-                yield made
-        except BrokenProcessPool:
-            raise UserError(
-                "a process that read runs was killed, likely for want of memory: give fewer runs."
-            ) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _apart(make: Callable[[Path], T], path: Path) -> tuple[T | None, list[str], str | None]:
-    """(what is made of a run, what was said of it, why it cannot be read), for the process that asked."""
-    say_once.cache_clear()  # it knows what this process has said before, which that one may not have heard
-    with redirect_stderr(StringIO()) as said:
-        try:
-            made, fault = make(path), None
-        except UserError as error:
-            made, fault = None, str(error)
-    return made, said.getvalue().splitlines(), fault
 
 
 def columns_at(path: Path) -> dict[str, Any]:

@@ -58,9 +58,7 @@ class HouseRule:
 class CustomsEnv(BaseEnv):
     """`families` x `jobs_per_family` tasks, interleaved: job 1 of every brand, then job 2, ...
 
-    rule    plain (one button) | condition (one button for each state of a lamp) | steps (two buttons, in order)
-    page    how the task names the brand: brand_first, which a search finds easily | brand_last, in a sentence about
-            other things, by which a search is led astray
+    Its keys: config/env/customs.yaml.
     """
 
     families: int = 6

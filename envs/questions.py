@@ -96,13 +96,7 @@ class ShownLetterEnv(ChoiceEnv):
 
 @dataclass(kw_only=True)
 class QuestionsEnv(SingleTurnEnv):
-    """A file of questions of any kind: each is given to the env of its kind.
-
-    path       the file
-    dataset    the beginning of the tasks' ids; None: the file's name without its ending
-    kind       of all answers, see single_turn_bench/kinds.py; None: of each as its column `kind` or its looks say
-    timeout_s  limits the comparison of two mathematical answers, in seconds
-    """
+    """A file of questions of any kind: each is given to the env of its kind. Its keys: config/env/questions.yaml."""
 
     dataset: str | None = None
     kind: str | None = None

@@ -30,13 +30,7 @@ from single_turn_bench.equivalence import MathGrader
 class SingleTurnEnv(BaseEnv):
     """Base class of the single-turn benchmarks: their rows, and an episode of one action.
 
-    dataset   a name of single_turn_bench/specs.py, or with `path` any name: task ids begin with it
-    path      read this file instead of looking the dataset up; null looks it up
-    count     rows that the dataset must have; null: any number
-    sha256    of the file, which must be this; null: any
-    columns   which column of a file holds what (single_turn_bench/columns.py); null: by their usual names
-    ids, subject, level  keep only these rows; null keeps all (lists or single values)
-    shuffle   order the rows by a hash of seed and id instead of the file's order
+    Its keys: config/env/math500.yaml and questions.yaml.
     """
 
     dataset: str

@@ -47,39 +47,24 @@ class ClientFormat:
     second: int = 1
 
 
+# fmt: off
 CLIENTS = {
-    "claude": ClientFormat(
-        file=".mcp.json of a project",
-        reaches={"type": "http"},
-        variable="${%s}",
-        hooks=".claude/settings.json of a project, or ~/.claude/settings.json",
-    ),
-    "cursor": ClientFormat(
-        file=".cursor/mcp.json, or ~/.cursor/mcp.json for all projects",
-        hooks=".cursor/hooks.json of a project, or ~/.cursor/hooks.json",
-        before="beforeSubmitPrompt",
-        after="stop",
-    ),
-    "vscode": ClientFormat(
-        file=".vscode/mcp.json", above="servers", starts={"type": "stdio"}, reaches={"type": "http"}
-    ),
+    "claude": ClientFormat(file=".mcp.json of a project", reaches={"type": "http"}, variable="${%s}",
+                           hooks=".claude/settings.json of a project, or ~/.claude/settings.json"),
+    "cursor": ClientFormat(file=".cursor/mcp.json, or ~/.cursor/mcp.json for all projects",
+                           hooks=".cursor/hooks.json of a project, or ~/.cursor/hooks.json",
+                           before="beforeSubmitPrompt", after="stop"),
+    "vscode": ClientFormat(file=".vscode/mcp.json", above="servers", starts={"type": "stdio"},
+                           reaches={"type": "http"}),
     "windsurf": ClientFormat(file="~/.codeium/windsurf/mcp_config.json", url="serverUrl"),
-    "gemini": ClientFormat(
-        file="~/.gemini/settings.json",
-        url="httpUrl",
-        variable="$%s",
-        hooks=".gemini/settings.json of a project, or ~/.gemini/settings.json",
-        before="BeforeAgent",
-        second=1000,
-    ),
-    "codex": ClientFormat(
-        file="~/.codex/config.toml",  # TOML
-        above="mcp_servers",
-        hooks=".codex/hooks.json of a project, or ~/.codex/hooks.json",
-        after="Stop",
-    ),
+    "gemini": ClientFormat(file="~/.gemini/settings.json", url="httpUrl", variable="$%s",
+                           hooks=".gemini/settings.json of a project, or ~/.gemini/settings.json",
+                           before="BeforeAgent", second=1000),
+    "codex": ClientFormat(file="~/.codex/config.toml", above="mcp_servers", after="Stop",  # TOML
+                          hooks=".codex/hooks.json of a project, or ~/.codex/hooks.json"),
     "zed": ClientFormat(file="settings.json", above="context_servers", variable=None),
 }
+# fmt: on
 
 
 def run_client(argv: list[str]) -> int:

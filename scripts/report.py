@@ -15,7 +15,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from analysis.load import for_each, frame_of_columns
+from analysis.load import frame_of_columns
 from analysis.plots import plots_of
 from analysis.report.data import read_packed
 from analysis.report.page import build
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def write_page(given: Namespace) -> None:
     """The page as a file."""
-    runs = [*for_each(find_runs(given.runs), read_packed)]
+    runs = [read_packed(path) for path in find_runs(given.runs)]
     frame = with_table_arms(frame_of_columns(run.columns for run in runs))
     how = {"baseline": given.baseline, "partial": given.partial}
     texts = [text for name in given.table or ["all"] for text in build_tables(frame, name, **how)[1]]

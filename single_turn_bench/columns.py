@@ -11,8 +11,8 @@ import json
 import re
 import unicodedata
 from ast import literal_eval
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from core.errors import UserError
@@ -33,11 +33,9 @@ POINTER = (  # these tell one of the options, and nothing else
 )  # fmt: skip
 ID = ("uniqueid", "id", "recordid", "questionid")
 SUBJECT = ("subject", "category", "domain", "highleveldomain", "subdomain")
-WRONG = re.compile(r"(?:incorrectanswer|distractor)(?:s|\d)")
-# A column for each option: "A", "option_b", "Choice 3", "opa", "ending0"; "answerA" and "sol1" beside a pointer.
-STEMS = ("option", "opt", "op", "choice", "ending", "answer", "sol", "")
-FAMILY = re.compile(r"(?P<stem>.*?)(?P<end>\d{1,2}|[a-z])")
-LABELLED = re.compile(r"\s*[(\[]?([A-Za-z]|\d{1,2})(?:[)\]、]\s*|[.:]\s+|\s-\s)(\S.*)", re.S)  # "A) red"
+WRONG = re.compile(r"(?:incorrectanswer|distractor)(?:s|\d)")  # beside the right one: GPQA, SciQ
+STEMS = ("option", "opt", "op", "choice", "ending", "answer", "sol", "")  # option_a, opa, choice1, ending0, A
+LABELLED = re.compile(r"\s*[(\[]?([A-Za-z]|\d{1,2})(?:[)\]、]\s*|[.:]\s+)(\S.*)", re.S)  # "A) red"
 CALLED = re.compile(r"(?:(?:the )?(?:correct )?(?:answer|option)(?: is)?:? *)?[(\[]?([a-z]|\d{1,2})[)\].]*", re.I)
 BARE_LETTER = re.compile(r"[(\[]?[A-Ha-h][)\].]?")
 SHOWN_LETTERS = re.compile(r"(?:^|[\s(\[])A\s?[).:\]].*?(?:^|[\s(\[])B\s?[).:\]]", re.S)  # in a question's text
@@ -69,50 +67,42 @@ class Columns:
             raise UserError(f"env.columns.answer_as={self.answer_as} is not one of {', '.join(WAYS)}.")
 
 
-@dataclass
 class Fields:
-    """The columns of a row, {plain name: (name, value)}, those of `metadata` included; `empty` have no value."""
+    """A row: {plain name: name as the file writes it}, and {plain name: value} of those that hold one."""
 
-    raw: Mapping[str, Any]
-    where: str
-    said: Columns
-    found: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    empty: dict[str, str] = field(default_factory=dict)
+    def __init__(self, raw: dict, where: str, said: Columns) -> None:
+        inner = raw.get("metadata")
+        every = {**inner, **raw} if isinstance(inner, dict) else raw
+        self.said, self.where = said, where
+        self.names = {plain_name(name): str(name) for name in every}
+        self.values: dict[str, Any] = {}
+        for name, value in every.items():
+            if not is_missing(value) and self.values.setdefault(plain_name(name), value) != value:
+                raise self.error(f"two columns are named {name!r}, but for case and signs, and differ")
 
-    def __post_init__(self) -> None:
-        inner = self.raw.get("metadata")
-        inner = literal(inner) if isinstance(inner, str) else inner
-        for name, value in [*self.raw.items(), *(inner.items() if isinstance(inner, dict) else ())]:
-            plain = plain_name(name)
-            if is_missing(value):
-                self.empty.setdefault(plain, str(name))
-            elif plain not in self.found:
-                self.found[plain] = (str(name), value)
-            elif name in self.raw and self.found[plain][1] != value:
-                twice = f"{self.found[plain][0]!r} and {name!r}"
-                raise UserError(f"{self.where}: the columns {twice} are of one name and differ.")
-
-    def get(self, said: str | None, known: Sequence[str] = ()) -> tuple[str, Any] | None:
-        """(name, value) of the column that was said, else of the first known one; None where the row has no value."""
+    def name(self, said: str | None, known: Iterable[str]) -> str | None:
+        """The plain name of the column that was said, else of the first known one that holds a value."""
         if said is None:
-            return next((self.found[name] for name in known if name in self.found), None)
-        if plain_name(said) not in self.found and plain_name(said) not in self.empty:
+            return next((name for name in known if name in self.values), None)
+        if plain_name(said) not in self.names:
             raise self.error(f"there is no column {said!r}")
-        return self.found.get(plain_name(said))
+        return plain_name(said)
+
+    def need(self, said: str | None, known: Sequence[str], what: str, key: str) -> Any:
+        """The value of a column that a row cannot be without."""
+        if (name := self.name(said, known)) in self.values:
+            return self.values[name]
+        empty = next((self.names[each] for each in (name, *known) if each in self.names), None)
+        why = f"no column is known to be {what}" if empty is None else f"{empty!r}, {what}, is empty"
+        raise self.error(why, f"{key}=NAME")
 
     def text(self, said: str | None, known: Sequence[str]) -> str:
-        column = self.get(said, known)
-        return str(column[1]).strip() if column else ""
-
-    def none(self, what: str, known: Iterable[str], key: str) -> UserError:
-        """No column holds it, or an empty one does."""
-        empty = next((self.empty[name] for name in map(plain_name, known) if name in self.empty), None)
-        return self.error(f"no column is known to be {what}" if empty is None else f"{empty!r}, {what}, is empty", key)
+        return str(self.values.get(self.name(said, known), "")).strip()
 
     def error(self, why: str, key: str = "") -> UserError:
         """One sentence, with the columns and the key that settles it."""
         settle = f"; say it with env.columns.{key}" if key else ""
-        return UserError(f"{self.where}: {why}; the columns are {', '.join(map(str, self.raw))}{settle}.")
+        return UserError(f"{self.where}: {why}; the columns are {', '.join(self.names.values())}{settle}.")
 
 
 def plain_name(column: Any) -> str:
@@ -122,46 +112,37 @@ def plain_name(column: Any) -> str:
 
 def is_missing(value: Any) -> bool:
     """None, an empty text, list or object, and the NaN that tables write for an empty cell."""
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or value != value or (isinstance(value, list | tuple | dict) and not value)
+    return value is None or value != value or value in ("", [], {}) or (isinstance(value, str) and not value.strip())
+
+
+def literal(value: Any) -> Any:
+    """The list or object that a text writes out as JSON or Python, as the cell of a table does; else the value."""
+    text = value.strip() if isinstance(value, str) else ""
+    for read in (json.loads, literal_eval) if text[:1] + text[-1:] in ("[]", "{}", "()") else ():
+        try:
+            found = read(text)  # a literal is read, never evaluated
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return list(found) if isinstance(found, tuple) else found if isinstance(found, list | dict) else value
+    return value
 
 
 def is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float)
 
 
-def literal(text: str) -> Any:
-    """The list or object that a text writes out as JSON or Python; None where it writes none."""
-    text = text.strip()
-    if text[:1] + text[-1:] not in ("[]", "{}", "()"):
-        return None
-    for read in (json.loads, literal_eval):  # a literal is read, never evaluated
-        try:
-            value = read(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        return list(value) if isinstance(value, tuple) else value if isinstance(value, list | dict) else None
-    return None
-
-
 def listed(said: str | Sequence[str] | None) -> list[str]:
     return [] if said is None else [said] if isinstance(said, str) else list(said)
 
 
-def as_list(value: Any) -> list[Any]:
-    found = literal(value) if isinstance(value, str) else value
-    return list(found) if isinstance(found, list | tuple) else [value]
+def folded(value: Any) -> str:
+    return " ".join(unicodedata.normalize("NFKC", str(value)).casefold().split()).strip("\"' ").removesuffix(".")
 
 
-def folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip("\"' ").removesuffix(".")
-
-
-def in_order(labels: Sequence[str]) -> bool:
+def in_order(labels: Sequence[Any]) -> bool:
     """Whether they are A, B, C ... or 0, 1, 2 ... or 1, 2, 3 ..."""
     counted = [[str(number + start) for number in range(len(labels))] for start in (0, 1)]
-    return len(labels) > 1 and [label.upper() for label in labels] in ([*LETTERS[: len(labels)]], *counted)
+    return len(labels) > 1 and [str(label).upper() for label in labels] in ([*LETTERS[: len(labels)]], *counted)
 
 
 def end_of(text: str) -> tuple[str, str | None]:
@@ -174,21 +155,16 @@ def end_of(text: str) -> tuple[str, str | None]:
 
 def question_of(fields: Fields) -> str:
     """The question, with the texts that stand above it."""
-    said = listed(fields.said.question)
-    asked = [fields.get(name) for name in said] or [fields.get(None, QUESTION)]
-    if None in asked:
-        raise fields.none("the question", said or QUESTION, "question=NAME")
-    above = [fields.get(name) for name in listed(fields.said.context)]
-    if fields.said.context is None:
-        above = [fields.found[name] for name in CONTEXT if name in fields.found]
-    texts = []
-    for name, value in filter(None, [*above, *asked]):
-        if isinstance(value, list) and all(isinstance(each, str) for each in value):
-            value = "\n".join(value)
-        if not is_plain(value):
-            raise fields.error(f"{name!r} holds no text, but a {type(value).__name__}", "question=NAME")
-        texts.append(str(value).strip() if "recordid" in fields.found else str(value))  # GPQA has blanks around
-    return "\n\n".join(dict.fromkeys(texts))
+    said = fields.said
+    asked = [fields.need(name, QUESTION, "the question", "question") for name in listed(said.question) or [None]]
+    above = [fields.values.get(fields.name(name, ())) for name in listed(said.context)]
+    if said.context is None:
+        above = [fields.values[name] for name in CONTEXT if name in fields.values]
+    texts = [text for text in (*above, *asked) if text is not None]
+    if not all(map(is_plain, texts)):
+        raise fields.error("'question', or what stands above it, holds no text", "question=NAME")
+    # GPQA has blanks around
+    return "\n\n".join(dict.fromkeys(str(text).strip() if "recordid" in fields.names else str(text) for text in texts))
 
 
 @dataclass(kw_only=True)
@@ -204,268 +180,169 @@ class Choice:
     fields: Fields
     options: tuple[str, ...]
     labels: tuple[str, ...]
+    taken: tuple[str, ...]
     right: int | None = None
     first: bool = False
-    taken: tuple[str, ...] = ()
 
 
 def options_of(fields: Fields) -> Choice | None:
     """The options of a row; None where no column that was said, or is known, holds any."""
-    said = fields.said.options
+    said, values = fields.said.options, fields.values
     if said is not None and not isinstance(said, str):
-        columns = [fields.get(name) for name in said]
-        return of_texts(fields, [column and column[1] for column in columns], said) if columns else None
-    if (column := fields.get(said, OPTIONS)) is not None:
-        if (choice := of_value(fields, *column)) is None:
-            why = f"{column[0]!r} holds no 2 to {len(LETTERS)} options in a form of docs/data.md"
-            raise fields.error(why, "options=[NAME, NAME, ...]")
-        return choice
-    for stem, family in families(fields).items():
-        values = [fields.found[name][1] if name in fields.found else None for name in family]
-        numbers = stem == "" and len(family) == 2 and all(re.fullmatch(r"[-+\d.,/ ]*", str(each)) for each in values)
-        pointed = stem not in ("answer", "sol") or any(name in fields.found for name in POINTER)
-        if stem in STEMS and pointed and not numbers:
-            return of_texts(fields, values, family)
-    return beside_wrong_ones(fields)
-
-
-def beside_wrong_ones(fields: Fields) -> Choice | None:
-    """ "Correct Answer" and "Incorrect Answer 1" ..., "correct_answer" and "distractor1" ..."""
-    wrong = [name for name in fields.found if WRONG.fullmatch(name)]
-    right = fields.get(fields.said.answer, ("correctanswer", *ANSWER))
-    if not (wrong and right):
+        names = [fields.name(name, ()) for name in said]
+        return choice_of(fields, names, [values.get(name) for name in names]) if names else None
+    if (name := fields.name(said, OPTIONS)) in values:
+        return choice_of(fields, [name], *of_value(fields, name))
+    families = families_of(fields.names)
+    bare = families.get("", [])
+    if len(bare) == 2 and all(re.fullmatch(r"[-+\d.,/ ]*", str(values.get(name, ""))) for name in bare):
+        del families[""]  # a and b of a template
+    if family := next((families[stem] for stem in STEMS if stem in families), None):
+        return choice_of(fields, family, [values.get(name) for name in family])
+    wrong = [name for name in values if WRONG.fullmatch(name)]
+    right = fields.name(fields.said.answer, ("correctanswer", *ANSWER))
+    if not wrong or right not in values:
         return None
-    values = [each for name in wrong for each in as_list(fields.found[name][1])]
-    if len(values) == 1 and re.search(r"[,;|\n]", str(values[0])):
-        raise fields.error(f"how {fields.found[wrong[0]][0]!r} is divided cannot be told", "options=[NAME, NAME, ...]")
-    choice = of_texts(fields, [right[1], *values], [right[0], *wrong])
-    if len(set(choice.options)) < len(choice.options) and "recordid" not in fields.found:  # GPQA is as it is
-        raise fields.error(f"an option stands twice among {right[0]!r} and the wrong answers")
+    texts = [values[right]]
+    for name in wrong:
+        several = isinstance(values[name], list)
+        if name.endswith("s") and not several:
+            raise fields.error(f"{fields.names[name]!r} is no list of wrong answers", "options=[NAME, NAME, ...]")
+        texts += values[name] if several else [values[name]]
+    choice = choice_of(fields, [right, *wrong], texts)
+    if len(set(choice.options)) < len(choice.options) and "recordid" not in fields.names:  # GPQA is as it is
+        raise fields.error(f"an option stands twice among {fields.names[right]!r} and the wrong answers")
     choice.right, choice.first = 0, True
     return choice
 
 
-def families(fields: Fields) -> dict[str, list[str]]:
-    """{stem: plain names} of columns whose names differ by a last letter or number alone; the longest stem first."""
-    known = (*QUESTION, *CONTEXT, *OPTIONS, *ANSWER, *POINTER, *ID)
-    found: dict[str, set[str]] = {}
-    for name in (*fields.found, *fields.empty):
-        if name not in known and (match := FAMILY.fullmatch(name)):
-            found.setdefault(match["stem"], set()).add(match["end"])
-    ordered = {stem: sorted(ends, key=lambda end: (len(end), end)) for stem, ends in found.items()}
-    longest = sorted((stem for stem, ends in ordered.items() if in_order(ends)), key=len, reverse=True)
-    return {stem: [stem + end for end in ordered[stem]] for stem in longest}
+def families_of(names: Iterable[str]) -> dict[str, list[str]]:
+    """{stem: names in order} of plain names that differ by a last letter or digit alone."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(filter(None, names)):
+        groups.setdefault(name[:-1], []).append(name)
+    return {stem: group for stem, group in groups.items() if in_order([name[-1] for name in group])}
 
 
-def of_value(fields: Fields, name: str, value: Any) -> Choice | None:
-    """A list of texts or of {label, text}, {"text": [...], "label": [...]}, {"A": text}, each also written as a text.
-
-    Also a text with an option on each line, or divided by bars or semicolons.
-    """
-    if isinstance(value, str):
-        sign = next((sign for sign in "\n|;" if sign in value.strip()), "\n")
-        parts = [part.strip() for part in value.split(sign) if part.strip()]
-        value = literal(value) or ([] if value.strip()[:1] in ("[", "{") else parts)
-    labels = None
+def of_value(fields: Fields, name: str) -> tuple[list[Any], list[Any] | None]:
+    """Texts and labels: of a list, {"text": [...], "label": [...]} (ARC), {"A": text}, each also written as a text."""
+    value, labels = literal(fields.values[name]), None
     if isinstance(value, dict):
-        inner = {plain_name(key): each for key, each in value.items()}
-        labels = inner.get("label") if isinstance(inner.get("text"), list) else [key[-1:] for key in inner]
-        value = inner["text"] if isinstance(inner.get("text"), list) else list(value.values())
-        if labels is not None and not in_order([str(label) for label in labels]):
-            return None
-    elif isinstance(value, list) and all(isinstance(each, dict) and {"label", "text"} <= set(each) for each in value):
-        value, labels = [each["text"] for each in value], [each["label"] for each in value]
-    usable = isinstance(value, list) and all(each is None or is_plain(each) for each in value)
-    return of_texts(fields, value, [name], labels) if usable and 2 <= len(value) <= len(LETTERS) else None
+        arc = isinstance(value.get("text"), list)
+        value, labels = (value["text"], value.get("label")) if arc else (list(value.values()), list(value))
+    plain = isinstance(value, list) and all(each is None or is_plain(each) for each in value)
+    if not plain or not 2 <= len(value) <= len(LETTERS) or (labels and not in_order(labels)):
+        why = f"{fields.names[name]!r} holds no 2 to {len(LETTERS)} options in a form of docs/data.md"
+        raise fields.error(why, "options=[NAME, NAME, ...]")
+    return value, labels
 
 
-def of_texts(fields: Fields, values: Sequence[Any], columns: Sequence[str], labels: Any = None) -> Choice:
-    """Empty ones at the end are none. Labels before the texts ("A) red") are taken off, if they are in order."""
+def choice_of(fields: Fields, taken: Sequence[str], values: Sequence[Any], labels: Any = None) -> Choice:
+    """Empty ones at the end are none. Labels before the texts ("A) red") are taken off."""
     texts = [None if is_missing(value) else str(value).strip() for value in values]
     while texts and texts[-1] is None:
         texts.pop()
+    shown = ", ".join(repr(fields.names[name]) for name in taken)
     if len(texts) < 2 or None in texts:
-        raise fields.error(f"{', '.join(map(repr, columns))} hold no two options without a gap", "options=[NAME, ...]")
+        raise fields.error(f"{shown} hold no two options without a gap", "options=[NAME, NAME, ...]")
     own = [LABELLED.fullmatch(text) for text in texts]
     if all(own) and in_order([match[1] for match in own]):
-        texts, labels = [match[2].strip() for match in own], [match[1] for match in own]
-    shown = tuple(str(label).strip().upper() for label in labels or LETTERS)[: len(texts)]
-    return Choice(fields=fields, options=tuple(texts), labels=shown, taken=tuple(map(plain_name, columns)))
+        labels, texts = [match[1] for match in own], [match[2].strip() for match in own]
+    labels = tuple(str(label).strip().upper() for label in labels or LETTERS)[: len(texts)]
+    return Choice(fields=fields, options=tuple(texts), labels=labels, taken=tuple(taken))
 
 
-def settle(choices: Sequence[Choice]) -> None:
-    """Set `right` of each row. A column tells it in one way in all rows; what the rows allow in two ways is refused."""
-    open_ones = [choice for choice in choices if choice.right is None]
-    tellers: dict[str, list[dict[str, int] | None]] = {}
-    for number, choice in enumerate(open_ones):
-        for name in telling(choice):
-            rows = tellers.setdefault(name, [None] * len(open_ones))
-            rows[number] = readings(choice, choice.fields.found[name][1])
-    agreed: list[list[int | None]] = [[None] * len(open_ones)]
-    for name, rows in tellers.items():
-        said = open_ones[0].fields.said.answer_as
-        ways = [way for way in ([said] if said else WAYS) if all(row is None or way in row for row in rows)]
-        if not ways:
-            raise unreadable(open_ones, name, rows, said)
-        if name in ("answerindex", "answeridx") and FROM_0 in ways and not said:
-            ways = [FROM_0]
-        told = [[row and row[way] for row in rows] for way in ways]
-        both = [joined for known in agreed for one in told if (joined := join(known, one)) is not None]
-        if not both:
-            columns = " and ".join(repr(choice.fields.found[each][0]) for each in tellers for choice in open_ones[:1])
-            raise open_ones[0].fields.error(f"{columns} do not tell the same right option in every row", "answer=NAME")
-        agreed = both
-    for number, choice in enumerate(open_ones):
-        right = {one[number] for one in agreed}
-        if right == {None}:
-            known = listed(choice.fields.said.answer) or (*ANSWER, *POINTER)
-            raise choice.fields.none("the right option", known, "answer=NAME")
-        if len(right) > 1:
-            shown = " and ".join("{!r}, which is {!r},".format(*choice.fields.found[name]) for name in telling(choice))
-            key = f"answer_as={', '.join(WAYS[:-1])} or {WAYS[-1]}"
-            raise choice.fields.error(f"the right option can be read in several ways from {shown.rstrip(',')}", key)
-        choice.right = right.pop()
+def right_of(choice: Choice) -> int:
+    """The place of the right option. A number does not say where it counts from, so it is refused if nobody does."""
+    fields, said = choice.fields, choice.fields.said
+    known = [name for name in (*ANSWER, *POINTER) if name not in choice.taken]
+    value = fields.need(said.answer, known, "the right option", "answer")
+    column, index = fields.name(said.answer, known), fields.name(None, ("answerindex", "answeridx"))
+    found = readings(choice, str(value))
+    found = {way: place for way, place in found.items() if said.answer_as in (None, way)}
+    shown = f"{fields.names[column]!r} is {str(value)[:60]!r}"
+    if not found:
+        how = f" as a {said.answer_as}" if said.answer_as else ""
+        why = f"{shown}, which tells no single one of {len(choice.options)} options{how}"
+        raise fields.error(why, "answer=NAME")
+    if said.answer is None and said.answer_as is None and str(fields.values.get(index)).isdigit():  # it counts from 0
+        if (place := int(fields.values[index])) in found.values() and place < len(choice.options):
+            return place
+        raise fields.error(f"{shown}, and {fields.names[index]!r} tells another option", "answer=NAME")
+    if len({*found.values()}) > 1 or not (said.answer_as or {LETTER, TEXT} & found.keys()):
+        key = f"answer_as={', '.join(WAYS[:-1])} or {WAYS[-1]}"
+        raise fields.error(f"{shown}, from which the right option can be read in several ways", key)
+    return next(iter(found.values()))
 
 
-def join(known: Sequence[int | None], more: Sequence[int | None]) -> list[int | None] | None:
-    """Both together; None where they contradict."""
-    if any(None not in (a, b) and a != b for a, b in zip(known, more, strict=True)):
-        return None
-    return [b if a is None else a for a, b in zip(known, more, strict=True)]
-
-
-def telling(choice: Choice) -> list[str]:
-    """The plain names of the columns that say which option is right."""
-    said, fields = choice.fields.said.answer, choice.fields
-    if said is not None:
-        return [plain_name(said)] if fields.get(said) else []
-    return [name for name in (*ANSWER, *POINTER) if name in fields.found and name not in choice.taken]
-
-
-def readings(choice: Choice, value: Any) -> dict[str, int]:
+def readings(choice: Choice, value: str) -> dict[str, int]:
     """{way: place} of all ways in which a value tells one of the options."""
-    values = [str(each) for each in as_list(value)]
-    if len(values) == len(choice.options) and sorted(values) == ["0"] * (len(values) - 1) + ["1"]:
-        return dict.fromkeys(WAYS, values.index("1"))  # a mark for each
-    if len(values) != 1:
-        return {}
-    text = unicodedata.normalize("NFKC", end_of(values[0])[0]).strip()
-    found = {}
+    text = unicodedata.normalize("NFKC", end_of(value)[0]).strip()
     texts = [folded(option) for option in choice.options]
-    if texts.count(folded(text)) == 1:
-        found[TEXT] = texts.index(folded(text))
-    both = LABELLED.fullmatch(text)
+    found = {TEXT: texts.index(folded(text))} if texts.count(folded(text)) == 1 else {}
+    both = LABELLED.fullmatch(text)  # "B) its text"
     called = CALLED.fullmatch(text) or (both if both and folded(both[2]) in texts else None)
-    label = called[1].upper() if called else plain_name(text)
-    labels = {name: place for names in (choice.taken, choice.labels) for place, name in enumerate(names)}
-    if label in labels:
+    labels = {label: place for names in (choice.labels, choice.taken) for place, label in enumerate(names)}
+    if (label := called[1].upper() if called else plain_name(text)) in labels or (label := plain_name(text)) in labels:
         found[LETTER] = labels[label]
     own = [match and match[1].upper() for match in map(LABELLED.fullmatch, choice.options)]
     if label in own and None not in own and in_order(sorted(own)):  # labels before the texts, in another order
         found[TEXT] = own.index(label)
-    for way, other in ((LETTER, TEXT), (TEXT, LETTER)):  # some rows may have a letter, and others a text
-        if way in found:
-            found.setdefault(other, found[way])
-    number = re.fullmatch(r"(-?\d+)(?:\.0)?", label if called else text)
+    number = re.fullmatch(r"(\d+)(?:\.0)?", text)  # a table writes 1.0 where another row is empty
     if number and not (LETTER in found and choice.labels[0].isdigit()):
-        for way, place in ((FROM_0, int(number[1])), (FROM_1, int(number[1]) - 1)):
-            if 0 <= place < len(texts):
-                found[way] = place
+        places = {FROM_0: int(number[1]), FROM_1: int(number[1]) - 1}
+        found |= {way: place for way, place in places.items() if 0 <= place < len(texts)}
     return found
 
 
-def unreadable(choices: Sequence[Choice], name: str, rows: Sequence[Mapping | None], said: str | None) -> UserError:
-    """For a column that tells no option in some rows: the first of them."""
-    usual = said or max(WAYS, key=lambda way: sum(bool(row and way in row) for row in rows))
-    number = next(number for number, row in enumerate(rows) if row is not None and usual not in row)
-    fields, n_options = choices[number].fields, len(choices[number].options)
-    column, value = fields.found[name]
-    others = f" as a {usual}, as other rows do" if len(rows) > 1 else ""
-    why = f"{column!r} is {str(value)[:60]!r}, which tells no single one of {n_options} options{others}"
-    return fields.error(why, "answer=NAME")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """Of a row without options.
-
-    accepted   further texts that are as right
-    solution   the whole, where only its end is the answer
-    """
-
-    text: str
-    accepted: tuple[str, ...] = ()
-    solution: str | None = None
-
-
-def answer_of(fields: Fields) -> Answer:
-    """The answer of a row without options: a value, several that are as right, or the end of a solution."""
-    said = fields.said.answer
-    column = fields.get(said, ANSWER)
-    if column is None and said is None and (solution := fields.found.get("solution")):
-        text, whole = end_of(str(solution[1]))
-        column = solution if whole or (len(text) < 100 and "\n" not in text) else None
-    pointer = next((fields.found[name][0] for name in POINTER if name in fields.found), None)
-    if column is None and pointer and said is None:
-        why = f"{pointer!r} tells one of several options, and no column is known to be these"
+def answer_of(fields: Fields) -> dict[str, Any]:
+    """Of a row without options: {answer, accepted (further ones that are as right), solution, if it is its end}."""
+    solved = ("solution",) if end_of(str(fields.values.get("solution", "")))[1] else ()
+    known = (*ANSWER, *solved)
+    if fields.name(fields.said.answer, known) is None and (pointer := fields.name(None, POINTER)):
+        why = f"{fields.names[pointer]!r} tells one of several options, and no column is known to be these"
         raise fields.error(why, "options=NAME")
-    values = [str(value) for value in texts_in(column[1]) if not is_missing(value)] if column else []
-    if column is None:
-        raise fields.none("the answer", listed(said) or ANSWER, "answer=NAME")
-    if not values:
-        raise fields.error(f"{column[0]!r} holds no answer", "answer=NAME")
-    text, solution = end_of(values[0])
-    accepted = tuple(each for each in dict.fromkeys(values) if each != values[0]) or SYNONYMS.get(
-        text.strip().casefold(), ()
-    )
-    return Answer(text=text, accepted=accepted, solution=solution)
-
-
-def texts_in(value: Any) -> Iterator[Any]:
-    """A value; those of a list, of {"value", "aliases"} (TriviaQA) and of {"text": [...]} (SQuAD)."""
-    found = literal(value) if isinstance(value, str) else None
-    if found and not all(isinstance(each, int | float) for each in found):  # "[1, 2]" is an interval
+    value = fields.need(fields.said.answer, known, "the answer", "answer")
+    found = literal(value)
+    if found is not value and not all(isinstance(each, int | float) for each in found):  # "[1, 2]" is an interval
         value = found
-    if isinstance(value, dict):
-        value = [value.get("value"), *value.get("aliases", ())] if "value" in value else value.get("text", [])
-    yield from filter(is_plain, value if isinstance(value, list) else [value])
+    if isinstance(value, dict):  # TriviaQA, SQuAD
+        value = [value["value"], *value.get("aliases", ())] if "value" in value else value.get("text")
+    values = [str(each) for each in (value if isinstance(value, list) else [value]) if is_plain(each)]
+    if not values:
+        column = fields.names[fields.name(fields.said.answer, known)]
+        raise fields.error(f"{column!r} holds no answer", "answer=NAME")
+    text, solution = end_of(values[0])
+    more = tuple(dict.fromkeys(each for each in values if each != values[0]))
+    found = {"answer": text, "accepted": more or SYNONYMS.get(text.strip().casefold(), ())}
+    return found if solution is None else found | {"solution": solution}
 
 
-def check_free(rows: Sequence[tuple[Fields, str, Answer]]) -> None:
-    """Raises UserError where columns that are not known are likely to hold the options of rows read without any.
-
-    rows   (columns, question, answer) of those rows
-    """
+def check_free(rows: Sequence[tuple[Fields, str, str]]) -> None:
+    """Raises UserError where rows read without options, (columns, question, answer), are likely to have some."""
     if not rows or rows[0][0].said.options is not None:
         return
     fields, _, answer = rows[0]
-    shown = any(SHOWN_LETTERS.search(asked) or "options" in columns.empty for columns, asked, _ in rows)
-    if held := set.intersection(*(suspects(columns, each.text.strip(), shown) for columns, _, each in rows)):
-        raise fields.error(f"{min(held)} may hold options of its answer {answer.text!r}", "options=NAME, or =[] if not")
-    if not shown and all(BARE_LETTER.fullmatch(each.text.strip()) for _, _, each in rows):
-        why = f"its answer {answer.text!r} is a letter, and no column is known to be its options"
+    shown = any(SHOWN_LETTERS.search(asked) or "options" in each.names for each, asked, _ in rows)
+    if held := set.intersection(*(lists_with(each, answer) for each, _, answer in rows)):
+        why = f"{min(held)} may hold options of its answer {answer!r}"
+        raise fields.error(why, "options=NAME, or =[] if not")
+    if not shown and all(BARE_LETTER.fullmatch(answer) for *_, answer in rows):
+        why = f"its answer {answer!r} is a letter, and no column is known to be its options"
         raise fields.error(why, "options=NAME")
 
 
-def suspects(fields: Fields, answer: str, shown: bool) -> set[str]:
-    """The columns, alone or as a family, of whose values the answer is one, by its text, its letter or its number.
-
-    shown   whether questions show lettered options themselves
-    """
-    groups: dict[str, list[Any]] = {}
-    used = fields.get(fields.said.answer, ANSWER)
-    for plain, (name, value) in fields.found.items():
-        if plain not in POINTER and (name, value) != used:
-            parts = re.split(r"[,;|\n]", value) if isinstance(value, str) else []
-            held = list(value) if isinstance(value, dict) else as_list(value)
-            groups[repr(name)] = parts if folded(answer) in map(folded, parts) else held
-    for family in families(fields).values():
-        held = [fields.found[name] for name in family if name in fields.found]
-        groups[", ".join(repr(name) for name, _ in held)] = [value for _, value in held]
+def lists_with(fields: Fields, answer: str) -> set[str]:
+    """The columns that list several values, alone or as a family, of which the answer is one, by text or number."""
+    own = fields.name(fields.said.answer, ANSWER)
+    values = {repr(fields.names[name]): literal(fields.values[name]) for name in fields.values.keys() - {own, *POINTER}}
+    for family in families_of(fields.values).values():
+        values[", ".join(repr(fields.names[name]) for name in family)] = [fields.values[name] for name in family]
     found = set()
-    for name, values in groups.items():
-        texts = [folded(str(value)) for value in values if is_plain(value)]
-        named = (not shown and BARE_LETTER.fullmatch(answer)) or (answer.isdigit() and int(answer) <= len(values))
-        if 1 < len(texts) == len(values) and (named or folded(answer) in texts):
-            found.add(name)
+    for names, value in values.items():
+        parts = re.split(r"[,;|\n]", value) if isinstance(value, str) else value
+        texts = [folded(each) for each in parts] if isinstance(parts, list) and len(parts) > 1 else []
+        counted = parts is value and answer.isdigit() and int(answer) <= len(texts)
+        if folded(answer) in texts or (texts and counted):
+            found.add(names)
     return found

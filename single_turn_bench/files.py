@@ -109,25 +109,15 @@ def is_json(text: str) -> bool:
 
 
 def listed(name: str, value: Any) -> list[Any]:
-    """The rows of a JSON value: a list, the one list of objects in it, {id: row}, {column: values}, or one row."""
+    """The rows of a JSON value: a list, the one list of objects in it, or one row."""
     if isinstance(value, list):
-        packed = [row["row"] for row in value if isinstance(row, dict) and isinstance(row.get("row"), dict)]
-        return packed if value and len(packed) == len(value) else value  # as the hub's viewer gives them
+        return value
     if not isinstance(value, dict) or not value:
         raise UserError(f"{name}: rows are a list of JSON objects, this is a {type(value).__name__}.")
     lists = {key: each for key, each in value.items() if isinstance(each, list) and each and isinstance(each[0], dict)}
-    if len(lists) == 1:
-        return listed(name, next(iter(lists.values())))
-    if lists:
+    if len(lists) > 1:
         raise UserError(f"{name} holds several lists of rows ({', '.join(lists)}): keep one of them.")
-    values = list(value.values())
-    if all(isinstance(each, dict) for each in values):
-        if all(key.isdecimal() for each in values for key in each):  # {column: {number: value}}, as pandas writes it
-            return [{column: each.get(number) for column, each in value.items()} for number in values[0]]
-        return [{"id": key, **each} for key, each in value.items()]
-    if all(isinstance(each, list) for each in values) and len({len(each) for each in values}) == 1:
-        return [dict(zip(value, row, strict=True)) for row in zip(*values, strict=True)]
-    return [value]
+    return next(iter(lists.values()), [value])
 
 
 def table_rows(name: str, text: str) -> Iterator[tuple[str, dict]]:

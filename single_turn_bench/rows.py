@@ -17,12 +17,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from single_turn_bench.choice import LETTERS, shuffle_options
 from single_turn_bench.columns import (
     ID,
     SUBJECT,
-    Answer,
     Choice,
     Columns,
     Fields,
@@ -30,7 +30,7 @@ from single_turn_bench.columns import (
     check_free,
     options_of,
     question_of,
-    settle,
+    right_of,
 )
 
 
@@ -73,11 +73,12 @@ def parse_rows(raws: Sequence[tuple[str, dict]], dataset: str, columns: Columns 
     choices = {number: choice for number, fields in enumerate(read) if (choice := options_of(fields)) is not None}
     taken = {name for choice in choices.values() for name in choice.taken}
     for number, fields in enumerate(read):
-        if number not in choices and (empty := taken & set(fields.empty)):
-            raise fields.error(f"{fields.empty[min(empty)]!r} is empty, and so there are no options")
+        if number not in choices and (empty := taken & set(fields.names)):
+            raise fields.error(f"{fields.names[min(empty)]!r} is empty, and so there are no options")
     free = {number: answer_of(fields) for number, fields in enumerate(read) if number not in choices}
-    check_free([(read[number], questions[number], answer) for number, answer in free.items()])
-    settle(list(choices.values()))
+    check_free([(read[number], questions[number], each["answer"].strip()) for number, each in free.items()])
+    for choice in choices.values():
+        choice.right = right_of(choice) if choice.right is None else choice.right
     keys = own_ids(read, questions, choices)
     return [
         row_of(fields, question, choices.get(number), free.get(number), f"{dataset}/{key}")
@@ -85,7 +86,7 @@ def parse_rows(raws: Sequence[tuple[str, dict]], dataset: str, columns: Columns 
     ]
 
 
-def row_of(fields: Fields, question: str, choice: Choice | None, free: Answer | None, task_id: str) -> Row:
+def row_of(fields: Fields, question: str, choice: Choice | None, free: dict[str, Any] | None, task_id: str) -> Row:
     said = fields.said
     level = re.search(r"\d+", fields.text(said.level, ("level",)))  # of "Level 5", too
     row = Row(
@@ -94,13 +95,13 @@ def row_of(fields: Fields, question: str, choice: Choice | None, free: Answer | 
         answer="",
         subject=fields.text(said.subject, SUBJECT),
         level=int(level.group()) if level else None,
-        solution=str(fields.found["solution"][1]) if "solution" in fields.found else None,
+        solution=str(fields.values["solution"]) if "solution" in fields.values else None,
         kind=fields.text(said.kind, ("kind",)),
     )
     if choice is None:
-        return replace(row, answer=free.text, accepted=free.accepted, solution=free.solution or row.solution)
+        return replace(row, **free)
     options, index = choice.options, choice.right
-    if choice.first and "recordid" not in fields.found:  # GPQA keeps its order
+    if choice.first and "recordid" not in fields.names:  # GPQA keeps its order
         options, letter, _ = shuffle_options(options, index, 0, task_id)
         index = LETTERS.index(letter)
     return replace(row, answer=LETTERS[index], options=options, answer_index=index)
@@ -122,8 +123,8 @@ def own_ids(read: Sequence[Fields], questions: Sequence[str], choices: dict[int,
 
 def own_id(fields: Fields, question: str) -> str:
     said = fields.said.id
-    if said is None and "questionid" in fields.found and "category" in fields.found:
-        return f"{fields.found['category'][1]}/{fields.found['questionid'][1]}"
+    if said is None and {"questionid", "category"} <= set(fields.values):
+        return f"{fields.values['category']}/{fields.values['questionid']}"
     return fields.text(said, ID) or short_hash(question)
 
 

@@ -41,16 +41,7 @@ BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 
 @dataclass(kw_only=True)
 class AlfworldEnv(BaseEnv):
-    """The engine runs in a process of its own, which is kept from task to task.
-
-    split             valid_seen (140 games) | valid_unseen (134) | train (3553) | valid_train | generated; None:
-                      valid_seen, but generated on a machine without game files
-    data              folder or tar archive of the games; None: $ALFWORLD_DATA, then where alfworld-download puts them
-    show_admissible   end every observation with the list of admissible commands: another, easier benchmark
-    match             exact: a command counts as it is written; nearest: as the admissible one that was meant
-    generated_games   how many games split=generated has; `seed` decides which
-    cache_dir         for unpacked archives, generated games and lists of games; None: the user's cache folder
-    """
+    """The engine runs in a process of its own, which is kept from task to task. Its keys: config/env/alfworld.yaml."""
 
     split: str | None = None
     data: str | None = None

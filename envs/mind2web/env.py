@@ -86,21 +86,7 @@ class Choices:
 
 @dataclass(kw_only=True)
 class Mind2WebEnv(BaseEnv):
-    """No process of its own; a task's record is read when it is played.
-
-    split                 train | test_task | test_website | test_domain, of `data`; sample: three of our own
-    data                  the folder with the converted splits; None: where reasoningbank fetch puts them
-    top_k                 candidates of a page, by the published ranks
-    form                  ids: an action with an element's id | choices: MindAct's questions
-    choices_per_question  in form=choices, beside none of the above
-    gold_outside          wrong: a step whose element is not among the candidates counts as wrong and is not asked |
-                          first: its element is put first among them (inflates every figure)
-    history               gold: the earlier actions as they were recorded | own: as the agent predicted them
-    history_length        max. number of earlier actions shown; None: all
-    step_success          parts: the right element and an action F1 of 1 | whole: the whole action, to the letter
-    shots                 worked examples in the instructions, 0 to 3: our own (`shots.json`) or those of shots_file
-    shots_file            a file of the form of `shots.json`; None: our own
-    """
+    """No process of its own; a task's record is read when it is played. Its keys: config/env/mind2web.yaml."""
 
     pages: ClassVar[bool] = True
     split: str = "test_task"

@@ -51,12 +51,7 @@ class Puzzle:
 class ReasoningGymEnv(BaseEnv):
     """The package lives in a worker process, one per env, which is started at the first use.
 
-    families     by the package's names; envs/reasoning_gym/families.py says which are refused, and why
-    per_family   number of tasks of each family
-    split        train | test. The hash of a question decides its split, so no question is in both, for any seed
-    order        interleaved: the first task of each family, then the second of each, ...; blocked: family after family
-    options      {family: {key: value}}, the keys of its configuration in the package (its difficulty)
-    timeout_s    time limit of scoring one answer, in seconds; an answer that exceeds it twice is wrong
+    Its keys: config/env/reasoning_gym.yaml.
     """
 
     families: list[str]

@@ -1,1 +1,1 @@
-"""Scenarios: six jobs against simulated services, one file a job."""
+"""Scenarios: six jobs against simulated services, a file for each, played by one engine."""

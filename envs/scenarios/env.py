@@ -6,7 +6,8 @@
 
 A service behaves like its kind: status codes, limits, things that are lost for good. A job that fails is told the rule
 that it broke, in words; names, tokens, numbers and the order of the traps differ by variant, so the rule alone carries
-over. Success is the service's own state, never what the agent says. Each job is a file of this folder, over base.py.
+over. Success is the service's own state, never what the agent says. Each job is a file of this folder (JOB.yaml), which
+engine.py plays.
 """
 
 from __future__ import annotations
@@ -18,29 +19,21 @@ from core.errors import UserError, check_numbers
 from core.seeding import derive_seed
 from core.types import Lesson, Task, content_id
 from envs.base import BaseEnv
-from envs.scenarios.base import BadCall, JobService, parse_call
-from envs.scenarios.batch import BatchService
-from envs.scenarios.deployment import DeploymentService
-from envs.scenarios.login import LoginService
-from envs.scenarios.migration import MigrationService
-from envs.scenarios.payment import PaymentService
-from envs.scenarios.shop import ShopService
+from envs.scenarios.engine import BadCall, SimulatedService, parse_call, read_job
 
-SERVICES = (LoginService, ShopService, PaymentService, MigrationService, BatchService, DeploymentService)
-JOBS = {service.job: service for service in SERVICES}
+JOBS = {name: read_job(name) for name in ("login", "shop", "payment", "migration", "batch", "deployment")}
 
 
 @dataclass(kw_only=True)
 class ScenariosEnv(BaseEnv):
     """`jobs` x `variants` tasks, interleaved: variant 1 of every job, then variant 2, ...
 
-    jobs       login | shop | payment | migration | batch | deployment, in the order of the tasks
-    variants   of each job
+    Its keys: config/env/scenarios.yaml.
     """
 
     jobs: list[str]
     variants: int = 10
-    _service: JobService | None = field(default=None, init=False, repr=False)
+    _service: SimulatedService | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_numbers(self, "env", "variants", least=1, whole=True)
@@ -58,9 +51,9 @@ class ScenariosEnv(BaseEnv):
         first = self.first_of_type()
         return [(first[job], JOBS[job].lesson()) for job in self.jobs]
 
-    def service(self, task: Task) -> JobService:
+    def service(self, task: Task) -> SimulatedService:
         """A task's service, not yet opened."""
-        return JOBS[task.type](seed=derive_seed(self.seed, task.id))
+        return self._of(task.type, task.id)
 
     def admissible(self) -> list[str]:
         return self._service.choices()
@@ -80,13 +73,16 @@ class ScenariosEnv(BaseEnv):
 
     def _tasks(self, split: str | None) -> list[Task]:
         ids = [(job, f"scenarios/{job}/{variant}") for variant in range(1, self.variants + 1) for job in self.jobs]
-        return [Task(id=name, query=JOBS[job](seed=derive_seed(self.seed, name)).query, type=job) for job, name in ids]
+        return [Task(id=name, query=self._of(job, name).query, type=job) for job, name in ids]
+
+    def _of(self, job: str, task_id: str) -> SimulatedService:
+        return SimulatedService(JOBS[job], derive_seed(self.seed, task_id))
 
     def _reset(self, task: Task) -> str:
         if self._service is not None:
             self._service.close()
         self._service = self.service(task)
-        return f"{task.query} {self._service.open()}\nThe calls are:\n{self._service.manual()}"
+        return f"{task.query} {self._service.open()}\nThe calls are:\n{self._service.job.manual()}"
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         try:

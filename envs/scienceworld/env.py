@@ -32,16 +32,7 @@ TELEPORT = "\nThere is also teleport to LOCATION: be in any room at once, withou
 
 @dataclass(kw_only=True)
 class ScienceWorldEnv(BaseEnv):
-    """One JVM per env, started at its first use and kept over all tasks.
-
-    split                 official: train | dev | test
-    variations_per_task   the first n of a task's variations in the split; None: all of them
-    task_names            which of the 30 tasks ("boil", or official numbers such as "1-1"); None: all
-    simplification        comma-separated, or "" (none), or "easy" (the engine's usual set)
-    show_valid            list the valid actions in every observation: hundreds, even thousands, of lines
-    jvm_heap              largest Java heap
-    timeout_s             for one call of the engine; beyond it the episode is an infra_error
-    """
+    """One JVM per env, started at its first use and kept over all tasks. Its keys: config/env/scienceworld.yaml."""
 
     split: str = "test"
     variations_per_task: int | None = 1

@@ -118,10 +118,9 @@ def _of_row(where: str, row: dict[str, Any], **more: Any) -> Instance:
 
 def _names(where: str, name: str, value: Any) -> tuple[str, ...]:
     """A list of tests; SWE-bench writes it as a text of JSON."""
-    found = value
-    if isinstance(value, str):
-        found = literal(value)  # a table writes the list as Python does
-        found = _decoded(f"{where}: {name}", value) if found is None else found
+    found = literal(value)  # a table writes the list as Python does
+    if isinstance(found, str):
+        found = _decoded(f"{where}: {name}", found)
     if found is None:
         return ()
     if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):

@@ -45,18 +45,7 @@ KILLED = {
 
 @dataclass(kw_only=True)
 class SweEnv(BaseEnv):
-    """One command a step.
-
-    data                bundled | a folder like it | a file of SWE-bench (envs/swe/data.py)
-    sandbox             bwrap (bundled, a folder) | docker | podman (a file: the repositories are in images)
-    evaluation          tests | none: the run leaves predictions for the official harness, and knows no success
-    types               only these: families of the bundled ones, repositories of a file. None: all
-    ids                 only these instances, by instance_id. None: all
-    image               of an instance in a file; {id} stands for its id as the official images write it
-    command_timeout_s   time limit of one command
-    test_timeout_s      time limit of the tests of one instance
-    limits              resource limits of one command, and of the tests
-    """
+    """One command a step. Its keys: config/env/swe.yaml."""
 
     data: str = "bundled"
     sandbox: str = "bwrap"

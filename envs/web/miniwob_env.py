@@ -18,74 +18,47 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from core.errors import InfraError, UserError, check_numbers
+from core.errors import UserError, check_numbers
 from core.page import PAGE
-from core.process import WorkerProcess
 from core.types import Task, content_id, digest
-from envs.base import BaseEnv, EnvStateError
-from envs.web.browser import browser_worker, find_browser, version_of
+from envs.web.base import BrowserEnv, sendable
+from envs.web.browser import find_browser, version_of
 from envs.web.engine import View, WebSettings
 from envs.web.miniwob_tasks import MiniwobEngine, kinds_of, pages, solution, visit
-from envs.web.page import offers
 from single_turn_bench.files import write_whole
 
 ACTIONS = tuple("noop scroll fill select_option click dblclick hover press focus clear drag_and_drop".split())
 
 
 @dataclass(kw_only=True)
-class MiniwobEnv(BaseEnv):
-    """The browser runs in a worker process and is kept from task to task.
-
-    kinds       webgum (56 kinds of task) | all (125) | a list of names
-    seeds       tasks of each kind: those that BrowserGym makes of the seeds from `seed` on
-    browser     the program; None: the Chromium that is installed
-    slow_mo_ms  how long Playwright waits before each operation; 100 is BrowserGym's value for these tasks
-    settle_s    how long a page may settle after an action; 0.5 is BrowserGym's
-    timeout_s   for one call of the engine
-    cache_dir   for lists of goals; None: the user's cache folder
-    """
+class MiniwobEnv(BrowserEnv):
+    """The browser runs in a worker process and is kept from task to task. Its keys: config/env/miniwob.yaml."""
 
     kinds: str | list[str] = "webgum"
     seeds: int = 5
-    browser: str | None = None
-    slow_mo_ms: float = 100
-    settle_s: float = 0.5
-    timeout_s: float = 60.0
     cache_dir: str | None = None
-    _worker: WorkerProcess | None = field(default=None, init=False, repr=False)
     _goals: dict[str, str] = field(default_factory=dict, init=False, repr=False)  # "kind/seed" -> goal
     _playing: tuple[str, int] | None = field(default=None, init=False, repr=False)
-    _view: View | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_numbers(self, "env", "seeds", least=1, whole=True)
         check_numbers(self, "env", "seed", "slow_mo_ms", "settle_s", least=0)
 
-    @property
-    def worker_pid(self) -> int | None:
-        """The process id of the worker, whose child the browser is; None while there is none."""
-        return self._worker.pid if self._worker else None
-
-    def admissible(self) -> list[str]:
-        """Clicks on what can be clicked, choices, and texts that the goal names; not every action that there is."""
-        self._need_page()
-        return offers(self._view.page, self._view.goal)
-
     def walkthrough(self) -> list[str]:
         """For the kinds in envs/web/miniwob_tasks.py. Raises UserError for the others."""
-        self._need_page()
-        return solution(self._playing[0], self._view.goal, self._view.page)
+        view = self.need_page()
+        return solution(self._playing[0], view.goal, view.page)
 
     def get_ground_truth(self) -> str:
         """The goal: no page tells a way to it."""
-        self._need_page()
-        return self._view.goal
+        return self.need_page().goal
 
     def evaluate(self, prediction: str | None) -> bool:
         """Whether the page gave the whole reward; an answer in words counts for nothing here."""
@@ -101,15 +74,8 @@ class MiniwobEnv(BaseEnv):
             "browser": version_of(find_browser(self.browser)),
         }
 
-    def close(self) -> None:
-        super().close()
-        if self._worker:
-            self._worker.close()
-
-    def abort(self) -> None:
-        super().abort()
-        if self._worker:
-            self._worker.abort()
+    def engine(self) -> Callable[[], Any]:
+        return partial(MiniwobEngine, self.settings())
 
     def settings(self) -> WebSettings:
         """The engine's, by these keys. Raises UserError where there is no browser."""
@@ -135,11 +101,11 @@ class MiniwobEnv(BaseEnv):
         if not seed.isdecimal() or kind not in kinds_of("all"):
             raise UserError(f"{task.id!r} is not a task of MiniWoB++: miniwob/KIND/SEED")
         self._playing = (kind, int(seed))
-        self._view = self._call("open", visit(*self._playing))
+        self._view = self.call("open", visit(*self._playing))
         return f"Goal: {self._view.goal}\n\n{PAGE}\n{self._view.page}"
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        self._view = view = self._call("act", _sendable(action))
+        self._view = view = self.call("act", sendable(action))
         raw = _raw(view)
         info = {
             "valid": not view.error,
@@ -150,21 +116,6 @@ class MiniwobEnv(BaseEnv):
         error = f"Error: {view.error}\n\n" if view.error else ""
         return f"{error}{PAGE}\n{view.page}", float(raw >= 1), view.done, info
 
-    def _call(self, method: str, *args: Any) -> Any:
-        if self._aborted:
-            raise InfraError("aborted")
-        if self._worker is None:
-            self._worker = browser_worker(partial(MiniwobEngine, self.settings()), self.timeout_s)
-        self._worker.start()
-        if self._aborted:  # before there was a process to kill
-            self._worker.kill()
-            raise InfraError("aborted")
-        return self._worker.call(method, *args)
-
-    def _need_page(self) -> None:
-        if self._view is None:
-            raise EnvStateError("no page: call reset first")
-
     def _listed(self, kinds: list[str], seeds: list[int]) -> dict[str, str]:
         """The goals of these tasks, and of others. Those that are not on disk yet are asked for, 0.1 s each."""
         wanted = {f"{kind}/{seed}" for kind in kinds for seed in seeds}
@@ -174,7 +125,7 @@ class MiniwobEnv(BaseEnv):
         known = self._goals | (json.loads(file.read_text(encoding="utf-8")) if file.exists() else {})
         for kind in kinds:
             if new := [seed for seed in seeds if f"{kind}/{seed}" not in known]:
-                goals = self._call("goals", kind, new)
+                goals = self.call("goals", kind, new)
                 known |= {f"{kind}/{seed}": goal for seed, goal in zip(new, goals, strict=True)}
         if known != self._goals:
             self._goals = known
@@ -191,8 +142,3 @@ class MiniwobEnv(BaseEnv):
 def _raw(view: View) -> float:
     """The reward of the page itself, from -1 to 1. 0 where the agent left the page."""
     return float(view.info.get("RAW_REWARD_GLOBAL", 0))
-
-
-def _sendable(action: str) -> str:
-    """Without halves of surrogate pairs, which no page can be sent."""
-    return action.encode("utf-8", "replace").decode()

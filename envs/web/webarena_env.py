@@ -17,6 +17,7 @@ ends at a success, which tells the agent.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,15 +27,14 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from core.control_tokens import escape
-from core.errors import InfraError, UserError, check_choice, check_numbers, check_positive
+from core.errors import UserError, check_choice, check_numbers, check_positive
 from core.page import PAGE
-from core.process import WorkerProcess
 from core.types import Task, digest
-from envs.base import BaseEnv, EnvStateError
+from envs.base import EnvStateError
 from envs.web import webarena_original
-from envs.web.browser import browser_worker, find_browser, may_sandbox, version_of
-from envs.web.engine import View, WebSettings
-from envs.web.page import offers
+from envs.web.base import BrowserEnv, sendable
+from envs.web.browser import find_browser, may_sandbox, version_of
+from envs.web.engine import WebSettings
 from envs.web.webarena_engine import SitesEngine, SitesVisit
 from envs.web.webarena_sites import control_of, reset_sites
 from envs.web.webarena_tasks import FILES, WebTask, WebVerdict, at, web_tasks
@@ -81,25 +81,8 @@ End the task with send_msg_to_user('...'), whose text is one JSON object, in a l
 
 
 @dataclass(kw_only=True)
-class WebArenaEnv(BaseEnv):
-    """The browser runs in a worker process and is kept from task to task.
-
-    site             shopping | admin | gitlab | reddit | multi | map: one group of tasks. None: the paper's first five,
-                     684 tasks; all: the map too, 812
-    version          verified: the corrected tasks and evaluators | hard: 258 of them | original: as published in 2023
-    ids              only these tasks, by number. None: all
-    urls             {shopping: http://..., shopping_admin: ..., reddit: ..., gitlab: ..., map, wikipedia, homepage}:
-                     those of the tasks' sites are needed; shopping_admin's is completed by its path /admin
-    reset_sites      before each attempt the sites' control ports are asked to set them up anew, for which they have
-                     ten minutes together
-    controls         {site: address} of the control ports; None: a site's own port + 1
-    more_actions     beyond the paper's: names of `MORE`
-    browser          the program; None: the Chromium that is installed
-    browser_sandbox  Chromium's own sandbox; None: on, but for root, who cannot have it
-    slow_mo_ms       how long Playwright waits before each operation
-    settle_s         how long a page may settle after an action
-    timeout_s        for one call of the engine
-    """
+class WebArenaEnv(BrowserEnv):
+    """The browser runs in a worker process and is kept from task to task. Its keys: config/env/webarena.yaml."""
 
     site: str | None = None
     version: str = "verified"
@@ -108,22 +91,18 @@ class WebArenaEnv(BaseEnv):
     reset_sites: bool = False
     controls: dict[str, str | None] | None = None
     more_actions: list[str] = field(default_factory=list)
-    browser: str | None = None
     browser_sandbox: bool | None = None
     slow_mo_ms: float = 30
-    settle_s: float = 0.5
     timeout_s: float = 180.0
     workers: int | None = 1  # attempts share the sites and one account each
     # Of a page, for dry_run. ReasoningBank's table 5 has 50,847 tokens for a task without memory (Gemini-2.5-flash),
     # its table 1 9.7 steps: 5,240 a step, of which instructions, history and reply are about 1,200.
     page_tokens: ClassVar[int | None] = 4000
     late: ClassVar[bool] = True
-    _worker: WorkerProcess | None = field(default=None, init=False, repr=False)
     _verifier: WebVerifier | None = field(default=None, init=False, repr=False)
     _folder: tempfile.TemporaryDirectory | None = field(default=None, init=False, repr=False)  # of the traffic's file
     _tasks_by_id: dict[str, WebTask] = field(default_factory=dict, init=False, repr=False)
     _playing: WebTask | None = field(default=None, init=False, repr=False)
-    _view: View | None = field(default=None, init=False, repr=False)
     _acted: bool = field(default=False, init=False, repr=False)
     _verdict: WebVerdict | None = field(default=None, init=False, repr=False)  # None until the attempt is over
 
@@ -149,19 +128,9 @@ class WebArenaEnv(BaseEnv):
         lines = [self.instructions.rstrip(), *(f"- {more[name]}" for name in self.more_actions), form]
         self.instructions = "\n".join(lines)
 
-    @property
-    def worker_pid(self) -> int | None:
-        """The process id of the worker, whose child the browser is; None while there is none."""
-        return self._worker.pid if self._worker else None
-
-    def admissible(self) -> list[str]:
-        """What the page offers to click, choose and fill in; not every action that there is."""
-        self._need_page()
-        return offers(self._view.page, self._view.goal)
-
     def walkthrough(self) -> list[str]:
         """The recorded answer, of the tasks of which nothing else counts. Raises UserError for the others."""
-        self._need_page()
+        self.need_page()
         task = self._playing
         if self.version == "original" or task.needs_trace:
             raise UserError(
@@ -171,7 +140,7 @@ class WebArenaEnv(BaseEnv):
         return [f"send_msg_to_user({gold_answer(task)!r})"]
 
     def get_ground_truth(self) -> str:
-        self._need_page()
+        self.need_page()
         return webarena_original.described(self._playing) if self.version == "original" else gold_answer(self._playing)
 
     def evaluate(self, prediction: str | None) -> bool:
@@ -199,19 +168,20 @@ class WebArenaEnv(BaseEnv):
         }
 
     def close(self) -> None:
-        super().close()
         with ExitStack() as stack:  # whatever one of them raises
             if self._folder:
                 stack.callback(self._folder.cleanup)
-            for each in (self._worker, self._verifier):
-                if each:
-                    stack.callback(each.close)
+            if self._verifier:
+                stack.callback(self._verifier.close)
+            super().close()
 
     def abort(self) -> None:
         super().abort()
-        for each in (self._worker, self._verifier):
-            if each:
-                each.abort()
+        if self._verifier:
+            self._verifier.abort()
+
+    def engine(self) -> Callable[[], Any]:
+        return partial(SitesEngine, self.settings())
 
     def settings(self) -> WebSettings:
         """The engine's, by these keys. Raises UserError where there is no browser."""
@@ -252,7 +222,7 @@ class WebArenaEnv(BaseEnv):
         if self.reset_sites:
             controls = {site: self.controls.get(site) or control_of(site, url) for site, url in sites.items()}
             reset_sites(controls, aborted=lambda: self.closed)
-            self._call("forget")
+            self.call("forget")
         visit = SitesVisit(
             goal=it.intent,
             starts=tuple(at(self.urls, url) for url in it.start_urls),
@@ -260,7 +230,7 @@ class WebArenaEnv(BaseEnv):
             logins=tuple(site for site in it.logins if site in sites),
             har=None if self.version == "original" else str(self._trace()),
         )
-        self._view = self._call("begin", visit)
+        self._view = self.call("begin", visit)
         return f"Goal: {self._view.goal}\n\n{self._page()}"
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
@@ -268,7 +238,7 @@ class WebArenaEnv(BaseEnv):
             raise EnvStateError("step after evaluate, which closes the browser: call reset first")
         self._acted = True
         n_said = len(self._view.said)
-        self._view = view = self._call("act", action.encode("utf-8", "replace").decode())
+        self._view = view = self.call("act", sendable(action))
         error = f"Error: {view.error}\n\n" if view.error else ""
         if len(view.said) == n_said:
             return f"{error}{self._page()}", 0.0, False, {"valid": not view.error, "won": False}
@@ -289,25 +259,14 @@ class WebArenaEnv(BaseEnv):
             return self.grader(f"webarena/{task.id}", question)
 
         if self.version == "original":
-            ended = self._call("end", webarena_original.looks_of(task, self.urls))
+            ended = self.call("end", webarena_original.looks_of(task, self.urls))
             self._verdict = webarena_original.verdict(task, answer, ended, self.urls, ask if self.grader else None)
         else:
-            self._call("end")
+            self.call("end")
             self._verifier = self._verifier or WebVerifier(urls=self.urls)
             self._verdict = self._verifier.verdict(task, answer, self._trace())
             self._trace().unlink(missing_ok=True)
         return len(asked)
-
-    def _call(self, method: str, *args: Any) -> Any:
-        if self._aborted:
-            raise InfraError("aborted")
-        if self._worker is None:
-            self._worker = browser_worker(partial(SitesEngine, self.settings()), self.timeout_s)
-        self._worker.start()
-        if self._aborted:  # before there was a process to kill
-            self._worker.kill()
-            raise InfraError("aborted")
-        return self._worker.call(method, *args)
 
     def _trace(self) -> Path:
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="webarena-")
@@ -318,10 +277,6 @@ class WebArenaEnv(BaseEnv):
         tabs = "".join(f"\nTab {n}: {title[:100]!r}" for n, title in enumerate(self._view.tabs))
         header = f"Open tabs, the one you see is marked by *:{tabs}\n\n" if len(self._view.tabs) > 1 else ""
         return escape(f"{header}{PAGE}\n{self._view.page}")
-
-    def _need_page(self) -> None:
-        if self._view is None:
-            raise EnvStateError("no page: call reset first")
 
 
 def _is_address(url: str) -> bool:

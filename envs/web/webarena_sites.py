@@ -64,39 +64,18 @@ class Login:
     exact: bool = False  # whether the labels are the whole text
 
 
+# fmt: off
 LOGINS = {
-    "shopping": Login(
-        path="/customer/account/login/",
-        user="Email",
-        button="Sign In",
-        account=("emma.lopez@gmail.com", "Password.123"),
-        inside="/wishlist/",
-        exact=True,
-    ),
-    "shopping_admin": Login(
-        path="",
-        user="Username",
-        button="Sign in",
-        account=("admin", "admin1234"),
-        inside="/dashboard",
-        word="Dashboard",
-    ),
-    "gitlab": Login(
-        path="/users/sign_in",
-        user="Username or email",
-        button="Sign in",
-        account=("byteblaze", "hello1234"),
-        inside="/-/profile",
-    ),
-    "reddit": Login(
-        path="/login",
-        user="Username",
-        button="Log in",
-        account=("MarvelsGrantMan136", "test1234"),
-        inside="/user/MarvelsGrantMan136/account",
-        word="Delete",
-    ),
+    "shopping": Login(path="/customer/account/login/", user="Email", button="Sign In", inside="/wishlist/", exact=True,
+                      account=("emma.lopez@gmail.com", "Password.123")),
+    "shopping_admin": Login(path="", user="Username", button="Sign in", inside="/dashboard", word="Dashboard",
+                            account=("admin", "admin1234")),
+    "gitlab": Login(path="/users/sign_in", user="Username or email", button="Sign in", inside="/-/profile",
+                    account=("byteblaze", "hello1234")),
+    "reddit": Login(path="/login", user="Username", button="Log in", inside="/user/MarvelsGrantMan136/account",
+                    word="Delete", account=("MarvelsGrantMan136", "test1234")),
 }
+# fmt: on
 
 
 def is_logged_in(page: Any, site: str, address: str) -> bool:

@@ -1,15 +1,10 @@
 """A run writes the columns of its episodes at its end: tables read no episode, and never those of another state."""
 
 import json
-import multiprocessing
 import os
-import pickle
 import shutil
-import sys
 from contextlib import suppress
-from pathlib import Path
 
-import forkserver
 import pandas as pd
 import pytest
 from conftest import TOY, read_rows, write_rows
@@ -19,7 +14,6 @@ from analysis.load import load_runs
 from core.checksum import whole_json
 from core.errors import OverBudget, UserError
 from core.run.files import COLUMNS_FILE
-from tests.sizes import ROOT
 
 
 @pytest.fixture
@@ -133,44 +127,3 @@ def test_kinds_of_lessons_from_a_given_bank_stay_known_when_it_is_gone(look, her
     bank.unlink()
     after, read = look(run)
     assert read == [] and after.equals(before)
-
-
-BY_SEVERAL = """
-import os, pickle, sys
-from pathlib import Path
-from analysis import load
-from core.checksum import whole_json
-from core.errors import OverBudget, UserError
-os.cpu_count, load.MUCH = lambda: 3, 0
-try:
-    table = load.load_runs(sys.argv[1:])
-except UserError as error:
-    sys.exit(str(error))
-Path("seen").write_bytes(pickle.dumps(table))
-"""
-
-
-def look_by_several(copies):
-    """The table made by several processes: from one of its own, for those of the tests may have threads."""
-    command, env = [sys.executable, "-c", BY_SEVERAL, copies], os.environ | {"PYTHONPATH": str(ROOT)}
-    done = forkserver.run(command, capture_output=True, text=True, env=env)
-    return None if done.returncode else pickle.loads(Path("seen").read_bytes()), done.stderr
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="runs are read one after another")
-def test_runs_read_by_several_processes_are_as_those_read_by_one(copies, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    without_columns(copies)
-    alone = load_runs([copies])
-    together, said = look_by_several(copies)
-    assert said == ""
-    pd.testing.assert_frame_equal(alone, together)
-    finished = [Path(path) for path in alone.loc[alone["complete"], "run_dir"].unique()]
-    for run in finished[:3]:
-        (run / "summary.json").unlink()
-    _, said = look_by_several(copies)
-    notes = [line for line in said.splitlines() if line.startswith("note: ")]
-    assert len(notes) == len(set(notes)) == 3
-    (finished[0] / "manifest.json").write_text("{")
-    table, said = look_by_several(copies)
-    assert table is None and "manifest.json is damaged" in said and "Traceback" not in said

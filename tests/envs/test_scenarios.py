@@ -16,7 +16,7 @@ from env_contract import ODD_ACTIONS, EnvContract
 from core.agent import ActAgent, RandomAgent
 from core.errors import UserError
 from core.types import MemoryRecord, Scored
-from envs.scenarios.base import BadCall, parse_call, write_call
+from envs.scenarios.engine import BadCall, parse_call, write_call
 from envs.scenarios.env import JOBS, ScenariosEnv
 
 
@@ -293,7 +293,7 @@ def test_wrong_types_and_odd_values_in_every_argument_are_answered(value):
     env = make(variants=1)
     for task in env.tasks():
         env.reset(task)
-        for name, rest in re.findall(r"^([a-z_]+)\((.*)\) - ", env.service(task).manual(), re.MULTILINE):
+        for name, rest in re.findall(r"^([a-z_]+)\((.*)\) - ", env.service(task).job.manual(), re.MULTILINE):
             env.reset(task)
             keys = re.findall(r"(\w+)=", rest)
             answer, _, _, info = env.step(write_call(name, **dict.fromkeys(keys, value)))

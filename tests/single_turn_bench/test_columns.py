@@ -46,10 +46,6 @@ def wrong_of(place):
 
 CHOICES = {
     "options, letter": lambda p: {"options": COLOURS, "answer": letter(p)},
-    "choices, number from 0": lambda p: {"choices": COLOURS, "answer": p},
-    "choices, number from 1": lambda p: {"choices": COLOURS, "answer": p + 1},
-    "numbers as texts": lambda p: {"choices": COLOURS, "answer": str(p)},
-    "numbers as a table writes them": lambda p: {"choices": COLOURS, "label": f"{p}.0"},
     "small letter": lambda p: {"choices": COLOURS, "answer": letter(p).lower()},
     "letter in brackets": lambda p: {"choices": COLOURS, "answer": f"({letter(p)})"},
     "letter and dot": lambda p: {"choices": COLOURS, "target": f" {letter(p)}. "},
@@ -58,12 +54,7 @@ CHOICES = {
     "the answer is": lambda p: {"choices": COLOURS, "answer": f"The correct answer is: ({letter(p)})"},
     "text": lambda p: {"choices": COLOURS, "answer": COLOURS[p]},
     "text in another case": lambda p: {"choices": COLOURS, "gold": f" {COLOURS[p].upper()}. "},
-    "a list of one": lambda p: {"choices": COLOURS, "answers": [letter(p)]},
-    "a list of one as a text": lambda p: {"choices": COLOURS, "answer": f"['{COLOURS[p]}']"},
-    "one mark for each": lambda p: {"choices": COLOURS, "labels": [int(n == p) for n in range(4)]},
-    "MMLU": lambda p: {"subject": "art", "choices": COLOURS, "answer": p},
     "MMLU-Pro": lambda p: {"options": COLOURS, "answer": letter(p), "answer_index": p, "category": "art"},
-    "HellaSwag": lambda p: {"ctx_a": "It", "ctx_b": "is", "endings": COLOURS, "label": str(p)},
     "ARC": lambda p: {"choices": {"text": COLOURS, "label": list("ABCD")}, "answerKey": letter(p)},
     "ARC with numbers": lambda p: {"choices": {"text": COLOURS, "label": list("1234")}, "answerKey": str(p + 1)},
     "letters to texts": lambda p: {"options": dict(zip("ABCD", COLOURS, strict=True)), "answer": letter(p)},
@@ -81,22 +72,12 @@ CHOICES = {
     "lettered A.": lambda p: {"options": [f"{letter(n)}. {c}" for n, c in enumerate(COLOURS)], "answer": letter(p)},
     "numbered 1.": lambda p: {"options": [f"{n + 1}. {c}" for n, c in enumerate(COLOURS)], "answer": p + 1},
     "a list as JSON": lambda p: {"options": json.dumps(COLOURS), "answer": letter(p)},
-    "a list as Python": lambda p: {"options": repr(COLOURS), "answer": p},
     "an object as Python": lambda p: {
         "choices": repr({"text": COLOURS, "label": list("ABCD")}), "answerKey": letter(p)
     },
-    "lines": lambda p: {"options": "\n".join(COLOURS), "answer": letter(p)},
-    "semicolons": lambda p: {"options": "; ".join(COLOURS), "answer": letter(p)},
     "A, B, C, D": lambda p: {**option_columns(*"ABCD"), "answer": letter(p)},
     "a, b, c, d and the text": lambda p: {**option_columns(*"abcd"), "Answer": COLOURS[p]},
     "option_a": lambda p: {**option_columns("option_a", "option_b", "option_c", "option_d"), "answer": letter(p)},
-    "choice1": lambda p: {**option_columns("choice1", "choice2", "choice3", "choice4"), "label": p},
-    "opt1 from 1": lambda p: {**option_columns("opt1", "opt2", "opt3", "opt4"), "answer": p + 1},
-    "ending0": lambda p: {**option_columns("ending0", "ending1", "ending2", "ending3"), "label": p},
-    "MedMCQA": lambda p: {
-        **option_columns("opa", "opb", "opc", "opd"), "cop": p, "choice_type": "single", "exp": "So."
-    },
-    "SocialIQA": lambda p: {**option_columns("answerA", "answerB", "answerC", "answerD"), "label": str(p + 1)},
     "a column that is empty at the end": lambda p: {
         **option_columns("A", "B", "C", "D"), "E": "", "answer": letter(p)
     },
@@ -112,7 +93,6 @@ CHOICES = {
         "Correct Answer": COLOURS[p], **{f"Incorrect Answer {n}": c for n, c in enumerate(wrong_of(p), 1)},
     },
     "a list of wrong ones": lambda p: {"correct_answer": COLOURS[p], "incorrect_answers": wrong_of(p)},
-    "in metadata that is a text": lambda p: {"options": COLOURS, "metadata": json.dumps({"answer_letter": letter(p)})},
     "metadata that is no object": lambda p: {"options": COLOURS, "answer": letter(p), "metadata": "from a book"},
     "an explanation beside it": lambda p: {"options": COLOURS, "answer": letter(p), "solution": "Because it is so."},
     "names in other signs": lambda p: {"Ｃｈｏｉｃｅｓ": COLOURS, "answer\u00a0key": letter(p)},
@@ -128,6 +108,34 @@ def test_options_are_read_however_they_are_written(subtests, tmp_path):
                 assert sorted(row.options) == sorted(COLOURS)
                 assert row.options[row.answer_index] == COLOURS[place]
                 assert row.answer == letter(row.answer_index)
+
+
+COUNTED = {
+    "MMLU": (lambda p: {"subject": "art", "choices": COLOURS, "answer": p}, "from_0"),
+    "HellaSwag": (lambda p: {"ctx_a": "It", "ctx_b": "is", "endings": COLOURS, "label": str(p)}, "from_0"),
+    "MedMCQA": (lambda p: {**option_columns("opa", "opb", "opc", "opd"), "cop": p, "choice_type": "single"}, "from_0"),
+    "SocialIQA": (
+        lambda p: {**option_columns("answerA", "answerB", "answerC", "answerD"), "label": str(p + 1)}, "from_1"
+    ),
+    "ending0": (lambda p: {**option_columns("ending0", "ending1", "ending2", "ending3"), "label": p}, "from_0"),
+    "numbers as a table writes them": (lambda p: {"choices": COLOURS, "label": f"{p}.0"}, "from_0"),
+    "a list as Python": (lambda p: {"options": repr(COLOURS), "answer": p + 1}, "from_1"),
+}  # fmt: skip
+
+
+def test_a_number_counts_the_options_from_where_it_is_said(subtests, tmp_path):
+    for name, (make, way) in COUNTED.items():
+        with subtests.test(name):
+            path = write(tmp_path / "own.jsonl", *rows_of(make))
+            rows = load_rows(path, columns=Columns(answer_as=way)).rows
+            assert [row.options[row.answer_index] for row in rows] == [COLOURS[place] for place in RIGHT]
+            with pytest.raises(UserError, match="env.columns.answer_as="):
+                load_rows(path)
+
+
+def test_an_answer_index_counts_from_0(tmp_path):
+    rows = loaded(tmp_path, rows_of(lambda p: {"options": COLOURS, "metadata": {"answer_index": p}}))
+    assert [row.answer_index for row in rows] == list(RIGHT)
 
 
 def test_what_is_right_in_the_file_is_right_as_it_is_shown(tmp_path):
@@ -158,7 +166,6 @@ FREE = {
     "GSM8K as a solution": ({"question": "W?", "solution": "6 * 7 = 42\n#### 42"}, "42"),
     "MATH": ({"problem": "W?", "solution": r"So $\boxed{42}$.", "level": "Level 5", "type": "Algebra"}, "42"),
     "a box in an answer": ({"question": "W?", "answer": r"First 6, then 7, so \boxed{\frac{1}{2}}."}, r"\frac{1}{2}"),
-    "a short solution": ({"question": "W?", "solution": "42"}, "42"),
     "SVAMP": ({"Body": "W?", "Question": "How many?", "Answer": 42}, "42"),
     "a letter alone is no option": ({"question": "W?", "answer": "Z"}, "Z"),
     "several": ({"question": "W?", "answer": ["42", "forty-two"]}, "42|forty-two"),
@@ -216,11 +223,10 @@ FOUR = {"id": "q", "question": "W?", "choices": COLOURS}
 REFUSED = {
     "no option has this text": ([{**FOUR, "answer": "purple"}], ["line 1", "'answer'", "'purple'", "4 options"]),
     "a letter beyond": ([{**FOUR, "answer": "F"}], ["line 1", "'answer'", "'F'"]),
-    "from 0 and from 1": ([{**FOUR, "id": 1, "answer": 0}, {**FOUR, "answer": 4}], ["line 2", "'answer'", "'4'"]),
+    "from 0 and from 1": ([{**FOUR, "id": 1, "answer": 0}, {**FOUR, "answer": 4}], ["line 1", "'0'", "answer_as="]),
     "no label": ([{**FOUR, "label": -1}], ["line 1", "'label'", "'-1'"]),
     "one row of many": ([{**FOUR, "id": n, "answer": "F" if n == 3 else "A"} for n in range(7)], ["line 4", "'F'"]),
     "from 0 or from 1": ([{**FOUR, "label": 2}], ["line 1", "'label'", "env.columns.answer_as="]),
-    "two columns disagree": ([{**FOUR, "answer": "A", "answer_text": "blue"}], ["'answer' and 'answer_text'"]),
     "a letter that is also a text": (
         [{"question": "W?", "options": ["B", "A"], "answer": "A"}], ["'answer'", "env.columns.answer_as="]
     ),
@@ -240,12 +246,12 @@ REFUSED = {
     "options in some rows": (
         [{**FOUR, "id": 1, "answer": "A"}, {**FOUR, "choices": [], "answer": "A"}], ["line 2", "'choices' is empty"]
     ),
-    "an unknown list, letter": ([{"question": "W?", "picks": COLOURS, "answer": "B"}], ["'picks'", "options=NAME"]),
+    "an unknown list, letter": ([{"question": "W?", "picks": COLOURS, "answer": "B"}], ["picks", "options=NAME"]),
     "an unknown list, text": ([{"question": "W?", "auswahl": COLOURS, "answer": "blue"}], ["'auswahl'", "options"]),
     "an unknown list, number": ([{"question": "W?", "picks": COLOURS, "answer": 1}], ["'picks'", "options"]),
     "an unknown text": ([{"question": "W?", "picks": "red, blue", "answer": "blue"}], ["'picks'", "options"]),
     "unknown columns": (
-        [{"question": "W?", "pick_a": "red", "pick_b": "blue", "answer": "b"}], ["'pick_a', 'pick_b'", "options"]
+        [{"question": "W?", "pick_a": "red", "pick_b": "blue", "answer": "b"}], ["pick_a, pick_b", "options"]
     ),
     "letters and no options": ([{"question": "W?", "answer": "B", "picks": "?"}], ["'B' is a letter", "picks"]),
     "numbers of classes": ([{"question": "A good film.", "label": 1}], ["'label' tells one of several options"]),
@@ -256,9 +262,12 @@ REFUSED = {
         [{"id": n, "question": "W?", "answer": "" if n else "1"} for n in range(3)], ["line 2", "'answer'", "empty"]
     ),
     "an answer in no form": ([{"question": "W?", "answer": {"day": 1}}], ["line 1", "'answer'"]),
+    "a solution that ends in no mark": ([{"question": "W?", "solution": "42"}], ["line 1", "the answer"]),
+    "lines": ([{"question": "W?", "options": "red\nblue", "answer": "A"}], ["line 1", "'options'"]),
+    "a mark for each": ([{**FOUR, "labels": [1, 0, 0, 0]}], ["line 1", "'labels'"]),
     "a proof": ([{"question": "W?", "solution": "Let it be so.\nThen it is."}], ["line 1", "the answer"]),
     "a question that is no text": ([{"question": [1, 2], "answer": "1"}], ["line 1", "'question'"]),
-    "two columns of one name": ([{"question": "W?", "Answer": "1", "answer": "2"}], ["'Answer' and 'answer'"]),
+    "two columns of one name": ([{"question": "W?", "Answer": "1", "answer": "2"}], ["two columns are named 'answer'"]),
     "the same id": ([{"id": 7, "question": f"{n}?", "answer": "1"} for n in range(2)], ["own/7", "lines 1, 2"]),
     "the same question": ([{"question": "W?", "answer": "1"}] * 2, ["own/", "lines 1, 2"]),
     "a wrong answer that is right": (
@@ -324,8 +333,8 @@ def test_a_column_that_is_not_there_and_a_way_that_is_none_are_refused(tmp_path)
 
 def test_rows_that_ask_the_same_of_other_options_are_two(tmp_path):
     """As in MMLU, which has no ids: "Which of these is true?"."""
-    rows = [{"question": "Which is true?", "choices": COLOURS, "answer": 0}]
-    rows.append({"question": "Which is true?", "choices": ["x", "y", "z"], "answer": 2})
+    rows = [{"question": "Which is true?", "choices": COLOURS, "answer": "A"}]
+    rows.append({"question": "Which is true?", "choices": ["x", "y", "z"], "answer": "C"})
     assert len({row.id for row in loaded(tmp_path, rows)}) == 2
 
 
@@ -366,12 +375,6 @@ FILES = {
     "list.json": lambda: json.dumps(TABLE).encode(),
     "lines.json": lambda: LINES.encode(),
     "data.json": lambda: json.dumps({"version": "1", "data": TABLE}).encode(),
-    "viewer.json": lambda: json.dumps({"rows": [{"row_idx": n, "row": row} for n, row in enumerate(TABLE)]}).encode(),
-    "ids.json": lambda: json.dumps({f"q{n}": row for n, row in enumerate(TABLE)}).encode(),
-    "columns.json": lambda: json.dumps({name: [row[name] for row in TABLE] for name in TABLE[0]}).encode(),
-    "pandas.json": lambda: json.dumps(
-        {name: {str(n): row[name] for n, row in enumerate(TABLE)} for name in TABLE[0]}
-    ).encode(),
     "own.csv": lambda: table(",").encode(),
     "excel.csv": lambda: table(";").encode("utf-8-sig"),
     "sep.csv": lambda: ("sep=;\r\n" + table(";")).encode("utf-8-sig"),
@@ -406,6 +409,11 @@ UNREADABLE = {
     "empty.csv": (b"", "empty.csv is empty"),
     "two.json": (json.dumps({"train": TABLE, "test": TABLE}).encode(), "several lists of rows (train, test)"),
     "text.json": (b'"text"', "rows are a list of JSON objects"),
+    "ids.json": (
+        json.dumps({"q0": TABLE[0], "q1": TABLE[1]}).encode(),
+        "ids.json row 1: no column is known to be the question",
+    ),
+    "columns.json": (json.dumps({"question": ["W?"], "answer": ["1"]}).encode(), "columns.json row 1: 'question', or"),
     "torn.json": (b'[{"question": ', "torn.json: not JSON"),
     "numbers.json": (b"[1, 2]", "numbers.json row 1: a row is a JSON object"),
     "torn.parquet": (b"PAR1 and no more", "torn.parquet cannot be read as parquet"),

@@ -145,7 +145,7 @@ def test_gpqa_is_read_from_its_archive_in_memory(folder):
         ([AIME, "\n", "[1]\n"], "own.jsonl line 3: a row is a JSON object"),
         ([{"id": 1, "answer": "2"}], "own.jsonl line 1: no column is known to be the question"),
         ([{"id": 1, "question": "q", "answer": ""}], "own.jsonl line 1: 'answer', the answer, is empty"),
-        ([{**MMLU, "answer": "A"}], "own.jsonl line 1: 'answer' and 'answer_index' do not tell the same right option"),
+        ([{**MMLU, "answer": "A"}], "own.jsonl line 1: 'answer' is 'A', and 'answer_index' tells another option"),
         ([{**MMLU, "answer_index": 5, "answer": "F"}], "own.jsonl line 1: 'answer' is 'F', which tells no single one"),
         ([{"question": "q", "options": ["x", "y"]}], "own.jsonl line 1: no column is known to be the right option"),
         ([{"question": "q", "options": ["x"], "answer": "A"}], "own.jsonl line 1: 'options' holds no 2 to 26 options"),
