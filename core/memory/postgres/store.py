@@ -18,7 +18,7 @@ from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.search import PostgresSearch
 from core.memory.store.changes import Change, Embed, embedded, fewer
 from core.memory.store.contract import Lead, SearchSettings
-from core.memory.store.keys import lacks_keys, pass_keys
+from core.memory.store.keys import lacks_keys
 from core.memory.store.schema import to_record
 
 REMAINS = (
@@ -114,7 +114,6 @@ class PostgresStore(PostgresDatabase):
         made = [(row[0], embed(to_record(row, self.path))) for row in fewer(everyone.rows(lacking), most)]
         with everyone.unjournaled() as db:
             db.executemany(ENTER_KEY, [(rowid, *key) for rowid, keys in made for key in keys])
-            pass_keys(db, None)
             # Else others were restored meanwhile, or are of tenants that this role does not see.
             if not (left := len(db.execute(lacking).fetchall())) and self.sees_all:
                 db.execute("DELETE FROM meta WHERE key = 'unembedded'")
@@ -143,7 +142,6 @@ class PostgresStore(PostgresDatabase):
             db.execute("DELETE FROM keys")
             for rowid, (_, keys) in made.items():
                 db.executemany(ENTER_KEY, [(rowid, *key) for key in keys])
-            pass_keys(db, None)
             note(db)
         return len(made)
 

@@ -12,10 +12,9 @@ from core.memory.filter import PRIOR, Filter, by_source_and_confidence, visible
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite.database import STATE, SqliteDatabase, State
 from core.memory.sqlite.index import Entry, VectorIndex
-from core.memory.store.changes import IDS
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit, best_of_each
-from core.memory.store.keys import QUERY
+from core.memory.store.keys import IDS, QUERY
 from core.memory.store.schema import placeholders, to_record
 from core.types import MemoryRecord
 
@@ -116,7 +115,8 @@ class IndexSearch:
         return self._with_records(found, version)
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
-        backend, led, rowids = _Conditions(), {}, list({hit[0] for hit in hits})
+        backend, rowids = _Conditions(), list({hit[0] for hit in hits})
+        led: dict[int, list[int]] = {}
         terms = " AND ".join(visible(where, exclude_task, backend))
         if exclude_task is not None:
             backend.row = "o"
@@ -125,11 +125,13 @@ class IndexSearch:
             some = tuple(rowids[start : start + IDS])
             among = placeholders(len(some), after=len(backend.values))
             query = (
-                f"SELECT o.rowid, r.rowid FROM records o LEFT JOIN keys k ON k.origin = o.rowid AND k.kind = '{QUERY}' "
-                f"JOIN records r ON r.rowid = coalesce(k.record, o.rowid) WHERE {terms} AND o.rowid IN ({among})"
+                "SELECT o.rowid, r.rowid FROM records o LEFT JOIN heirs h ON h.origin = o.rowid "
+                f"JOIN records r ON r.rowid = coalesce(h.record, o.rowid) WHERE {terms} AND o.rowid IN ({among}) "
+                "ORDER BY r.rowid"
             )
-            led |= dict(self._database.rows(query, (*backend.values, *some)))
-        led_hits = ((led[rowid], place, score) for rowid, place, score in hits if rowid in led)
+            for origin, record in self._database.rows(query, (*backend.values, *some)):
+                led.setdefault(origin, []).append(record)
+        led_hits = ((record, place, score) for rowid, place, score in hits for record in led.get(rowid, ()))
         return self._with_records(best_of_each(led_hits), self._database.version())
 
     def save(self) -> None:
@@ -237,18 +239,21 @@ class IndexSearch:
     def _entries(self, after: int, upto: int, kind: str) -> list[Entry]:
         """Index entries of the keys with after < origin <= upto, oldest first; of records of any status."""
         query = (
-            "SELECT k.record, iif(k.origin = k.record, k.place, -1), r.namespace, r.status, r.outcome, r.domain, "
-            "r.folded_tags, k.origin, k.vector FROM keys k JOIN records r ON r.rowid = k.record "
-            "WHERE k.origin > $1 AND k.origin <= $2 AND k.kind = $3 "
-            "AND (k.origin = k.record OR EXISTS (SELECT 1 FROM records o WHERE o.rowid = k.origin)) "
-            "ORDER BY k.origin, k.place"
+            "SELECT r.rowid, iif(h.record IS NULL, k.place, -1), r.namespace, r.status, r.outcome, r.domain, "
+            "r.folded_tags, k.origin, k.vector FROM keys k LEFT JOIN heirs h ON h.origin = k.origin "
+            "JOIN records r ON r.rowid = coalesce(h.record, k.origin) "
+            "WHERE k.origin > $1 AND k.origin <= $2 AND k.kind = $3 ORDER BY k.origin, k.place, r.rowid"
         )
         return self._database.rows(query, (after, upto, kind))
 
     def _led_to(self, rowids: set[int]) -> set[int]:
         """The origins of the keys of others that lead to these records."""
-        query = "SELECT record, origin FROM keys WHERE record <> origin"
-        return {origin for record, origin in self._database.rows(query) if record in rowids} if rowids else set()
+        ids, found = list(rowids), set()
+        for start in range(0, len(ids), IDS):
+            some = tuple(ids[start : start + IDS])
+            query = f"SELECT origin FROM heirs WHERE record IN ({placeholders(len(some))})"
+            found |= {row[0] for row in self._database.rows(query, some)}
+        return found
 
     def _touched(self, after: int, upto: int, *, found: bool = True) -> set[int]:
         """Rowids of records removed, restored or changed. found: only if in a column that the search uses."""

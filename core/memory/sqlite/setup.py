@@ -8,7 +8,7 @@ from typing import Any
 
 from core.memory.store.schema import TRACKED, Dialect
 
-SCHEMA = 7  # migrations.py brings older ones to it
+SCHEMA = 8  # migrations.py brings older ones to it
 DIALECT = Dialect(key_row="rowid", differs="IS NOT", keys={})
 
 

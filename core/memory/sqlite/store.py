@@ -18,7 +18,7 @@ from core.memory.sqlite.search import IndexSearch
 from core.memory.sqlite.setup import DIALECT
 from core.memory.store.changes import PUT_KEY, Change, Embed, embedded, fewer
 from core.memory.store.contract import Lead, SearchSettings
-from core.memory.store.keys import lacks_keys, pass_keys
+from core.memory.store.keys import lacks_keys
 from core.memory.store.schema import SqlSession, to_record
 
 # SQL that records the embedder's dimension and date in meta, if not there yet.
@@ -70,7 +70,6 @@ class SqliteStore(SqliteDatabase):
         with self.unjournaled() as db:
             db.executemany(PUT_KEY, [(rowid, *key) for rowid, keys in made for key in keys])
             db.executemany("INSERT INTO touched (record, found) VALUES ($1, 1)", [row[:1] for row in made])
-            pass_keys(db, None)
             if not (left := len(db.execute(lacking).fetchall())):  # else others were restored meanwhile
                 db.execute("DELETE FROM meta WHERE key = 'unembedded'")
         return len(made), left
@@ -85,7 +84,6 @@ class SqliteStore(SqliteDatabase):
             db.execute("DELETE FROM keys")
             for rowid, (_, keys) in made.items():
                 db.executemany(PUT_KEY, [(rowid, *key) for key in keys])
-            pass_keys(db, None)
             note(db)
         return len(made)
 
