@@ -84,11 +84,7 @@ class ReadOnlyFile:
 
 
 def _needs_repair(path: Path, reason: str) -> UserError:
-    return UserError(f"the bank {path} needs repair ({reason}): run {_doctor(path)}.")
-
-
-def _doctor(path: Path) -> str:
-    return f"`reasoningbank bank doctor {path}`"
+    return UserError(f"the bank {path} needs repair ({reason}): run `reasoningbank bank doctor {path}`.")
 
 
 def _opened(path: Path, before: Stamp | None) -> tuple[sqlite3.Connection, Stamp | None]:

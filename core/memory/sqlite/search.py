@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +12,8 @@ from core.memory.sqlite.database import STATE, SqliteDatabase, State
 from core.memory.sqlite.index import Entry, VectorIndex
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit, best_of_each
-from core.memory.store.keys import IDS, QUERY
-from core.memory.store.schema import placeholders, to_record
+from core.memory.store.keys import QUERY
+from core.memory.store.schema import in_parts, placeholders, to_record
 from core.types import MemoryRecord
 
 CHUNK = 20_000  # records read at once
@@ -115,14 +113,13 @@ class IndexSearch:
         return self._with_records(found, version)
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
-        backend, rowids = _Conditions(), list({hit[0] for hit in hits})
+        backend = _Conditions()
         led: dict[int, list[int]] = {}
         terms = " AND ".join(visible(where, exclude_task, backend))
         if exclude_task is not None:
             backend.row = "o"
             terms += f" AND (o.rowid = r.rowid OR {backend.not_from(exclude_task)})"
-        for start in range(0, len(rowids), IDS):
-            some = tuple(rowids[start : start + IDS])
+        for some in in_parts({hit[0] for hit in hits}):
             among = placeholders(len(some), after=len(backend.values))
             query = (
                 "SELECT o.rowid, r.rowid FROM records o LEFT JOIN heirs h ON h.origin = o.rowid "
@@ -176,7 +173,8 @@ class IndexSearch:
         if all(synced.version == version for synced in known.values()):
             return
         merged = {kind: synced.index.merged for kind, synced in known.items()}
-        with self._read_transaction() as upto:
+        with self._database.read_transaction():  # all reads inside see the same state
+            upto = self._state()
             for kind, synced in known.items():
                 self._indexes.pop(kind, None)  # if this fails half-way, the next search starts with a new index
                 synced.index = self._updated(upto, synced, kind, dim)
@@ -220,12 +218,6 @@ class IndexSearch:
 
     # Reads of the bank's file
 
-    @contextmanager
-    def _read_transaction(self) -> Iterator[State]:
-        """All reads inside see the same state of the bank; yields its sync position."""
-        with self._database.read_transaction():
-            yield self._state()
-
     def _state(self) -> State:
         """The sync position of the last committed state."""
         return self._database.rows(STATE)[0]
@@ -248,12 +240,9 @@ class IndexSearch:
 
     def _led_to(self, rowids: set[int]) -> set[int]:
         """The origins of the keys of others that lead to these records."""
-        ids, found = list(rowids), set()
-        for start in range(0, len(ids), IDS):
-            some = tuple(ids[start : start + IDS])
-            query = f"SELECT origin FROM heirs WHERE record IN ({placeholders(len(some))})"
-            found |= {row[0] for row in self._database.rows(query, some)}
-        return found
+        query = "SELECT origin FROM heirs WHERE record IN ({})"
+        parts = (self._database.rows(query.format(placeholders(len(some))), tuple(some)) for some in in_parts(rowids))
+        return {origin for rows in parts for (origin,) in rows}
 
     def _touched(self, after: int, upto: int, *, found: bool = True) -> set[int]:
         """Rowids of records removed, restored or changed. found: only if in a column that the search uses."""

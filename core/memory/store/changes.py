@@ -8,13 +8,14 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.filter import STATUSES
-from core.memory.store.keys import IDS, PASSING, QUERY, Keys, pass_all_keys, pass_keys
+from core.memory.store.keys import PASSING, QUERY, Keys, pass_all_keys, pass_keys
 from core.memory.store.schema import (
     COLUMNS,
     FIELDS,
     TRACKED,
     SqlSession,
     column_of_tags,
+    in_parts,
     placeholders,
     row_of,
     storable,
@@ -204,9 +205,8 @@ class Change:
 
     def erase(self, ids: Collection[str]) -> None:
         """Delete the rows of records for good: also their links, undo rows and finished jobs. Cannot be undone."""
-        ids = list(ids)
-        for start in range(0, len(ids), IDS):
-            self._erase(ids[start : start + IDS])
+        for some in in_parts(ids):
+            self._erase(some)
         self._db.execute(
             "INSERT INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) + 1 AS TEXT) FROM journal WHERE true "
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value"

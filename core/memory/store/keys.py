@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from core.memory.store.schema import SqlSession, placeholders, storable
+from core.memory.store.schema import SqlSession, in_parts, placeholders, storable
 from core.types import MemoryRecord
 
 QUERY, ITEM, WINDOW = "query", "item", "window"
@@ -24,7 +24,6 @@ WRAP = textwrap.TextWrapper(width=CHARS, expand_tabs=False, replace_whitespace=F
 PLACES = 1000  # encodes (item index, window's index) as one int, `place`: item index + PLACES * window's index
 
 PASSING = {"duplicate_of": ("source", "target"), "supersedes": ("target", "source")}  # relation: (passes, heir)
-IDS = 500  # max. ids in one statement
 
 
 def texts_of(record: MemoryRecord, kind: str) -> list[tuple[int, str]]:
@@ -111,9 +110,7 @@ def _passed(db: SqlSession, namespace: str, ids: Collection[str], *, back: bool 
 
 def _of(db: SqlSession, query: str, namespace: str, ids: Collection[Any]) -> Iterator[tuple]:
     """The rows of a query about these ids or row ids."""
-    ids = sorted(ids)
-    for start in range(0, len(ids), IDS):
-        some = ids[start : start + IDS]
+    for some in in_parts(sorted(ids)):
         yield from db.execute(query.format(these=placeholders(len(some), after=1)), (namespace, *some)).fetchall()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -71,6 +71,15 @@ class SqlSession(Protocol):
 
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run one statement for each row of values."""
+
+
+IDS = 500  # max. values in one statement
+
+
+def in_parts(values: Iterable[Any]) -> Iterator[list[Any]]:
+    """The values in order, as many at a time as one statement takes."""
+    listed = list(values)
+    return (listed[start : start + IDS] for start in range(0, len(listed), IDS))
 
 
 def placeholders(n: int, after: int = 0) -> str:
@@ -146,10 +155,3 @@ def to_dict(record: MemoryRecord) -> dict[str, Any]:
     values = {name: getattr(record, name) for name in FIELDS}
     values |= {"items": [dict(vars(item)) for item in record.items]}
     return values | {"tags": list(record.tags), "parents": list(record.parents)}
-
-
-def from_dict(values: dict[str, Any]) -> MemoryRecord:
-    """Convert the result of to_dict back to a record. Raises KeyError, TypeError or ValueError if it does not fit."""
-    tuples: dict[str, Any] = {"items": tuple(Lesson(**item) for item in values["items"])}
-    tuples |= {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
-    return MemoryRecord(**values | tuples)
