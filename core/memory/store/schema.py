@@ -125,7 +125,9 @@ class Damaged(UserError):
 
 def to_record(row: tuple, bank: object = None) -> MemoryRecord:
     """Convert a row of Dialect.records to a record. Raises Damaged if it is damaged. bank: its path."""
-    values: dict[str, Any] = dict(zip(FIELDS, row[1:]))
+    record = object.__new__(MemoryRecord)
+    values = vars(record)  # filled as its __init__ does, in a third of the time
+    values.update(zip(FIELDS, row[1:]))
     blob = row[-1]
     try:
         values["query_embedding"] = () if blob is None else array("f", blob)
@@ -135,8 +137,6 @@ def to_record(row: tuple, bank: object = None) -> MemoryRecord:
         values["items"] = _LESSONS.decode(values["items"])
     except (ValueError, TypeError, msgspec.MsgspecError) as error:
         raise Damaged(bank, f"the record {row[1]!r:.80} in row {row[0]} cannot be read: {error}") from error
-    record = object.__new__(MemoryRecord)
-    record.__dict__.update(values)  # as its __init__ does, in a third of the time
     return record
 
 
