@@ -13,6 +13,6 @@ CREATE TABLE keys (
 );
 CREATE INDEX keys_by_namespace ON keys (namespace, kind);
 CREATE TABLE heirs ( -- its numbers are those of `keys`
-    namespace text COLLATE "C" NOT NULL, origin bigint NOT NULL, record bigint NOT NULL, PRIMARY KEY (origin, record)
+    origin bigint NOT NULL, record bigint NOT NULL, namespace text COLLATE "C" NOT NULL, PRIMARY KEY (origin, record)
 );
 CREATE INDEX heirs_by_record ON heirs (record);

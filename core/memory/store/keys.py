@@ -73,7 +73,7 @@ def pass_keys(db: SqlSession, namespace: str, ids: Collection[str]) -> None:
     before = set(_of(db, led, namespace, origins.values()))
     now = {(origin, heir) for one, origin in origins.items() for heir in _heirs(one, links, known) - {origin}}
     db.executemany("DELETE FROM heirs WHERE (origin, record) = ($1, $2)", sorted(before - now))
-    db.executemany("INSERT INTO heirs VALUES ($1, $2, $3)", [(namespace, *pair) for pair in sorted(now - before)])
+    db.executemany("INSERT INTO heirs VALUES ($1, $2, $3)", [(*pair, namespace) for pair in sorted(now - before)])
 
 
 def pass_all_keys(db: SqlSession, namespace: str | None) -> None:
