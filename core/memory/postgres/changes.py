@@ -14,9 +14,6 @@ from core.types import MemoryRecord
 MANY = 20  # number of records from which COPY is used instead of single inserts
 BATCH = 5_000  # max. records of one COPY
 
-ENTER_KEY = (
-    "INSERT INTO keys SELECT key_row, $2, $3, $4, namespace FROM records WHERE rowid = $1 ON CONFLICT DO NOTHING"
-)
 # A new record's keys come first, with a number of their own, and are taken back if the record exists already.
 _PUT_KEY = "INSERT INTO keys SELECT n, $1, $2, $3, $4 FROM {}('key_rows') n"
 _FIRST_KEY, _FURTHER_KEY = _PUT_KEY.format("nextval"), _PUT_KEY.format("currval")
@@ -77,9 +74,6 @@ class PostgresChange(Change):
         while some := list(islice(rows, BATCH)):
             added += sum(self.put(*row) for row in some) if len(some) < MANY else self._copy(some)
         return added
-
-    def _put_keys(self, rowid: int, keys: Keys) -> None:
-        self._db.executemany(ENTER_KEY, [(rowid, *key) for key in keys])
 
     def _putting(self, record: MemoryRecord, keys: Keys) -> list[tuple[str, tuple]]:
         """The statements (query, values) that insert a record; the last gives its row id, none if it exists.

@@ -24,7 +24,6 @@ from core.memory.store.schema import (
 )
 from core.types import MemoryRecord
 
-PUT_KEY = "INSERT INTO keys (origin, kind, place, vector) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
 _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
 RELATIONS = ("entails", "contradicts", "refines", "revises", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
@@ -255,7 +254,7 @@ class Change:
         return self._db.execute(query, (self._namespace, id)).fetchone()
 
     def _put_keys(self, rowid: int, keys: Keys) -> None:
-        self._db.executemany(PUT_KEY, [(rowid, *key) for key in keys])
+        self._db.executemany(self._db.dialect.put_key, [(rowid, *key) for key in keys])
 
     def _changed(self, row: tuple, fields: dict[str, Any], changeable: frozenset[str]) -> dict[str, Any]:
         """{column: new value} for an update; {} if the row has these. UserError for a field not in `changeable`."""

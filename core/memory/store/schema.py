@@ -35,13 +35,17 @@ class Dialect:
     """Where the SQL of the two databases differs. The rest is shared: `$1` for values, json_extract, json_each.
 
     key_row   column of records with the number by which `keys` names a record
+    put_key   statement that enters a key, if it is not there: row id of its record, kind, place, vector
+    touch     statement that notes a record, by its row id, for the search to read its keys again; "": none is needed
     differs   null-safe inequality operator
     keys      {table: its key as ON CONFLICT DO UPDATE must name it}; {}: it need not
     """
 
     key_row: str
+    put_key: str
     differs: str
     keys: Mapping[str, str]
+    touch: str = ""
 
     @cached_property
     def bare(self) -> str:
