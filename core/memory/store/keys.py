@@ -63,15 +63,15 @@ def pass_keys(db: SqlSession, namespace: str, ids: Collection[str]) -> None:
     """
     passing = {storable(id) for id in ids}
     passing |= {one for one, _ in _passed(db, namespace, passing, back=True)}
-    links: dict[str, list[str]] = defaultdict(list)
+    passed_to: dict[str, list[str]] = defaultdict(list)
     for one, heir in _passed(db, namespace, passing):
-        links[one].append(heir)
+        passed_to[heir].append(one)
     row = f"SELECT id, {db.dialect.key_row}, status = 'active' FROM records WHERE namespace = $1 AND id IN ({{these}})"
-    known = {id: (row, active) for id, row, active in _of(db, row, namespace, passing.union(*links.values()))}
-    origins = {one: known[one][0] for one in passing & known.keys()}
+    known = {id: (row, active) for id, row, active in _of(db, row, namespace, passing.union(passed_to))}
+    origins = {known[one][0] for one in passing & known.keys()}
     led = "SELECT origin, record FROM heirs WHERE namespace = $1 AND origin IN ({these})"
-    before = set(_of(db, led, namespace, origins.values()))
-    now = {(origin, heir) for one, origin in origins.items() for heir in _heirs(one, links, known) - {origin}}
+    before = set(_of(db, led, namespace, origins))
+    now = {pair for pair in _heirs(passed_to, known) if pair[0] in origins}
     db.executemany("DELETE FROM heirs WHERE (origin, record) = ($1, $2)", sorted(before - now))
     db.executemany("INSERT INTO heirs VALUES ($1, $2, $3)", [(*pair, namespace) for pair in sorted(now - before)])
 
@@ -114,13 +114,17 @@ def _of(db: SqlSession, query: str, namespace: str, ids: Collection[Any]) -> Ite
         yield from db.execute(query.format(these=placeholders(len(some), after=1)), (namespace, *some)).fetchall()
 
 
-def _heirs(one: str, links: Mapping[str, Collection[str]], known: Mapping[str, tuple[int, bool]]) -> set[int]:
-    """The row ids of the nearest active records along the links from a record; itself, if it is active."""
-    gone, found = [one], set()
-    for id in gone:  # grows meanwhile
-        row, active = known.get(id, (0, False))
-        if active:
-            found.add(row)
-        else:
-            gone += [heir for heir in links.get(id, ()) if heir not in gone]
-    return found
+def _heirs(
+    passed_to: Mapping[str, Collection[str]], known: Mapping[str, tuple[int, bool]]
+) -> Iterator[tuple[int, int]]:
+    """(row id, that of an heir) of each record that is not active: from each active one, back along the links."""
+    for keeper, (heir, active) in known.items():
+        reached = {keeper: heir} if active else {}
+        new = [*reached]
+        for id in new:  # grows meanwhile
+            for one in passed_to.get(id, ()):
+                row, is_active = known.get(one, (0, True))
+                if not is_active and one not in reached:
+                    reached[one] = row
+                    new.append(one)
+        yield from ((row, heir) for one, row in reached.items() if one != keeper)
