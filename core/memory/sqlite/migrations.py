@@ -88,17 +88,17 @@ def _to_7(db: Any) -> None:
     db.execute("DELETE FROM meta WHERE key IN ('items_by', 'drops_vectors')")
     for table in ("vectors", "item_vectors"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
-    pass_all_keys(SqliteSession(db), None)
 
 
 def _to_8(db: Any) -> None:
     """From 7: keys lead to all heirs of their record, which have a table of their own."""
+    drop_triggers(db)
     if "record" in {row[1] for row in db.execute("PRAGMA table_info(keys)")}:  # else the step before has just made keys
-        drop_triggers(db)
         db.execute("DROP INDEX keys_passed")
         db.execute("ALTER TABLE keys DROP COLUMN record")
-        create(db)
-        pass_all_keys(SqliteSession(db), None)
+    db.execute("DROP INDEX IF EXISTS links_by_target")
+    create(db)
+    pass_all_keys(SqliteSession(db), None)
 
 
 STEPS = ((7, _to_7), (8, _to_8))

@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS links (
     namespace TEXT NOT NULL, source TEXT NOT NULL, relation TEXT NOT NULL, target TEXT NOT NULL, note TEXT NOT NULL,
     PRIMARY KEY (namespace, source, relation, target)
 );
-CREATE INDEX IF NOT EXISTS links_by_target ON links (namespace, target);
+CREATE INDEX IF NOT EXISTS links_by_target ON links (namespace, target, relation, source); -- covering, else SQLite takes the primary key
 
 -- Values of a namespace, rolled back with its records.
 CREATE TABLE IF NOT EXISTS facts (
