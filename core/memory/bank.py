@@ -212,9 +212,10 @@ class MemoryBank(Contents, Memory):
         unit, key   instead of the bank's; None: the bank's
         """
         # Also for an empty bank, so that a broken embedder fails before the attempt, not when its record is added.
-        # The form of an instruction is that which embedders of instructions are trained on.
-        asked = f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
-        vector = self.embedder.embed([asked])[0] if isinstance(query, str) else query
+        vector = query
+        if isinstance(query, str):  # with an instruction in the form that embedders of instructions are trained on
+            asked = f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
+            vector = self.embedder.embed([asked])[0]
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
         if lacking := set(KINDS[key]) - set(self._kinds):
