@@ -27,6 +27,7 @@ class PostgresDatabase(BankStore):
     """
 
     dialect = DIALECT
+    path: str
 
     def __init__(self, url: str, settings: dict[str, Any], *, read_only: bool = False) -> None:
         self.path, self.namespace = url, EVERYONE

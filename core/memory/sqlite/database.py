@@ -112,6 +112,7 @@ class SqliteDatabase(BankStore):
     """
 
     dialect = DIALECT
+    path: Path
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self.path = Path(path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from core.errors import UserError
@@ -101,7 +100,7 @@ class BankStore(Protocol):
     """
 
     dialect: Dialect
-    path: str | Path
+    path: Any
     remains: str
     sees_all: bool
 
