@@ -139,9 +139,6 @@ class PostgresDatabase(BankStore):
             self._shared.dim = found[0][0] if found else None
         return self._shared.dim
 
-    def version(self) -> int | None:
-        return None
-
     @property
     def is_changing(self) -> bool:
         return self._shared.writer == threading.get_ident()
@@ -157,10 +154,6 @@ class PostgresDatabase(BankStore):
         touched = "SELECT DISTINCT rowid FROM undo_records WHERE seq > $1"
         gone = [row[0] for row in view.rows(touched, known[:1])]
         return Texts(state, gone, view.rows(f"{query} WHERE rowid = ANY ($1)", (gone,)))
-
-    def count(self) -> int:
-        """Number of records in the namespace of this view."""
-        return self.rows("SELECT count(*) FROM records")[0][0]
 
     def ensure_graphs(self, least: int) -> None:
         """Build missing HNSW graphs for kinds with at least `least` keys, if the role owns them."""

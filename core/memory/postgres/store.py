@@ -115,9 +115,6 @@ class PostgresStore(PostgresDatabase):
         """Sentence on what `forget` cannot delete, which is more if the role does not own the tables."""
         return REMAINS if self._owned() else REMAINS + NOT_VACUUMED
 
-    def drop_indexes(self) -> None:
-        """Nothing to do: there are no index files."""
-
     def empty_log(self) -> None:
         """Remove deleted rows from the tables (VACUUM), if the role owns them; `remains` says what else keeps them."""
         if self._owned():

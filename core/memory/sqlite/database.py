@@ -314,10 +314,6 @@ class SqliteDatabase(BankStore):
         found = self.rows("SELECT length(vector) / 4 FROM keys LIMIT 1")
         return found[0][0] if found else None
 
-    def count(self) -> int:
-        """Number of records in all namespaces."""
-        return self.rows("SELECT count(*) FROM records")[0][0]
-
     @contextmanager
     def read_transaction(self) -> Iterator[None]:
         """All reads inside see the same state of the bank."""

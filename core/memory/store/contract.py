@@ -142,7 +142,7 @@ class BankStore(Protocol):
 
     def count(self) -> int:
         """Number of records of this view: `of(None)` counts all namespaces, in SQLite every view does."""
-        ...
+        return self.rows("SELECT count(*) FROM records")[0][0]
 
     def unjournaled(self, wait_s: float | None = None) -> AbstractContextManager[SqlSession]:
         """A transaction without a journal entry, for data other than records (queue, metadata).
