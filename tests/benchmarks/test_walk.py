@@ -1,4 +1,4 @@
-"""The commands of the pages: every one of them is run, in order, in a fresh clone. What the walk finds, and how it fails."""
+"""Every command of the pages is run, in order, in a fresh clone; what the walk finds, and how it fails."""
 
 from __future__ import annotations
 

@@ -291,13 +291,14 @@ def test_a_prompt_is_shown_and_its_hash_recorded(outside, made):
     assert "prompts.memory_block" in done.stderr
 
 
-LONGEST = '''\
+LONGEST = """\
 from dataclasses import replace
 from analysis.cells import make_cells, rows_of
 from analysis.columns import HEADINGS, number, plain
 from analysis.text_table import TextTable
 
-COLUMNS = [HEADINGS["method"], ("benchmark", plain("env")), HEADINGS["success"], ("longest, steps", number("longest", 0))]
+LONGEST = ("longest, steps", number("longest", 0))
+COLUMNS = [HEADINGS["method"], ("benchmark", plain("env")), HEADINGS["success"], LONGEST]
 
 def longest(frame, *, baseline, partial, every_published, command):
     cells = make_cells(frame, baseline, partial=partial, command=command)
@@ -305,7 +306,7 @@ def longest(frame, *, baseline, partial, every_published, command):
     cells = replace(cells, table=cells.table.assign(longest=cells.table["cell"].map(most)))
     rows = [[write(row) for _, write in COLUMNS] for row in rows_of(cells.table)]
     return cells, [TextTable(title="Longest episode", head=[head for head, _ in COLUMNS], rows=rows, notes=cells.notes)]
-'''
+"""
 
 
 def test_a_table_of_ones_own_is_printed_and_written(outside):

@@ -185,8 +185,9 @@ def ours(rule):
 def test_every_key_that_is_read_from_other_layouts_leads_to_one_of_ours(subtests):
     systems = {file.stem: layout_of(file.stem)["keys"] for file in FOLDER.glob("*.yaml")}
     assert sorted(systems) == ["claude_flow", "claude_flow_outline", "reasoningbank_mcp"]
-    for system, key, word in ((s, key, word) for s, keys in systems.items() for key in keys for word in ours(keys[key])):
-        with subtests.test(f"{system}: {key}"):
+    words = [(f"{s}: {key}", word) for s, keys in systems.items() for key, rule in keys.items() for word in ours(rule)]
+    for where, word in words:
+        with subtests.test(where):
             name = word.partition("=")[0]
             assert key_stands(name) or name == "preset" or (REPO / "config" / name).is_dir(), word
 
