@@ -31,7 +31,6 @@ from scripts.reasoningbank import COMMANDS
 PAGE = "coming_from.md"
 # Words of ours that are of none of the kinds below.
 OTHER = {"trustScore", "BANK.corrupt-TIMESTAMP", "{memory}", "{prompt}"}
-STEP = {"step_num", "observation", "thought", "action", "status"}  # held by tests/workflows/test_founding_spec.py
 FILES = {"episodes.jsonl", "calls.jsonl", "timings.jsonl"}  # that a run writes
 
 
@@ -118,7 +117,7 @@ def names(tmp_path_factory):
     result = json.loads((folder / "r.json").read_text())
     tools = {name for profile in PROFILES.values() for name in profile}
     kinds = {field.name for kind in (MemoryRecord, Lesson) for field in fields(kind)}
-    return kinds | tools | tables | result.keys() | STEP | FILES | OTHER | {"attempts", "runs"}
+    return kinds | tools | tables | result.keys() | FILES | OTHER | {"attempts", "runs"}
 
 
 def key_stands(word):
