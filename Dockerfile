@@ -2,7 +2,7 @@
 #   docker build -t reasoningbank-mcp .
 #   docker build -t reasoningbank --target harness .
 #   docker run --rm -v runs:/work reasoningbank eval limit=2
-# docs/reference/mcp_server.md says how to run the server.
+# docs/mcp.md says how to run the server.
 ARG BASE=python:3.13-slim-bookworm
 
 FROM ${BASE} AS build

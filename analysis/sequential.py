@@ -6,7 +6,7 @@ much, the last one for nearly what a single test asks for. The boundaries are fo
 of three or four seeds has far heavier tails than the normal distribution of the published boundaries, and heavier ones
 still where most banks are a little worse than nothing and a few much better (or the other way round). p and the
 interval are the repeated ones of Jennison and Turnbull (2000, chapter 9): they hold wherever a study stops, also if it
-goes on past a boundary, or stops for another reason. docs/reference/statistics.md says how well they hold.
+goes on past a boundary, or stops for another reason. docs/statistics.md says how well they hold.
 """
 
 from __future__ import annotations

@@ -1,23 +1,26 @@
 """The walk of a new user: every command of README.md and of docs/, in order, in a fresh clone.
 
-    python -m benchmarks.walk [PAGE...] [--data FOLDER] [--list] [--setup]
+    python -m benchmarks.walk [PAGE...] [--list] [--setup]
 
 A command is run as it stands on its page, unless benchmarks/data/walk.yaml says otherwise: words that make it short
 and free (no model, two tasks), real names in the place of RUNS or BANK, or why it cannot be run here. A server of one
-fixed answer stands in for a provider. --data is a folder with the datasets that a user would fetch; --setup makes the
-clone's own .venv, else this one is used. Prints a line a command; exit status 1 where one fails.
+fixed answer stands in for a provider, and the problems that ship with the project for the datasets that a user would
+fetch. --setup makes the clone's own .venv, else this one is used. Prints a line a command; exit status 1 where one
+fails. The preregistration is no page to follow: its commands are of the past.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.latency_server import running
@@ -48,12 +51,20 @@ class Rule:
     add    words at its end
     run    another command in its place; \\1 is a group of `match`
     skip   why it is not run
+    needs  modules and programs without which it is not run
     """
 
     match: str
     add: str = ""
     run: str = ""
     skip: str = ""
+    needs: str = ""
+
+    @property
+    def why_not(self) -> str:
+        """Why a command is not run here; "": it is."""
+        missing = (each for each in self.needs.split() if find_spec(each) is None and shutil.which(each) is None)
+        return self.skip or next((f"needs {each}" for each in missing), "")
 
     def applied(self, command: str) -> str:
         """The command as the walk runs it."""
@@ -64,10 +75,9 @@ class Rule:
 
 
 def pages() -> list[str]:
-    """README.md, then the pages of the docs' index in its order, then any others."""
-    index = (REPO / "docs" / "README.md").read_text(encoding="utf-8")
-    named = [f"docs/{name}" for name in re.findall(r"\]\((\w+\.md)\)", index)]
-    others = sorted(path.relative_to(REPO).as_posix() for path in (REPO / "docs").rglob("*.md"))
+    """README.md, then the pages that it names in its order, then any others."""
+    named = re.findall(r"\]\((docs/\w+\.md)\b", (REPO / "README.md").read_text(encoding="utf-8"))
+    others = sorted(path.relative_to(REPO).as_posix() for path in (REPO / "docs").glob("*.md"))
     return list(dict.fromkeys(["README.md", *named, *others]))
 
 
@@ -127,8 +137,8 @@ def walk(found: list[Command], clone: Path, known: list[Rule], names: dict[str, 
     for command in found:
         rule = rule_for(command, known)
         where = f"{command.page}:{command.line}"
-        if rule.skip:
-            print(f"{where:<24} not run  {command.text[:90]}   ({rule.skip})", flush=True)
+        if rule.why_not:
+            print(f"{where:<24} not run  {command.text[:90]}   ({rule.why_not})", flush=True)
             continue
         began = time.monotonic()
         words = ["timeout", str(TIMEOUT_S), "bash", "-c", rule.applied(command.text)]
@@ -145,7 +155,6 @@ def walk(found: list[Command], clone: Path, known: list[Rule], names: dict[str, 
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("pages", nargs="*", metavar="PAGE")
-    options.add_argument("--data", type=Path, default=None)
     options.add_argument("--list", action="store_true", help="show what would be run")
     options.add_argument("--setup", action="store_true", help="make the clone's own .venv")
     given = options.parse_args(arguments)
@@ -153,12 +162,11 @@ def main(arguments: list[str] | None = None) -> int:
     if given.list:
         for each in found:
             rule = rule_for(each, known)
-            print(f"{each.page}:{each.line}  {f'- {rule.skip}' if rule.skip else rule.applied(each.text)}")
+            print(f"{each.page}:{each.line}  {f'- {rule.why_not}' if rule.why_not else rule.applied(each.text)}")
         return 0
     with tempfile.TemporaryDirectory() as folder, running(0.01) as server:
         clone = fresh_clone(Path(folder) / "reasoningbank", setup=given.setup)
-        names = names_for(server, clone) | {"DATA": str(given.data or "")}
-        failed = walk(found, clone, known, names)
+        failed = walk(found, clone, known, names_for(server, clone))
     print(f"{len(found)} commands, {failed} failed")
     return int(failed > 0)
 

@@ -9,7 +9,7 @@ from core.errors import check_numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Details:
-    """The defaults are this project's; `details=authors_release` has the authors' (docs/authors_release.md).
+    """The defaults are this project's; `details=authors_release` has the authors' (docs/workflows.md).
 
     A part gets each detail for which it has a field of the same name, unless its own configuration sets that field.
 

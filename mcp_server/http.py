@@ -136,7 +136,7 @@ def host_rules(host: str, allowed_hosts: list[str], proxies: list[str]) -> Trans
     elif not proxies:
         raise UserError(
             f"--host {host} is for a proxy with TLS in front: name its address, server.trusted_proxies=[10.0.0.5]. "
-            "Only it and this machine are answered (docs/reference/mcp_server.md)."
+            "Only it and this machine are answered (docs/mcp.md)."
         )
     else:
         hosts = [] if everywhere else [f"[{host}]" if ":" in host else host]

@@ -110,8 +110,8 @@ def finish_task(task: str, outcome: str) -> str:
     )
 
 
-# What both prompts of MaTTS say (memory-aware test-time scaling, section 3.3 of the paper; docs/matts_playbook.md). The
-# server is the memory alone: the agent, or a program around it (docs/matts_playbook.md), makes the attempts.
+# What both prompts of MaTTS say (memory-aware test-time scaling, section 3.3 of the paper; docs/own_agent.md). The
+# server is the memory alone: the agent, or a program around it (docs/own_agent.md), makes the attempts.
 _COMPARE = (
     "call contrast_attempts with query = the task, pattern = {pattern!r} and {what} (each a trajectory of steps with "
     "role and content; success_signal only where you know it). Without that tool, or where it says that no model is "

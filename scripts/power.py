@@ -4,7 +4,7 @@
 
 A study compares --arms arms with a baseline, on the same tasks and seeds. It finds a difference of the printed size (in
 points of success) with a chance of 80 %, at the level of 5 %: for a single comparison, and after Holm's correction over
-all arms (its hardest step). The test is that of the tables (docs/reference/statistics.md). Three values are guesses:
+all arms (its hardest step). The test is that of the tables (docs/statistics.md). Three values are guesses:
 --rate   the success rate
 --alike  how similar the outcomes of two arms on one task are: 0 independent, 1 always the same outcome
 --sd     how much the banks of different seeds change the difference, in points: the standard deviation over seeds

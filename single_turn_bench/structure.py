@@ -1,6 +1,6 @@
 r"""Equality of whole answers: lists, tuples, intervals, sets, equations; what is left to compare is a pair of values.
 
-Policies, where graders differ (docs/reference/grading.md has the reasons):
+Policies, where graders differ (docs/data.md has the reasons):
 - a bare list (`-2, 1`) is a set of answers: order and repetition do not matter; a tuple `(1, 3)` is ordered
 - a bare list in the order of a tuple is that tuple
 - a name or a sum in front of an answer does not matter (`x = 5`, `12 + 30 = 42`), two different names do

@@ -173,7 +173,7 @@ class HeuristicJudge(Judge):
 
 
 # The rules of judge=heuristic detect visible signs of failure: an error at the end, a reply that was cut off, refusals,
-# repetition. They cannot detect a well-written wrong answer. docs/reference/judges.md has their accuracy.
+# repetition. They cannot detect a well-written wrong answer. docs/workflows.md has their accuracy.
 
 BASE_LOG_ODDS = 0.2  # log-odds of success without any signal
 OUTPUT_CHARS = 4000  # characters read of the last output, from its end

@@ -174,7 +174,7 @@ class MemoryBank(Contents, Memory):
                 f"the embedder {self.embedder.name} understands only English: texts in other languages "
                 f"{by_words if self.policy.other_languages_by_words else by_cosine}, and nothing is merged by meaning. "
                 "One that reads them: embedder=openai, or embedder=huggingface with a multilingual "
-                "embedder.inner.model, e.g. intfloat/multilingual-e5-small (docs/reference/retrieval.md)."
+                "embedder.inner.model, e.g. intfloat/multilingual-e5-small (docs/memory.md)."
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:

@@ -4,7 +4,7 @@
 
 An episode is a task. Whatever the agent predicts, the next observation is the next recorded page (teacher forcing), so
 the actions of an attempt do not act. The reward is the step success rate, success is every step right, and `measures`
-has element accuracy, action F1 and step success. Where published protocols differ there is a key; docs/reference/web.md
+has element accuracy, action F1 and step success. Where published protocols differ there is a key; docs/environments.md
 says who used which.
 """
 

@@ -256,7 +256,7 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say(n_tasks, n_seeds):
 
 @pytest.mark.parametrize(("n_tasks", "n_seeds", "sd"), [(40, 3, 0), (140, 3, 10), (140, 10, 10), (500, 5, 5)])
 def test_p_and_the_intervals_hold_their_level_where_each_seed_has_a_bank_of_its_own(n_tasks, n_seeds, sd):
-    """The whole table is in docs/reference/statistics.md, by benchmarks/null_simulation.py."""
+    """benchmarks/null_simulation.py makes the whole table."""
     found = measured(500, n_tasks, n_seeds, sd / 100)
     assert found["null p"] <= 7
     assert 92.5 <= found["covered"] <= 98.5

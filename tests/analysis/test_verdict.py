@@ -277,7 +277,7 @@ def test_seeds_that_are_largely_one_have_no_verdict(copy):
 
 @pytest.mark.parametrize("world", [name for name, (claim, _) in WORLDS.items() if claim.startswith("these")])
 def test_a_verdict_is_wrong_no_more_often_than_it_says(world):
-    """The whole table is in docs/reference/statistics.md, by benchmarks/null_simulation.py --worlds."""
+    """benchmarks/null_simulation.py --worlds makes the whole table."""
     found = verdict_shares(world, 500)
     assert found["verdict"] <= 7
     if "fail" in world:

@@ -1,24 +1,48 @@
-"""The walk of a new user: which commands it finds in the docs, what its rules make of them, and how it fails."""
+"""Every command of the pages is run, in order, in a fresh clone; what the walk finds, and how it fails."""
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.util import find_spec
+from pathlib import Path
 
 from conftest import REPO
 
-from benchmarks.walk import Command, Rule, commands, pages, rule_for, rules, walk
+from benchmarks.latency_server import running
+from benchmarks.walk import Command, Rule, commands, fresh_clone, names_for, pages, rule_for, rules, walk
 from scripts.reasoningbank import COMMANDS, OF_SERVER
 
 FOUND = [each for page in pages() for each in commands(page)]
 
 
+def test_every_command_of_the_pages_works(tmp_path, capsys):
+    clone = fresh_clone(tmp_path / "reasoningbank", setup=False)
+    with running(0.01) as server:
+        names = names_for(server, clone)
+        assert len(Path(names["QUESTIONS"]).read_text().splitlines()) == 3
+        failed = walk(FOUND, clone, rules(), names)
+    assert failed == 0, capsys.readouterr().out
+    assert len(list((clone / "outputs" / "mine").glob("*questions*/summary.json"))) == 10  # of the tutorial
+    assert json.loads((clone / "outputs" / "long" / "summary.json").read_text())["n"] == 2
+
+
 def test_it_reads_every_page_and_the_six_lines_from_a_server_to_a_report():
     assert pages()[0] == "README.md"
-    assert {path.relative_to(REPO).as_posix() for path in (REPO / "docs").rglob("*.md")} <= {*pages()}
+    assert {path.relative_to(REPO).as_posix() for path in (REPO / "docs").glob("*.md")} <= {*pages()}
     first = [each.text.split()[0] for each in FOUND[:6]]
     assert first == ["make", "vllm", "reasoningbank", "python", "reasoningbank", "reasoningbank"]
     assert not any("#" in each.text or each.text.endswith("\\") for each in FOUND if each.page == "README.md")
+
+
+def test_of_the_tutorial_only_the_installation_and_the_server_are_not_run():
+    skipped = [each.text for each in FOUND if each.page == "docs/tutorial.md" and rule_for(each, rules()).skip]
+    assert [text for text in skipped if not text.startswith(("make setup", "vllm serve"))] == []
+
+
+def test_a_page_says_in_its_first_line_for_whom_it_is():
+    first = {page: (REPO / page).read_text("utf-8").split("\n\n")[1] for page in pages() if page != "README.md"}
+    assert [page for page, line in first.items() if not line.startswith("For ")] == []
 
 
 def test_no_rule_is_stale():
@@ -30,13 +54,14 @@ def test_no_rule_is_stale():
 def test_a_rule_adds_words_or_puts_names_in_their_place():
     assert Rule(match="main.py", add="limit=2").applied("python main.py env=toy") == "python main.py env=toy limit=2"
     assert Rule(match=r"(show) RUN", run=r"\1 outputs/mine").applied("show RUN") == "show outputs/mine"
-    assert rule_for(Command(page="", line=1, text="make setup"), rules()).skip
+    assert rule_for(Command(page="", line=1, text="make setup"), rules()).why_not
+    assert Rule(match="", needs="json no_such_thing").why_not == "needs no_such_thing"
 
 
 def test_every_module_that_the_docs_start_is_there():
     named = {m for page in pages() for m in re.findall(r"python -m ([\w.]+)", (REPO / page).read_text("utf-8"))}
     assert "benchmarks.recall" in named
-    assert [name for name in sorted(named - {"benchmarks.NAME"}) if find_spec(name) is None] == []
+    assert [name for name in sorted(named) if find_spec(name) is None] == []
 
 
 def test_every_command_word_of_the_pages_is_one():
@@ -45,7 +70,7 @@ def test_every_command_word_of_the_pages_is_one():
 
 
 def test_the_page_of_benchmarks_has_them_all():
-    page = (REPO / "docs" / "benchmarks.md").read_text("utf-8")
+    page = (REPO / "docs" / "performance.md").read_text("utf-8")
     programs = [path.stem for path in (REPO / "benchmarks").glob("[!_]*.py") if "__main__" in path.read_text("utf-8")]
     assert [name for name in sorted(programs) if f"`{name}`" not in page] == []
 

@@ -1,4 +1,4 @@
-"""MaTTS over MCP: contrast_attempts, the two prompts, and the program of docs/matts_playbook.md."""
+"""MaTTS over MCP: contrast_attempts, the two prompts, and the program of docs/own_agent.md."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_the_prompts_name_the_tools_in_their_order(tmp_path):
 
 
 def test_the_program_of_the_playbook_answers_and_learns(tmp_path):
-    page = (REPO / "docs" / "matts_playbook.md").read_text(encoding="utf-8")
+    page = (REPO / "docs" / "own_agent.md").read_text(encoding="utf-8")
     [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "matts.py").write_text(program, encoding="utf-8")
     bank = tmp_path / "b.sqlite"

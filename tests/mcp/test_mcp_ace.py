@@ -487,5 +487,5 @@ def test_an_agent_cannot_be_required_where_no_tool_takes_one(tmp_path):
 
 def test_the_documentation_names_each_tool():
     assert parser().parse_intermixed_args(["--tools", "ace", "--bank", "x"]).tools == "ace"
-    text = (REPO / "docs/reference/mcp_migration.md").read_text()
-    assert all(f"`{name}(" in text.partition("## From the insight memory server")[2] for name in ACE)
+    text = (REPO / "docs/coming_from.md").read_text()
+    assert all(f"`{name}`" in text.partition("## 002")[2].partition("## 003")[0] for name in ACE)

@@ -547,7 +547,7 @@ def test_however_many_threads_read_at_once_the_connections_are_bounded(open_bank
 
 
 def test_a_role_that_owns_no_table_works_by_the_docs_and_says_what_it_may_not(open_bank, postgres, capsys):
-    recipe = (REPO / "docs/shared_bank.md").read_text(encoding="utf-8").splitlines()
+    recipe = (REPO / "docs/memory.md").read_text(encoding="utf-8").splitlines()
     recipe = [line.strip() for line in recipe if line.startswith(("    GRANT", "    REVOKE"))]
     assert len(recipe) == 4
     postgres.admin(

@@ -89,7 +89,7 @@ class Connections:
         for (name,) in db.execute(query).fetchall():
             logging.getLogger(__name__).warning(
                 f"the bank {self.url}: the role {name} bypasses row-level security, so nothing in the database keeps "
-                "tenants apart: use another (docs/shared_bank.md)."
+                "tenants apart: use another (docs/memory.md)."
             )
 
     def warn_of_bound_owner(self, db: Connection) -> None:
@@ -99,7 +99,7 @@ class Connections:
         for (name,) in db.execute(query).fetchall():
             logging.getLogger(__name__).warning(
                 f"the bank {self.url}: the role {name} is bound to a tenant, which protects nothing, as it may act as "
-                "the owner of the bank's tables (docs/shared_bank.md)."
+                "the owner of the bank's tables (docs/memory.md)."
             )
 
     def close(self) -> None:

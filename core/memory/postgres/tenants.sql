@@ -12,7 +12,7 @@ BEGIN
         AND (above.rolsuper OR above.rolbypassrls OR above.oid = c.relowner))
     THEN
         RAISE EXCEPTION 'binding % would protect nothing: it may act as the owner of the bank''s tables, or as a role '
-            'above row-level security. Let another role own them (docs/shared_bank.md)', bound;
+            'above row-level security. Let another role own them (docs/memory.md)', bound;
     END IF;
     INSERT INTO members VALUES (bound, space) ON CONFLICT DO NOTHING;
     FOR kept IN SELECT p.polrelid FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid

