@@ -222,6 +222,7 @@ def build_bank(
     run                id of this run in a bank that others have filled; "" if the bank is the run's own
     consolidator_run   the same, for the progress of `memory.consolidate`
     provenance         stored with each new record: {run, models, ...}
+    role, seed         the extractor's model, for a memory that asks one, and the run's seed
 
     Raises UserError if the file's folder cannot be created.
     """
@@ -236,16 +237,16 @@ def build_bank(
     if node.get("redact") is None and takes(cfg.memory, "redact"):
         node["redact"] = "personal" if outlives_run else "secrets"
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
-    offered |= details_for(node, cfg) | {"provenance": provenance or {}}
+    asks = {"role": roles.get("extractor"), "seed": cfg.seed}
+    offered |= details_for(node, cfg) | {"provenance": provenance or {}} | asks
     if (consolidate := cfg.memory.get("consolidate")) is not None:
-        given = {"role": roles.get("extractor"), "seed": cfg.seed, "run": consolidator_run}
-        offered["consolidate"] = make(consolidate, **given)
+        offered["consolidate"] = make(consolidate, **asks, run=consolidator_run)
     elif cfg.memory.get("uses") is not None:
         from core.memory.consolidation.consolidator import Consolidator
 
         offered["consolidate"] = Consolidator(run=run)  # without policies it only counts uses
     if (hygiene := cfg.memory.get("hygiene")) is not None:
-        offered["hygiene"] = make_with(hygiene, {"role": roles.get("extractor"), "seed": cfg.seed})
+        offered["hygiene"] = make_with(hygiene, asks)
     return make_with(node, offered)
 
 

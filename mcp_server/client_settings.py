@@ -17,6 +17,10 @@ from core.memory.open import file_of
 from mcp_server.config import TOKEN_ENV, bank_options, bank_path, load_config
 
 NAME = "reasoningbank"
+LEARNS = (
+    "what a session did waits in the bank until a server with a model runs on it, which writes the lessons: give the "
+    "client's server llm=NAME, or start one with --transport http llm=NAME."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,7 @@ def run_client(argv: list[str]) -> int:
         if not client.hooks:
             raise UserError(f"no hooks of {given.client} are known here: of {', '.join(hooks)}.")
         print(json.dumps(hook_settings(given, client), indent=2, ensure_ascii=False))
-        print(f"put this into {client.hooks}.", file=sys.stderr)
+        print(f"put this into {client.hooks}.\n{LEARNS}", file=sys.stderr)
         return 0
     settings = reached(given, client) if given.url else started(given, client)
     if given.client == "codex":

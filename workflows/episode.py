@@ -85,14 +85,14 @@ def marked_tampered(made: Extraction, trajectories: Sequence[Trajectory]) -> Ext
 def retrieved_rows(
     attempts: Attempts, n_shown: Sequence[int], played: Sequence[Trajectory], follows: Follows, *, cited: bool
 ) -> list[dict]:
-    """A row for each retrieved record: {id, score, n_items, n_shown}, and if known
+    """A row for each retrieved record: {id, score, n_items, n_shown}, and where they apply
 
-    items      its lessons, where they are not those that the bank holds
-    followed   whether the answer did what one of the shown lessons says
-    n_cited    with `cited`: number of the record's lessons that the answer cites
+    items      its lessons, if they are not those that the bank holds
+    followed   whether the answer did what one of the shown lessons says, if that is known
+    n_cited    number of the record's lessons that the answer cites, with `cited`
 
-    n_shown   for each record, the number of its lessons that fit into the prompt
-    played    the attempts whose actions led to the answer, which is the last of them
+    The arguments: `n_shown` is for each record the number of its lessons that fit into the prompt, `played` the
+    attempts whose actions led to the answer, which is the last of them.
     """
     memories = attempts.memories
     rows = [
@@ -110,7 +110,7 @@ def retrieved_rows(
 
 
 def as_one(played: Sequence[Trajectory]) -> Trajectory:
-    """Join attempts that continue each other: the last one, with the steps of all except notes (NOT_TAKEN)."""
+    """The last of attempts that continue each other, with the steps of all of them; notes (NOT_TAKEN) are left out."""
     return replace(played[-1], steps=tuple(s for made in played for s in made.steps if s.observation != NOT_TAKEN))
 
 

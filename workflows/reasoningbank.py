@@ -1,6 +1,6 @@
 """workflow=reasoningbank, the loop of the paper (section 3.2): `run_task` runs one task in six steps.
 
-The other workflows are subclasses, each of which overrides one or two of the steps.
+The other workflows are subclasses that override some of the steps.
 """
 
 from __future__ import annotations
@@ -276,7 +276,8 @@ class ReasoningBank:
     def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:
         """One attempt that broke before it began.
 
-        If a budget is used up, it is the run's, and the run ends: an episode's budget limits the agent alone.
+        OverBudget here means that the run's budget is used up, so the run ends: an episode's budget limits its agent
+        alone, which has not begun.
         """
         return self.as_attempts(task, [self.rollout.broken(task, error)], refused=isinstance(error, OverBudget))
 

@@ -122,14 +122,14 @@ class Stream:
     ) -> Iterator[Episode]:
         """Try the tasks of the `broken` rows again; each try is a further episode at the end of the stream.
 
-        retries   number of tries in each of these episodes, if the run does not learn
+        retries   number of tries in each of these episodes if the run does not learn; else it is one
         """
         first = len(workflow.records.rows)
 
         def run(number: int) -> Episode:
             row, index = broken[number], first + number
             turn = Turn(index=index, task=tasks[place_of(row)], stream_consolidates=True)
-            episode = run_with_retries(workflow, turn, 0 if workflow.learns else retries)
+            episode = run_with_retries(workflow, turn, 0 if workflow.learns else retries - 1)
             return replace(episode, retries=place_of(row))
 
         for episode in ordered_map(run, range(len(broken)), 1 if workflow.learns else min(workers, len(broken))):

@@ -42,8 +42,8 @@ _CHOICES = {
 }
 MOST_MISSING = 500  # max. records whose missing keys are made when a bank is opened with memory.key=both: some seconds
 _KINDS = "kinds"  # entry of the table meta: the kinds of keys that each record has
-OF_TASK = "type"  # memory.domain and memory.tags: the task's type
-LOOKED_AT = 20  # of the records added together, so many are checked for their language
+OF_TASK = "type"  # as memory.domain, or one of memory.tags, it stands for the task's type
+LOOKED_AT = 20  # max. records of one `add_many` whose language is checked
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
 log = logging.getLogger(__name__)
@@ -75,8 +75,8 @@ class MemoryBank(Contents, Memory):
     consolidate  updates the stored records after each episode; None: they are not updated
     query_instruction  stands before a query when it is embedded for a search; the records' queries are embedded without
                  it; None: nothing
-    run          name of the run, for a bank that other runs have filled: the run's first tick is stored under it, and
-                 follows the bank's last tick; "": ticks begin at 0
+    run          name of this run in a bank that other runs have filled: its ticks go on after the bank's last one, and
+                 the first is stored under this name; "": ticks begin at 0
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
     counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
@@ -211,9 +211,10 @@ class MemoryBank(Contents, Memory):
         where       None: all active records of the bank's namespace
         unit, key   instead of the bank's; None: the bank's
         """
-        # Also for an empty bank, so that a broken embedder fails before the attempt, not when its record is added.
         vector = query
-        if isinstance(query, str):  # with an instruction in the form that embedders of instructions are trained on
+        # The query is embedded even if the bank is empty, so that a broken embedder fails before the attempt. The form
+        # of the instruction is the one that embedders of instructions are trained on.
+        if isinstance(query, str):
             asked = f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
             vector = self.embedder.embed([asked])[0]
         where, unit, key = self._within(where), unit or self.unit, key or self.key
@@ -321,13 +322,13 @@ class MemoryBank(Contents, Memory):
         elif changed:
             queries = [r.original_query for r in records]
             vectors = [self.embedder.embed([q])[0] if q in changed else v for q, v in zip(queries, vectors)]
+        rows = [(r, self._keys(r, v)) for r, v in zip(records, vectors)]  # embeds: not while others wait for the lock
         with self.change(reason) as change:
-            rows = ((r, self._keys(r, v)) for r, v in zip(records, vectors))
             if feedback is not None:
                 if added := change.put_all(rows):
                     self.count_within(change, feedback)  # reads the records just added
                 return added
-            n_added = change.put_last(rows)  # may be deferred to the commit: gives the number after it
+            n_added = change.put_last(rows)  # PostgreSQL may insert at the commit, so it is called after that
         return n_added()
 
     @contextmanager
@@ -375,8 +376,11 @@ class MemoryBank(Contents, Memory):
 
         key   the bank's `key` from now on: records keep no keys that it does not need; None: as before
         """
-        before, self.key = (self.key, self._kinds), key or self.key
-        self._kinds = tuple(dict.fromkeys((QUERY, *KINDS[self.key]))) if key else self._kinds
+        if key not in (None, *KINDS):
+            raise UserError(f"key={key}: choose {', '.join(KINDS)}.")
+        before = self.key, self._kinds
+        if key:
+            self.key, self._kinds = key, tuple(dict.fromkeys((QUERY, *KINDS[key])))
         try:
             return self._store.reembed(self.keys_of, self._note_kinds)
         except BaseException:
@@ -509,7 +513,7 @@ class MemoryBank(Contents, Memory):
             most = None if ITEM in self._wanted else MOST_MISSING  # key=item has nothing else to search by
             _, left = self._store.embed_missing(self.keys_of, self._kinds, most)
         except (InfraError, UserError) as error:
-            log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
+            log.warning(f"the bank {self.path}: records without vectors wait for them: {error}")
         else:
             if WINDOW in self._wanted and left > MOST_MISSING:
                 self._say_keys_missing(left)
@@ -522,10 +526,11 @@ class MemoryBank(Contents, Memory):
     def _say_keys_missing(self, n: int) -> None:
         key = "item" if ITEM in self._wanted else "both"
         command = f"`reasoningbank bank reembed {self.path} --key {key}`"
-        text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for memory.key={key}"
+        option = "memory.key" if self.policy.key is None else "retrieval.key"
+        text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for {option}={key}"
         if key == "item":
             self._store.close()
-            raise UserError(f"{text}: run {command}, or give memory.key=query.")
+            raise UserError(f"{text}: run {command}, or give {option}=query.")
         log.warning(f"{text}: they are found by their query alone until you run {command}.")
 
     def _within(self, where: Filter | None) -> Filter:

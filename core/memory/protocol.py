@@ -7,8 +7,8 @@
             return [Scored(record=r, score=1.0) for r in self.kept[-1:] if r.task_id != exclude_task]
         def add(self, record, *, shown=()): self.kept.append(record); return True
 
-Its fields are its keys in config/memory/*.yaml. A field named `path`, `embedder`, `policy`, `read_only`, `run` or
-`provenance` is set at runtime, if the class has it (core/build.py says what each is).
+Its fields are its keys in config/memory/*.yaml. A field named `path`, `embedder`, `policy`, `read_only`, `run`,
+`provenance`, `role` or `seed` is set at runtime, if the class has it (core/build.py says what each is).
 """
 
 from __future__ import annotations

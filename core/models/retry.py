@@ -28,7 +28,7 @@ from core.redact import Redactor, redactor
 
 Out = TypeVar("Out")
 
-FIRST_WAIT_S = 0.5  # before the second attempt, at most; doubled each time up to LONGEST_WAIT_S
+FIRST_WAIT_S = 0.5  # before the second try, at most; doubled each time up to LONGEST_WAIT_S
 LONGEST_WAIT_S = 30.0
 REASON_CHARS = 160  # of an error's text, where the progress line says why a call waits
 log = logging.getLogger("run.retries")  # one line per retry in main.log; the progress line shows their number
@@ -47,24 +47,26 @@ class Retry:
     def __call__(self, call: Callable[[], Out], closing: threading.Event) -> tuple[Out, int]:
         """Return (the result of `call`, number of failed tries before it). Setting `closing` ends waiting and retrying.
 
-        Raises the last try's TransientError, whose attribute `retries` is the number of tries before it.
+        Raises the last try's InfraError, whose attribute `retries` is the number of tries before it.
         """
         until, number, n_counted = time.monotonic() + self.total_s, 0, 0
         while True:
             try:
                 return call(), number
-            except TransientError as error:
+            except InfraError as error:
                 error.retries = number
-                n_counted += not error.loading
-                wait_s = _wait_s(error, number)
-                used_up = n_counted >= min(self.attempts, error.tries or self.attempts)
-                if used_up or closing.is_set() or time.monotonic() + wait_s > until:
+                if not isinstance(error, TransientError):
                     raise
-                what = f"try {n_counted} of {self.attempts} failed"
+                n_counted += not error.loading
+                wait_s, most = _wait_s(error, number), min(self.attempts, error.tries or self.attempts)
+                if n_counted >= most or time.monotonic() + wait_s > until:
+                    raise
+                what = f"try {n_counted} of {most} failed"
                 what = "the server is loading its model" if error.loading else what
                 log.warning("%s, the next in %.1f s: %s: %s", what, wait_s, error.kind, error)
                 with waiting(wait_s, why_tried_again(error)):
-                    closing.wait(wait_s)
+                    if closing.wait(wait_s):
+                        raise
                 number += 1
 
 
@@ -177,10 +179,11 @@ def _explained(
         return InfraError(f"{model}: {said} ({short})", "bad_request")
     if kind == "region" and not heard.worked:
         return StopRun(f"{model} does not serve the country or region of this machine: {short}")
-    if target := heard.headers.get("location") if 300 <= heard.status < 400 else None:
+    target = heard.headers.get("location")
+    if target and 300 <= heard.status < 400:
         return StopRun(f"{model}: {where} redirects ({heard.status}) to {target}: give the address there as api_base.")
     is_page = heard.status in (*range(200, 401), *range(404, 407)) and faults.is_page(heard.text)
-    if not heard.worked and api_base and (status in (404, 405) or is_page):  # no model's server at all
+    if not heard.worked and api_base and (status in (404, 405) or is_page):  # it answers, but not as a model's server
         usual = "an OpenAI-compatible address usually ends in /v1"
         usual = "Ollama's own has no path" if model.startswith("ollama") else usual
         at = f"api_base={api_base}, which answers {heard.status or status}"
@@ -200,17 +203,20 @@ def _explained(
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
     short += on_the_way
-    if kind := _transient_kind(error, status) or ("rate_limit" if kind == "rate_limit" else None):
+    transient = _transient_kind(error, status) or ("rate_limit" if kind == "rate_limit" else None)
+    if transient:
         asked = retry_after(heard.headers or getattr(error, "litellm_response_headers", None))
-        if kind == "timeout" and not heard.status:  # a 408 or 504 is an answer
+        if transient == "timeout" and not heard.status:  # a 408 or 504 is an answer
             short = f"no answer within its timeout_s ({short}): raise it (llm.timeout_s), or make fewer calls at once"
-        return TransientError(f"{model}: {short}", kind, asked)
+        return TransientError(f"{model}: {short}", transient, asked)
     return InfraError(f"{model}: {short}", "bad_request")
 
 
 def _on_the_way(heard: Heard) -> str:
-    """The end of a sentence that names the proxies that are set; "" if the answer is JSON, which no proxy sends."""
-    return proxies_set() if not heard.status or "json" not in heard.headers.get("content-type", "json") else ""
+    """The end of a sentence that names the proxies that are set; "" if the answer may be the server's own: JSON."""
+    if heard.status and "json" in heard.headers.get("content-type", "json"):  # a server may leave the type out
+        return ""
+    return proxies_set()
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
@@ -220,7 +226,8 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
     """
     error = (getattr(choice, "provider_specific_fields", None) or {}).get("error")
     reason = faults.reason_given(choice, body)
-    end = faults.end_of(reason) if reason is not None else "stop" if _holds_something(choice) else None
+    end = "stop" if _holds_something(choice) else None
+    end = end if reason is None else faults.end_of(reason)
     if not error and end == "context":
         return AttemptOver(f"{model}: the context window was full before the reply's end ({reason})", "context")
     if not error and end is not None:
@@ -239,7 +246,7 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
 
 
 def _brief(said: str, key_env: str | None) -> str:
-    """The beginning of a provider's error text, in one line. Redacted before it is cut, while secrets are whole."""
+    """The beginning of a provider's error text, in one line. Redacted before it is quoted, while secrets are whole."""
     redact = Redactor(os.environ, {key_env} if key_env else set())
     said = redactor()(said[:READ_CHARS])
     return " ".join(redact(said).split())[:QUOTED_CHARS]

@@ -50,14 +50,15 @@ from core.types import Episode, MemoryRecord, Usage
 _BY_POLICIES = (
     "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
-_NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold retrieved provenance".split()
+_NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold retrieved".split()
 _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
 
 class RunRecords:
     """The records of one run directory, locked by one process at a time.
 
-    `rows` are the finished episodes as dictionaries (schema 2), including those of earlier starts; see `current`.
+    `rows` are the finished episodes as dictionaries (schema 2), including those of earlier starts; see `current`. The
+    last one may be an episode that the run's budget stopped.
     Raises UserError if another process writes there, if the directory was made with another configuration, or if its
     records are damaged; StopRun if the disk refuses a write.
 
@@ -93,32 +94,34 @@ class RunRecords:
         self._retrieve_s: dict[int, float] = {}
 
     def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
-        smaller, redact = self._check_fingerprint(fingerprint), self._redact
+        before_growth, redact = self._check_fingerprint(fingerprint), self._redact
         self.rows: list[dict] = self._read_episodes()
         self._check_end()
+        if before_growth is not None:
+            check_growth(self.path, before_growth, fingerprint, task_ids, self.rows)
+        if (manifest := self.read_json(MANIFEST)) is not None:
+            check_tasks(self.path / EPISODES, self.rows, manifest["task_ids"])
         self._episodes = JsonLines(self.path / EPISODES, durable=True, redact=redact.values)
         self._timings = self._opened(TIMINGS)
         self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values)
         self.rollouts.drop(row["index"] for row in self.rows)  # left by a crash after the episode was written
-        if smaller is not None:
-            check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
-        if (manifest := self.read_json(MANIFEST)) is not None:
-            check_tasks(self._episodes.path, self.rows, manifest["task_ids"])
 
     def _check_end(self) -> None:
         """Raise UserError if a file is not as the last start left it. A damaged summary is only noted."""
         summary = self.summary()
         if summary is None and (self.path / SUMMARY).exists():
             say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
-        for error in changed_files(self.path, summary):
-            raise UserError(f"{error} Restore a copy of it, or give another run_dir.")
+        if changed := list(changed_files(self.path, summary)):
+            raise UserError(f"{changed[0]} Restore a copy of it, or give another run_dir.")
 
     @contextmanager
     def timing_retrieval(self, index: int) -> Iterator[None]:
         """Measure an episode's retrieval for its line in timings.jsonl; includes embedding the query."""
         began = time.perf_counter()
-        yield
-        self._retrieve_s[index] = round(time.perf_counter() - began, 6)
+        try:
+            yield
+        finally:
+            self._retrieve_s[index] = round(time.perf_counter() - began, 6)
 
     def append(self, episode: Episode) -> None:
         """Write one finished episode, durably, before the bank learns from it."""
