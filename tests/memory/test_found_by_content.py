@@ -53,6 +53,25 @@ def bank(tmp_path):
     bank.close()
 
 
+def test_nothing_is_embedded_while_the_bank_is_locked(tmp_path, monkeypatch):
+    bank, changing = bank_at(tmp_path / "b.sqlite", "both"), []
+
+    def embed(texts, original=bank.embedder.embed):
+        changing.append(bank._store.is_changing)
+        return original(texts)
+
+    monkeypatch.setattr(bank.embedder, "embed", embed)
+    bank.add_many(list(RECORDS))
+    assert set(changing) == {False} and len(changing) > 1
+    bank.close()
+
+
+def test_a_key_that_there_is_not_changes_nothing(bank):
+    with pytest.raises(UserError, match="key=lessons: choose query, item, both"):
+        bank.reembed("lessons")
+    assert bank.key == "both" and bank.nearest("zebra", 1)
+
+
 def n_keys(bank):
     return dict(bank._store.rows("SELECT kind, count(*) FROM keys GROUP BY 1"))
 

@@ -295,10 +295,13 @@ def test_an_episodes_texts_are_scrubbed_and_its_ids_are_not():
         "query": "mail a.b@example.org",
         "gold": "a.b@example.org",
     }
+    row["records"] = [{"provenance": {"attempts": [0], "evidence": None, "notes": "mail a.b@example.org"}}]  # a model's
     row["trajectories"] = [{"id": "x", "steps": [{"text": "call +49 30 1234 5678", "valid": True}], "gold": "7"}]
     clean = scrubbed(row)
     assert clean["task_id"] == row["task_id"] and clean["gold"] == "a.b@example.org"
     assert clean["query"] == "mail [removed email]"
+    about = {"attempts": [0], "evidence": None, "notes": "mail [removed email]"}
+    assert clean["records"] == [{"provenance": about}]
     assert clean["trajectories"][0]["steps"] == [{"text": "call [removed phone]", "valid": True}]
 
 

@@ -232,6 +232,23 @@ def test_many_calls_that_wait_for_the_same_are_one_line(shown):
     assert progress._facts().startswith("success")
 
 
+def test_an_error_counts_the_tries_before_it_and_closing_ends_a_wait():
+    errors = [TransientError("slow down", "rate_limit", retry_after=0.01), InfraError("no such key", "bad_request")]
+
+    def fails():
+        raise errors[n_tries.pop(0)]
+
+    n_tries = [0, 1]
+    with pytest.raises(InfraError, match="no such key") as found:
+        Retry(attempts=4, total_s=10)(fails, threading.Event())
+    assert found.value.retries == 1
+    errors[0], n_tries, closing = TransientError("slow down", "rate_limit", retry_after=60), [0, 0], threading.Event()
+    threading.Timer(0.1, closing.set).start()
+    with pytest.raises(TransientError):
+        Retry(attempts=4, total_s=100)(fails, closing)
+    assert n_tries == [0]
+
+
 def test_a_retry_a_pause_and_a_limit_per_minute_are_shown(shown, clock):
     _, printed = shown
     closing = threading.Event()

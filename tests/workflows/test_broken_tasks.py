@@ -135,6 +135,14 @@ def test_zero_tries_none_again_and_the_run_is_not_complete(here, breaking, tmp_p
     assert len(read_rows(tmp_path / "run")) == 8
 
 
+def test_a_run_without_learning_that_goes_on_tries_as_often_again_as_was_said(here, breaking, tmp_path):
+    counts = breaking(birch_1=99)
+    for tries in (1 + 2, 1 + 2 + 2):
+        with pytest.raises(StopRun, match="1 of 4 tasks broken"):
+            here(*TOY, "limit=4", "workflow=vanilla", "retry_broken=2", run_dir=tmp_path / "run")
+        assert counts["Open the birch box: box 1 of the birch family"] == tries
+
+
 @pytest.mark.parametrize("workflow", ["vanilla", "reasoningbank"])
 def test_several_in_a_row_stop_the_run_which_goes_on_later(here, breaking, tmp_path, workflow):
     words = (*TOY, "limit=12", f"workflow={workflow}")
