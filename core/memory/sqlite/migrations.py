@@ -99,6 +99,7 @@ def _to_8(db: Any) -> None:
     db.execute("DROP INDEX IF EXISTS links_by_target")
     create(db)
     pass_all_keys(SqliteSession(db), None)
+    db.execute("INSERT INTO touched (record, found) SELECT DISTINCT origin, 1 FROM heirs")  # for a stored index
 
 
 STEPS = ((7, _to_7), (8, _to_8))

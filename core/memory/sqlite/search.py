@@ -189,11 +189,12 @@ class IndexSearch:
         """The index synced to `upto`: changed records are marked deleted and added again, new records are appended."""
         index, state = synced.index, synced.state
         touched = {rowid for rowid in self._touched(state[1], upto[1]) if rowid <= state[0]}
+        touched |= {rowid for rowid in self._led_to(touched) if rowid <= state[0]}
         index.mark_deleted(touched)
         too_many = index.share_deleted() > MOST_DELETED and len(index) > index_file.WORTH
         if too_many or state[2] != upto[2]:  # after a forget or erase, rebuild so that the data is really gone
             index, state, touched = VectorIndex(dim, self._settings.approximate), (0, 0, upto[2]), set()
-        for rowid in sorted(touched | {rowid for rowid in self._led_to(touched) if rowid <= state[0]}):
+        for rowid in sorted(touched):
             index.add(self._entries(rowid - 1, rowid, kind))
         for after in range(state[0], upto[0], CHUNK):
             index.add(self._entries(after, min(after + CHUNK, upto[0]), kind))
