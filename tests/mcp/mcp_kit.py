@@ -71,6 +71,13 @@ def no_merges(messages, role, sample):
     return answer(messages, role, sample)
 
 
+def all_say_the_same(messages, role, sample):
+    """The same model, which finds that one of two lessons asks for all that the other does."""
+    if "how the two below relate" in messages[-1]["content"]:
+        return "Thoughts: they say the same.\nRelation: entails"
+    return answer(messages, role, sample)
+
+
 def command(bank, *options):
     return [sys.executable, "-m", "mcp_server", "--bank", str(bank), *map(str, options)]
 

@@ -86,7 +86,7 @@ def foreign(tmp_path, monkeypatch):
 def changed(cfg):
     """What the files of these tests may set, in short."""
     life = cfg.memory.get("consolidate") or {}
-    merge, duplicates = life.get("merge"), life.get("deduplicate")
+    merge, duplicates, contradict = life.get("merge"), life.get("deduplicate"), life.get("contradict")
     return {
         "preset": cfg.preset,
         "policy": cfg.retrieval._target_.rpartition(".")[2],
@@ -94,6 +94,7 @@ def changed(cfg):
         "top_k": cfg.retrieval.top_k,
         "duplicates": duplicates and (duplicates.min_score, duplicates.title_distance, life.candidates),
         "merge": merge and (merge.author._target_.rpartition(".")[2], merge.least, merge.min_score),
+        "asked about": contradict and (contradict.checker._target_.rpartition(".")[2], contradict.low),
         "background": life.get("background"),
         "guarded": cfg.memory.hygiene is not None,
         "prompt": cfg.server.prompt_style,
@@ -108,13 +109,14 @@ THE_DOCUMENT = {
     "top_k": 1,
     "duplicates": (0.9, 0, 5),
     "merge": ("Voting", 3, 0.85),
+    "asked about": None,
     "background": True,
     "guarded": True,
     "prompt": "reasoningbank_mcp",
     "async": True,
 }
-WITH_A_MODEL = THE_DOCUMENT | {"merge": ("LLMAuthor", 3, 0.85)}
-OFF = {"duplicates": None, "merge": None, "background": None}
+WITH_A_MODEL = THE_DOCUMENT | {"merge": ("LLMAuthor", 3, 0.85), "asked about": ("LLMChecker", 0.85)}
+OFF = {"duplicates": None, "merge": None, "asked about": None, "background": None}
 PAPER = OFF | {"preset": "paper_faithful", "policy": "Cosine", "threshold": (None, None), "guarded": False}
 PAPER |= {"prompt": "plain", "async": False, "top_k": 1}
 
@@ -125,9 +127,8 @@ def test_the_preset_has_the_documents_numbers():
     weights = [cfg.retrieval[f"{name}_weight"] for name in ("semantic", "confidence", "success", "recency")]
     assert weights == [0.6, 0.2, 0.15, 0.05]
     assert changed(load_config(["preset=reasoningbank_mcp", "llm=gemini"])) == WITH_A_MODEL
-    assert changed(load_config(["preset=reasoningbank_mcp", "llm=gemini", "memory/consolidate/merge=voting"])) == (
-        THE_DOCUMENT
-    )
+    voting = load_config(["preset=reasoningbank_mcp", "llm=gemini", "memory/consolidate/merge=voting"])
+    assert changed(voting) == WITH_A_MODEL | {"merge": THE_DOCUMENT["merge"]}
     assert changed(load_config(["preset=paper_faithful"])) == PAPER
 
 
@@ -233,7 +234,10 @@ VARIANTS = {  # the document's recommendations, and its other choices: (file, wh
     "cosine": (edited(('strategy: "hybrid"', 'strategy: "cosine"')), {"policy": "Cosine", "threshold": (0.85, None)}),
     "no manager": (edited(("enabled: true", "enabled: false")), OFF),
     "no merge": (edited(("auto_execute: true", "auto_execute: false")), {"merge": None}),
-    "no duplicates": (edited(("on_extraction: true", "on_extraction: false")), {"duplicates": None}),
+    "no duplicates": (
+        edited(("on_extraction: true", "on_extraction: false")),
+        {"duplicates": None, "asked about": None},
+    ),
     "other triggers": (
         edited(
             ("similar_count: 3", "similar_count: 4"),

@@ -19,6 +19,8 @@ from mcp_server.insights import delete, store_insight
 from mcp_server.server import ACE, CORE, DESTRUCTIVE, MORE, READ_ONLY
 from mcp_server.service import Service
 
+SAME = "llm.script.path=mcp_kit.all_say_the_same"
+
 
 def sent(tmp_path, profile):
     """The tools as a client gets them."""
@@ -474,6 +476,22 @@ def test_presets_set_the_policies_and_what_is_typed_wins(tmp_path):
     with here(tmp_path / "c.sqlite", "retrieval=hybrid", "memory=deduplicate") as (_, service):
         assert type(service.bank.policy).__name__ == "Hybrid" and service.bank.clock == "wall"
         assert service.bank.hygiene is not None and service.bank.consolidate.merge is None
+
+
+@pytest.mark.parametrize(("words", "kept"), [((), 2), (("llm=scripted", SAME), 1)])
+def test_that_servers_preset_deduplicates_by_meaning_where_a_model_is_configured(tmp_path, words, kept):
+    async def go(server):
+        async with Client(server) as client:
+            for number, text in enumerate(("Sort the rows before the export.", "Before the export sort the rows.")):
+                await ask(client, "save_lesson", query=f"task {number}", title="Sort first", content=text)
+            found = await ask(client, "retrieve_memory", query="task 1", top_k=5)
+            return await ask(client, "bank_status"), len(found["memories"])
+
+    words = ("preset=reasoningbank_mcp", "memory.consolidate.background=false", "retrieval.min_score=0", *words)
+    with here(tmp_path / "b.sqlite", *words) as (server, _):
+        status, shown = run(go(server))
+    assert status["records"] == {"active": 1, "superseded": 1} if kept == 1 else {"active": 2}
+    assert shown == kept
 
 
 def test_the_queue_has_an_end(tmp_path):
