@@ -24,18 +24,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
-    "analysis": 6_800,
+    "analysis": 6_750,
     "benchmarks": 3_900,
     "core": 23_700,
     "docs": 30,
-    "envs": 8_900,
+    "envs": 7_950,
     "hydra_plugins": 650,
     "main.py": 190,
     "mcp_server": 4_600,
     "prompts": 120,
     "scripts": 1_900,
-    "single_turn_bench": 3_850,
-    "tests": 50_600,
+    "single_turn_bench": 3_750,
+    "tests": 50_800,
     "workflows": 2_150,
 }
 
