@@ -513,7 +513,7 @@ class MemoryBank(Contents, Memory):
             most = None if ITEM in self._wanted else MOST_MISSING  # key=item has nothing else to search by
             _, left = self._store.embed_missing(self.keys_of, self._kinds, most)
         except (InfraError, UserError) as error:
-            log.warning(f"the bank {self.path}: records without vectors wait for them: {error}")
+            log.warning(f"the bank {self.path}: records that lack keys wait for their vectors: {error}")
         else:
             if WINDOW in self._wanted and left > MOST_MISSING:
                 self._say_keys_missing(left)
