@@ -219,13 +219,21 @@ def tab(browser):
 @pytest.fixture
 def main_here(monkeypatch, tmp_path, capsys):
     """main.py as a user starts it, but in this process: (exit status, what it printed, what it complained of)."""
+    import logging
     import signal
 
     import main
     from core.mistakes import run_with_plain_hydra_errors
     from core.run.launch import quoted
 
-    before = signal.getsignal(signal.SIGTERM)
+    before, known = signal.getsignal(signal.SIGTERM), {}
+
+    def loggers():
+        made = logging.root.manager.loggerDict.values()
+        return [logging.root, *(each for each in made if isinstance(each, logging.Logger))]
+
+    for each in loggers():
+        known[each] = (each.handlers[:], each.level, each.propagate)
 
     def run(*words):
         config = f"--config-path={REPO / 'config'}"
@@ -243,6 +251,12 @@ def main_here(monkeypatch, tmp_path, capsys):
 
     yield run
     signal.signal(signal.SIGTERM, before)
+    for each in loggers():  # Hydra's handlers write into the folder of the run
+        handlers, level, propagate = known.get(each, ([], logging.NOTSET, True))
+        for handler in {*each.handlers} - {*handlers}:
+            handler.close()
+        each.handlers[:], each.propagate = handlers, propagate
+        each.setLevel(level)
 
 
 @pytest.fixture
