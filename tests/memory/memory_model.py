@@ -320,12 +320,13 @@ class Model:
         return sorted(found, key=lambda r: -score(r))
 
     def behind(self, record):
-        """A record, and all whose lessons have passed to it."""
+        """A record, and all whose lessons have passed to it: those of an active one are found by itself alone."""
         ids, waiting = {record.id}, [record.id]
         while waiting:
             one = waiting.pop()
             passed = {x[0] for x in self.now.links if x[1:] == ("duplicate_of", one)}
             passed |= {x[2] for x in self.now.links if x[:2] == (one, "supersedes")}
+            passed = {id for id in passed if id in self.now.records and self.now.records[id].status != "active"}
             waiting += passed - ids
             ids |= passed
         return [r for r in self.now.records.values() if r.id in ids]

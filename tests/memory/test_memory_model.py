@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from memory_kit import Compass, item, record
 from memory_model import ALIKE, DUPLICATE, EVERY, Model
 
+from core.errors import UserError
 from core.memory import by_hand
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.confidence import Confidence
@@ -53,6 +55,7 @@ class BankAndModel(RuleBasedStateMachine):
         self.models = {who: Model(on_add) for who in TENANTS}
         self.indexes = dict.fromkeys(TENANTS, 0)
         self.seqs = {who: [0] for who in TENANTS}
+        self.forgot = self.lost_its_past = False
         self.open()
 
     def open(self):
@@ -172,13 +175,19 @@ class BankAndModel(RuleBasedStateMachine):
     def roll_back(self, who, back, crash):
         model, before = self.models[who], self.bank.history.seq()
         to = max(0, len(model.history) - 1 - back)
+        least = int(self.bank._store.meta("undo_from") or 0)
+        assert self.lost_its_past or not least
+        if self.seqs[who][to] < least:
+            with pytest.raises(UserError, match=f"does not tell what was before its entry {least}"):
+                self.views[who].history.rollback(self.seqs[who][to])
+            return
         steps = model.rollback(to, lambda: self.bank.history.seq() > before)
         self.both(who, crash, lambda bank: bank.history.rollback(self.seqs[who][to]), steps)
 
     @precondition(lambda self: self.all_have_records())
     @rule(who=WHO, place=st.integers(0, 99), crash=st.integers(-3, 0))
     def forget(self, who, place, crash):
-        id = self.pick(who, place)
+        id, self.forgot = self.pick(who, place), True
         self.both(who, crash, lambda bank: bank.history.forget(id=id), self.models[who].forget(id))
 
     @rule()
@@ -188,7 +197,8 @@ class BankAndModel(RuleBasedStateMachine):
 
     @rule()
     def rebuild_from_the_journal(self):
-        """The database is gone; what the rebuilding enters in the journal is nobody's."""
+        """The database is gone; its journal tells nothing of before a `forget`, at which its file was written anew."""
+        self.lost_its_past = self.forgot
         self.bank.close()
         (self.folder / "bank.sqlite").unlink()
         self.open()
