@@ -179,28 +179,22 @@ class MemoryBank(Contents, Memory):
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
         """(the records retrieved, how many of the top_k best ones were left out because of min_score)."""
-        if self.policy.min_score is None or self._by_words(query):
+        policy = self.policy
+        by_words = policy.other_languages_by_words and policy.by_meaning and not self.embedder.reads(query)
+        if policy.min_score is None or by_words:
             return self.retrieve(query, top_k, where=where), 0
-        policy = copy(self.policy)
+        policy = copy(policy)
         policy.min_score = None
         without_threshold = ranked(self, policy, query, top_k, None, where)
         n_removed = len(without_threshold) - len(self.policy.good_enough(without_threshold))
         must_rerank = n_removed or self.policy.rank_based
         return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed
 
-    def _by_words(self, query: str) -> bool:
-        """Whether a query is ranked by words because the embedder does not read its language."""
-        return self.policy.other_languages_by_words and self.policy.by_meaning and not self.embedder.reads(query)
-
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) of the records that a task adds. Domain None: `memory.domain` sets none."""
         tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
         domain = task.type if self.domain == OF_TASK else self.domain
         return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
-
-    def _searched(self, query: str) -> str:
-        """The text that is embedded to search for a query; embedders of instructions are trained on this form."""
-        return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
 
     def nearest(
         self,
@@ -217,8 +211,12 @@ class MemoryBank(Contents, Memory):
         where       None: all active records of the bank's namespace
         unit, key   instead of the bank's; None: the bank's
         """
-        # The query is embedded even if the bank is empty, so that a broken embedder fails before the attempt.
-        vector = self.embedder.embed([self._searched(query)])[0] if isinstance(query, str) else query
+        vector = query
+        # The query is embedded even if the bank is empty, so that a broken embedder fails before the attempt. The form
+        # of the instruction is the one that embedders of instructions are trained on.
+        if isinstance(query, str):
+            asked = f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
+            vector = self.embedder.embed([asked])[0]
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
         if lacking := set(KINDS[key]) - set(self._kinds):
@@ -322,7 +320,8 @@ class MemoryBank(Contents, Memory):
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         elif changed:
-            vectors = [self._vector(r, v, changed) for r, v in zip(records, vectors)]
+            queries = [r.original_query for r in records]
+            vectors = [self.embedder.embed([q])[0] if q in changed else v for q, v in zip(queries, vectors)]
         rows = [(r, self._keys(r, v)) for r, v in zip(records, vectors)]  # embeds: not while others wait for the lock
         with self.change(reason) as change:
             if feedback is not None:
@@ -354,10 +353,6 @@ class MemoryBank(Contents, Memory):
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Take a named lock without waiting; True if this process holds it. In PostgreSQL nothing is locked: True."""
         return self._store.try_lock(name)
-
-    def _vector(self, record: MemoryRecord, vector: Any, changed: set[str]) -> Any:
-        """The vector of a record's query: the given one, unless the query was changed."""
-        return self.embedder.embed([record.original_query])[0] if record.original_query in changed else vector
 
     def _first_tick(self) -> int:
         """The tick of the run's first task. It is stored in the bank, so that a resumed run gets the same."""
