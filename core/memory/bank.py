@@ -249,7 +249,7 @@ class MemoryBank(Contents, Memory):
         """
         if k <= 0:
             return []
-        where, exclude = self._within(where), None if self.allow_self else exclude_task
+        where, exclude = self._within(where), None if self.allow_self else exclude_task or None
         return scored(self._words.best(query, k, where, exclude, parts=parts), "record", by_words=True)
 
     def add(
@@ -278,7 +278,7 @@ class MemoryBank(Contents, Memory):
             task = Task(id=task_id or content_id("task", record), query=record)
             verdict = verdict or Verdict(label="success" if trajectory.success else "failure", source="oracle")
             made = record_of(0, task, trajectory, verdict, tuple(items))
-            record = replace(made, tick=self.tick() - self._first_tick())  # add_many adds the run's first tick again
+            record = replace(made, tick=self.tick() - self._first_tick())  # as add_many expects it
         return self.add_many([record], shown=shown, did=did) == 1
 
     def add_from(self, record: MemoryRecord, did: Steps, *, shown: Sequence[str] | None = None) -> bool:
@@ -328,7 +328,7 @@ class MemoryBank(Contents, Memory):
                 if added := change.put_all(rows):
                     self.count_within(change, feedback)  # reads the records just added
                 return added
-            n_added = change.put_last(rows)  # PostgreSQL may insert at the commit, so it is called after that
+            n_added = change.put_last(rows)  # called after the commit: PostgreSQL may insert only then
         return n_added()
 
     @contextmanager
@@ -437,7 +437,7 @@ class MemoryBank(Contents, Memory):
 
     def _revise_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
         if shown:  # else the clock need not be read
-            rules = self.consolidate or Consolidates
+            rules = self.consolidate or Consolidates  # the class holds the defaults
             fields = after_use(self.moment(), label, confidence=rules.confidence, ticks_per_day=rules.ticks_per_day)
             change.update_usage(shown, lambda id, record: fields(record, shown[id]))
 
@@ -487,7 +487,7 @@ class MemoryBank(Contents, Memory):
         """Note which kinds of keys the bank's records have from now on, and make those that are missing."""
         known = (self._store.meta(_KINDS) or QUERY).split(",")
         self._kinds = tuple(dict.fromkeys((*known, *self._wanted)))
-        if len(self._kinds) == len(known):
+        if set(self._wanted) <= set(known):
             self._embed_missing()
         elif not self.read_only:
             if self._store.sees_all:  # else the lessons of other tenants are not for this role to look at
@@ -526,7 +526,7 @@ class MemoryBank(Contents, Memory):
     def _say_keys_missing(self, n: int) -> None:
         key = "item" if ITEM in self._wanted else "both"
         command = f"`reasoningbank bank reembed {self.path} --key {key}`"
-        option = "memory.key" if self.policy.key is None else "retrieval.key"
+        option = "retrieval.key" if self.policy.key == key else "memory.key"
         text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for {option}={key}"
         if key == "item":
             self._store.close()
