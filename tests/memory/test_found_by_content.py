@@ -1,4 +1,4 @@
-"""A lesson is found by what it says (memory.key=both), however long it is, in new banks and in old ones."""
+"""A lesson is found by what it says (memory.key=joined), however long it is, in new banks and in old ones."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def bank_at(path, key, **more):
 
 @pytest.fixture
 def bank(tmp_path):
-    bank = bank_at(tmp_path / "b.sqlite", "both")
+    bank = bank_at(tmp_path / "b.sqlite", "joined")
     bank.add_many(list(RECORDS))
     yield bank
     bank.close()
 
 
 def test_nothing_is_embedded_while_the_bank_is_locked(tmp_path, monkeypatch):
-    bank, changing = bank_at(tmp_path / "b.sqlite", "both"), []
+    bank, changing = bank_at(tmp_path / "b.sqlite", "joined"), []
 
     def embed(texts, original=bank.embedder.embed):
         changing.append(bank._store.is_changing)
@@ -69,7 +69,7 @@ def test_nothing_is_embedded_while_the_bank_is_locked(tmp_path, monkeypatch):
 def test_a_key_that_there_is_not_changes_nothing(bank):
     with pytest.raises(UserError, match="key=lessons: choose query, item, both"):
         bank.reembed("lessons")
-    assert bank.key == "both" and bank.nearest("zebra", 1)
+    assert bank.key == "joined" and bank.nearest("zebra", 1)
 
 
 def n_keys(bank):
@@ -93,7 +93,7 @@ def test_the_better_of_query_and_items_counts_and_a_record_comes_once(bank):
 
 @pytest.mark.sqlite_file
 def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path, monkeypatch):
-    other, whole = bank_at(tmp_path / "b.sqlite", "both"), VectorIndex.search
+    other, whole = bank_at(tmp_path / "b.sqlite", "joined"), VectorIndex.search
 
     def beside(*given):
         found = whole(*given)
@@ -108,9 +108,9 @@ def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path
 
 
 @pytest.mark.sqlite_file
-@pytest.mark.parametrize("key", ["query", "both"])
+@pytest.mark.parametrize("key", ["query", "joined"])
 def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(bank, tmp_path, monkeypatch, key):
-    other, whole = bank_at(tmp_path / "b.sqlite", "both"), search._Excluded.not_from
+    other, whole = bank_at(tmp_path / "b.sqlite", "joined"), search._Excluded.not_from
 
     def beside(*given):
         found = whole(*given)
@@ -131,7 +131,7 @@ def test_single_lessons_are_found_once_each(bank):
     assert len(hits) == len({(hit.record.id, hit.record.items) for hit in hits}) == 4
 
 
-@pytest.mark.parametrize("key", ["item", "both"])
+@pytest.mark.parametrize("key", ["item", "joined"])
 def test_the_best_lesson_of_a_record_ranks_it(tmp_path, key):
     """Two lessons of one record around one of another: the record's better one decides."""
     bank = bank_at(tmp_path / "k.sqlite", key)
@@ -156,7 +156,7 @@ def test_a_long_lesson_is_found_by_its_end(tmp_path):
     assert len(found) > 4 and all(len(text) < CHARS + 50 for _, text in found)
     assert [place for place, _ in found] == [PLACES * number for number in range(len(found))]
     assert "".join(text.split("\n", 2)[2] for _, text in found) == long.items[0].content
-    bank = bank_at(tmp_path / "b.sqlite", "both")
+    bank = bank_at(tmp_path / "b.sqlite", "joined")
     bank.add_many([long, *RECORDS])
     assert ids(bank.nearest("heron eats frogs at dusk", 1)) == ["long"]
     assert bank.nearest("heron eats frogs at dusk", 1, unit="item")[0].record.items == long.items
@@ -174,7 +174,7 @@ def test_a_bank_of_queries_gets_keys_of_its_lessons_when_it_is_opened_for_them(t
     path = tmp_path / "old.sqlite"
     old = bank_at(path, "query")
     old.add_many(list(RECORDS))
-    bank = bank_at(path, "both")
+    bank = bank_at(path, "joined")
     before, seq = bank.nearest("walrus penguin", 3), bank.history.seq()
     assert ids(before)[0] == "a" and n_keys(bank) == {"query": 3, "window": 4}
     later = bank_at(path, "query")  # whoever adds from now on stores them, too
@@ -190,7 +190,7 @@ def test_a_bank_of_queries_gets_keys_of_its_lessons_when_it_is_opened_for_them(t
     assert bank.history.seq() == seq + 2
     for one in (old, bank):
         one.close()
-    again = bank_at(path, "both", read_only=True)
+    again = bank_at(path, "joined", read_only=True)
     assert ids(again.nearest("heron", 1)) == ["older"]
     again.close()
 
@@ -201,9 +201,9 @@ def test_a_large_bank_of_queries_is_searched_as_before_until_it_is_embedded(tmp_
     old.add_many(list(RECORDS))
     old.close()
     monkeypatch.setattr("core.memory.bank.MOST_MISSING", 2)
-    bank_at(path, "both").close()
+    bank_at(path, "joined").close()
     caplog.clear()
-    bank = bank_at(path, "both")
+    bank = bank_at(path, "joined")
     assert bank.nearest("walrus penguin", 1)[0].score < 0.01 and ids(bank.nearest("paint a fence", 1)) == ["c"]
     assert "reembed" in caplog.text
     bank.add(record("new", "q", "walrus penguin egg"))  # what is added is found by what it says
@@ -222,7 +222,7 @@ def test_a_bank_of_queries_that_is_only_read_says_what_it_lacks(tmp_path, caplog
         bank_at(path, "item", read_only=True)
     with pytest.raises(UserError, match="give memory.key=query"):  # retrieval.key=query stands there already
         bank_at(path, "item", read_only=True, policy=Cosine(key="query"))
-    bank = bank_at(path, "both", read_only=True)
+    bank = bank_at(path, "joined", read_only=True)
     assert "are found by their query alone until you run" in caplog.text
     assert ids(bank.nearest("paint a fence", 1)) == ["c"]
     bank.close()
@@ -231,7 +231,7 @@ def test_a_bank_of_queries_that_is_only_read_says_what_it_lacks(tmp_path, caplog
 def test_keys_of_items_and_of_windows_lie_side_by_side(tmp_path):
     path = tmp_path / "b.sqlite"
     tagged = record("t", "q", "walrus penguin", tags=("metal",))  # its texts differ between the kinds
-    for key, text in (("both", "title0 (metal)\n\nwalrus penguin"), ("item", tagged.items[0].text)):
+    for key, text in (("joined", "title0 (metal)\n\nwalrus penguin"), ("item", tagged.items[0].text)):
         bank = bank_at(path, key)
         bank.add(tagged)
         assert [hit.score for hit in bank.nearest(text, 1)] == [1.0]
@@ -245,7 +245,7 @@ def test_keys_of_items_and_of_windows_lie_side_by_side(tmp_path):
 
 @pytest.mark.sqlite_file
 def test_the_kinds_of_keys_are_noted_together_with_them(tmp_path, bank, monkeypatch):
-    other = bank_at(tmp_path / "b.sqlite", "both")
+    other = bank_at(tmp_path / "b.sqlite", "joined")
     was = bank._store.rows("SELECT * FROM keys ORDER BY 1, 2, 3")
 
     def broken(db):
@@ -256,12 +256,12 @@ def test_the_kinds_of_keys_are_noted_together_with_them(tmp_path, bank, monkeypa
         with pytest.raises(KeyboardInterrupt):
             other.reembed("item")
     assert bank._store.rows("SELECT * FROM keys ORDER BY 1, 2, 3") == was
-    assert other.key == "both"
+    assert other.key == "joined"
     other.close()
 
 
 def test_reembed_leaves_what_others_do_meanwhile_as_they_did_it(tmp_path, bank, monkeypatch):
-    other = bank_at(tmp_path / "b.sqlite", "both")
+    other = bank_at(tmp_path / "b.sqlite", "joined")
     embedded, whole = [], other.keys_of
 
     def beside(record_):
