@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -195,7 +196,7 @@ class MemoryRecord:
 
     id: str
     original_query: str
-    query_embedding: tuple[float, ...] = field(repr=False, default=())  # unit length; filled in by the bank
+    query_embedding: Sequence[float] = field(repr=False, default=())  # unit length, array("f"); filled in by the bank
     items: tuple[Lesson, ...]
     source_trajectory_id: str
     score: float  # the judge's, in [0, 1]: 1 a success, 0 a failure

@@ -33,11 +33,14 @@ def build_episode(
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
     counted = [] if stopped else [marked_tampered(made, trajectories) for made in extractions]
+
     # A record carries one attempt's verdict: the chosen attempt's if the lessons were drawn from it, otherwise that of
     # the first attempt they were drawn from.
-    sources = [
-        (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
-    ]
+    def source_of(made: Extraction) -> int:
+        drawn_from = made.attempts or range(len(trajectories))
+        return chosen if chosen in drawn_from else drawn_from[0]
+
+    sources = [(source_of(made), made) for made in counted]
     kept = [(source, made) for source, made in sources if made.lessons and verdicts[source].label is not None]
     records = {
         source: _record(index, task, trajectories, source, verdicts[source], made, filed) for source, made in kept
@@ -71,7 +74,8 @@ def build_episode(
 
 
 def marked_tampered(made: Extraction, trajectories: Sequence[Trajectory]) -> Extraction:
-    """The extraction; lessons from an attempt that forged its result (`tampered`) have that word in their title."""
+    """The extraction; lessons from an attempt that forged its result (`tampered`) have that word in
+    their title, unless they say it themselves."""
     sources = made.attempts or range(len(trajectories))
     if not any(trajectories[number].tampered for number in sources):
         return made
@@ -92,7 +96,7 @@ def retrieved_rows(
     n_cited    number of the record's lessons that the answer cites, with `cited`
 
     The arguments: `n_shown` is for each record the number of its lessons that fit into the prompt, `played` the
-    attempts whose actions led to the answer, which is the last of them.
+    attempts whose actions led to the answer: the answer's own, which is the last, and those that it continued.
     """
     memories = attempts.memories
     rows = [

@@ -150,13 +150,13 @@ class ReasoningBank:
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
         """Distil each learnable attempt (`learnable`) by itself."""
+        read, learnable = attempts.read(), self.learnable(attempts)
 
         def one(number: int) -> Extraction:
             trajectory, verdict = read[number], attempts.verdicts()[number]
             distil = partial(self.distiller.distil, attempts.task, trajectory, verdict, memories, trajectory.gold)
             return replace(guarded("extractor", distil, lambda error: Extraction(error=error)), attempts=(number,))
 
-        read, learnable = attempts.read(), self.learnable(attempts)
         return list(ordered_map(one, learnable, len(learnable)))
 
     def consolidate(self, episode: Episode) -> None:

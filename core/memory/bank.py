@@ -179,28 +179,22 @@ class MemoryBank(Contents, Memory):
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
         """(the records retrieved, how many of the top_k best ones were left out because of min_score)."""
-        if self.policy.min_score is None or self._by_words(query):
+        policy = self.policy
+        by_words = policy.other_languages_by_words and policy.by_meaning and not self.embedder.reads(query)
+        if policy.min_score is None or by_words:
             return self.retrieve(query, top_k, where=where), 0
-        policy = copy(self.policy)
+        policy = copy(policy)
         policy.min_score = None
         without_threshold = ranked(self, policy, query, top_k, None, where)
         n_removed = len(without_threshold) - len(self.policy.good_enough(without_threshold))
         must_rerank = n_removed or self.policy.rank_based
         return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed
 
-    def _by_words(self, query: str) -> bool:
-        """Whether a query is ranked by words because the embedder does not read its language."""
-        return self.policy.other_languages_by_words and self.policy.by_meaning and not self.embedder.reads(query)
-
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) of the records that a task adds. Domain None: `memory.domain` sets none."""
         tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
         domain = task.type if self.domain == OF_TASK else self.domain
         return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
-
-    def _searched(self, query: str) -> str:
-        """The text that is embedded to search for a query; embedders of instructions are trained on this form."""
-        return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
 
     def nearest(
         self,
@@ -217,8 +211,12 @@ class MemoryBank(Contents, Memory):
         where       None: all active records of the bank's namespace
         unit, key   instead of the bank's; None: the bank's
         """
-        # The query is embedded even if the bank is empty, so that a broken embedder fails before the attempt.
-        vector = self.embedder.embed([self._searched(query)])[0] if isinstance(query, str) else query
+        vector = query
+        # The query is embedded even if the bank is empty, so that a broken embedder fails before the attempt. The form
+        # of the instruction is the one that embedders of instructions are trained on.
+        if isinstance(query, str):
+            asked = f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
+            vector = self.embedder.embed([asked])[0]
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
         if lacking := set(KINDS[key]) - set(self._kinds):
@@ -251,7 +249,7 @@ class MemoryBank(Contents, Memory):
         """
         if k <= 0:
             return []
-        where, exclude = self._within(where), None if self.allow_self else exclude_task
+        where, exclude = self._within(where), None if self.allow_self else exclude_task or None
         return scored(self._words.best(query, k, where, exclude, parts=parts), "record", by_words=True)
 
     def add(
@@ -280,7 +278,7 @@ class MemoryBank(Contents, Memory):
             task = Task(id=task_id or content_id("task", record), query=record)
             verdict = verdict or Verdict(label="success" if trajectory.success else "failure", source="oracle")
             made = record_of(0, task, trajectory, verdict, tuple(items))
-            record = replace(made, tick=self.tick() - self._first_tick())  # add_many adds the run's first tick again
+            record = replace(made, tick=self.tick() - self._first_tick())  # as add_many expects it
         return self.add_many([record], shown=shown, did=did) == 1
 
     def add_from(self, record: MemoryRecord, did: Steps, *, shown: Sequence[str] | None = None) -> bool:
@@ -322,14 +320,15 @@ class MemoryBank(Contents, Memory):
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         elif changed:
-            vectors = [self._vector(r, v, changed) for r, v in zip(records, vectors)]
+            queries = [r.original_query for r in records]
+            vectors = [self.embedder.embed([q])[0] if q in changed else v for q, v in zip(queries, vectors)]
         rows = [(r, self._keys(r, v)) for r, v in zip(records, vectors)]  # embeds: not while others wait for the lock
         with self.change(reason) as change:
             if feedback is not None:
                 if added := change.put_all(rows):
                     self.count_within(change, feedback)  # reads the records just added
                 return added
-            n_added = change.put_last(rows)  # PostgreSQL may insert at the commit, so it is called after that
+            n_added = change.put_last(rows)  # called after the commit: PostgreSQL may insert only then
         return n_added()
 
     @contextmanager
@@ -354,10 +353,6 @@ class MemoryBank(Contents, Memory):
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Take a named lock without waiting; True if this process holds it. In PostgreSQL nothing is locked: True."""
         return self._store.try_lock(name)
-
-    def _vector(self, record: MemoryRecord, vector: Any, changed: set[str]) -> Any:
-        """The vector of a record's query: the given one, unless the query was changed."""
-        return self.embedder.embed([record.original_query])[0] if record.original_query in changed else vector
 
     def _first_tick(self) -> int:
         """The tick of the run's first task. It is stored in the bank, so that a resumed run gets the same."""
@@ -442,7 +437,7 @@ class MemoryBank(Contents, Memory):
 
     def _revise_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
         if shown:  # else the clock need not be read
-            rules = self.consolidate or Consolidates
+            rules = self.consolidate or Consolidates  # the class holds the defaults
             fields = after_use(self.moment(), label, confidence=rules.confidence, ticks_per_day=rules.ticks_per_day)
             change.update_usage(shown, lambda id, record: fields(record, shown[id]))
 
@@ -492,7 +487,7 @@ class MemoryBank(Contents, Memory):
         """Note which kinds of keys the bank's records have from now on, and make those that are missing."""
         known = (self._store.meta(_KINDS) or QUERY).split(",")
         self._kinds = tuple(dict.fromkeys((*known, *self._wanted)))
-        if len(self._kinds) == len(known):
+        if set(self._wanted) <= set(known):
             self._embed_missing()
         elif not self.read_only:
             if self._store.sees_all:  # else the lessons of other tenants are not for this role to look at
@@ -531,7 +526,7 @@ class MemoryBank(Contents, Memory):
     def _say_keys_missing(self, n: int) -> None:
         key = "item" if ITEM in self._wanted else "both"
         command = f"`reasoningbank bank reembed {self.path} --key {key}`"
-        option = "memory.key" if self.policy.key is None else "retrieval.key"
+        option = "retrieval.key" if self.policy.key == key else "memory.key"
         text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for {option}={key}"
         if key == "item":
             self._store.close()

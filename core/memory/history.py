@@ -21,7 +21,7 @@ from core.memory.contents import ERASED, FORGOTTEN, Contents
 from core.memory.ports import OpenChange
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore
-from core.memory.store.schema import TRACKED, placeholders, to_dict, to_record
+from core.memory.store.schema import TRACKED, in_parts, placeholders, to_dict, to_record
 from core.types import MemoryRecord
 
 # The namespace's records, and those that a rollback could bring back; {} is a further condition.
@@ -31,7 +31,6 @@ _REMOVED = (
     "ORDER BY seq, step"
 )
 _MERGED = "AND parents <> '[]'"
-_AT_ONCE = 500  # ids in one statement
 _SNAPSHOT = "snapshot:"  # prefix of the key under which the namespace stores a snapshot: its journal entry
 
 
@@ -167,9 +166,8 @@ class History:
 
     def _there(self, ids: Iterable[str]) -> dict[str, MemoryRecord]:
         """Those of these records that have not been removed."""
-        wanted, found = sorted(ids), {}
-        for start in range(0, len(wanted), _AT_ONCE):
-            some = wanted[start : start + _AT_ONCE]
+        found: dict[str, MemoryRecord] = {}
+        for some in in_parts(sorted(ids)):
             found |= self._records(f"AND id IN ({placeholders(len(some), after=1)})", _HERE, values=some)
         return found
 

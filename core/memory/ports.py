@@ -6,6 +6,7 @@ from its protocol (or from a class that does, such as `policies.base.Ranking`) a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
@@ -39,12 +40,9 @@ class OpenChange(Protocol):
 
 
 class Bank(Protocol):
-    """The bank as a plug-in sees it: one namespace of it. Everything here only reads, except inside `change`.
+    """The bank as a plug-in sees it: one namespace of it, in which everything but `change` only reads.
 
-    Methods that say "all namespaces" are the exception to "one namespace".
-
-    provenance   {run, models}, stored with each record that this run adds
-    hygiene      the write filter; None: records are stored unchecked
+    What each does is told where it is written: core/memory/bank.py and contents.py.
     """
 
     namespace: str
@@ -53,10 +51,9 @@ class Bank(Protocol):
     policy: Policy
     provenance: dict[str, Any]
     hygiene: Hygiene | None
+    counts: Counter[str]
 
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
-        """The records that the bank's policy chooses for a query, best first."""
-        ...
+    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]: ...
 
     def nearest(
         self,
@@ -66,63 +63,43 @@ class Bank(Protocol):
         where: Filter | None = None,
         unit: str | None = None,
         key: str | None = None,
-    ) -> list[Scored]:
-        """The k records with the highest cosine to a query (a text or its unit vector), none from exclude_task."""
-        ...
+    ) -> list[Scored]: ...
 
     def lexical(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, parts: bool = False
-    ) -> list[Scored]:
-        """The k records that match the words of a text best, by BM25. parts: also by parts of words."""
-        ...
+    ) -> list[Scored]: ...
 
-    def neighbours(self, id: str, k: int) -> list[Scored]:
-        """The k records whose queries are nearest to that of the record `id`, which is left out."""
-        ...
+    def neighbours(self, id: str, k: int) -> list[Scored]: ...
 
-    def get(self, id: str) -> MemoryRecord | None:
-        """The record with this id in the bank's namespace; None when there is none."""
+    def get(self, id: str) -> MemoryRecord | None: ...
 
-    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        """Records, oldest first. namespace None: of all namespaces; status None: of every status."""
-        ...
+    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]: ...
 
-    def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]:
-        """The last n records, newest first. everyone: of all namespaces."""
-        ...
+    def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]: ...
 
-    def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
-        """(source, relation, target, note) of all links, or of those from or to a record."""
-        ...
+    def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]: ...
 
-    def fact(self, key: str) -> str | None:
-        """A value stored with the namespace by `change.fact`; None when there is none."""
+    def corrections(self, ids: list[str]) -> set[tuple[str, str]]: ...
 
-    def moment(self) -> Moment:
-        """The current time on the bank's clock."""
-        ...
+    def fact(self, key: str) -> str | None: ...
 
-    def tick(self) -> int:
-        """The highest tick of any record of the namespace: the position in its stream of tasks."""
-        ...
+    def statuses(self) -> dict[str, int]: ...
 
-    def dim(self) -> int | None:
-        """Dimension of the embeddings; None while the bank is empty."""
+    def moment(self) -> Moment: ...
 
-    def __len__(self) -> int:
-        """Number of records in all namespaces."""
-        ...
+    def tick(self) -> int: ...
 
-    def change(self, reason: str, wait_s: float | None = None) -> AbstractContextManager[OpenChange]:
-        """One transaction with one journal entry, all or nothing."""
-        ...
+    def dim(self) -> int | None: ...
 
-    def erase(self, change: OpenChange, ids: tuple[str, ...]) -> None:
-        """Delete records for good inside a change; only their ids are kept (`History.erase`)."""
+    def __len__(self) -> int: ...
 
-    def try_lock(self, name: str) -> AbstractContextManager[bool]:
-        """Take a named lock without waiting. True: this process holds it, or the database has no such locks."""
-        ...
+    def say_unread(self) -> None: ...
+
+    def change(self, reason: str, wait_s: float | None = None) -> AbstractContextManager[OpenChange]: ...
+
+    def erase(self, change: OpenChange, ids: tuple[str, ...]) -> None: ...
+
+    def try_lock(self, name: str) -> AbstractContextManager[bool]: ...
 
 
 class Policy(Protocol):

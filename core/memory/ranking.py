@@ -11,7 +11,6 @@ from collections.abc import Callable
 from copy import copy
 from functools import partial
 from itertools import takewhile
-from typing import Protocol
 
 from core.memory.filter import Filter
 from core.memory.lexical import has_no_blanks, terms, words_of
@@ -26,26 +25,8 @@ SAME_TEXT = 0.999999  # cosine of a text with itself
 MORE = 50  # further records that a long query is compared with
 
 
-class RankedBank(Bank, Protocol):
-    """The bank as its retrieval sees it."""
-
-    counts: Counter[str]
-
-    def corrections(self, ids: list[str]) -> set[tuple[str, str]]:
-        """(newer, older) of the links to these records from active ones that correct them."""
-        ...
-
-    def say_unread(self) -> None:
-        """Warn once that the embedder does not read a language that it is used for."""
-        ...
-
-    def statuses(self) -> dict[str, int]:
-        """{status: number of records} of the namespace."""
-        ...
-
-
 def ranked(
-    bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+    bank: Bank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
 ) -> list[Scored]:
     """The policy's ranking with its options, and no source more often than it may."""
     rank = _corrected if policy.corrections_first else _ranking
@@ -73,7 +54,7 @@ def _limited(hits: list[Scored], most: int, by: str) -> list[Scored]:
 
 
 def _corrected(
-    bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+    bank: Bank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
 ) -> list[Scored]:
     """The policy's ranking, with each record that corrects an older one before it."""
     rank = partial(_ranking, bank, policy, query, exclude_task=exclude_task, where=where)
@@ -95,7 +76,7 @@ def _hits_of(ids: set[str], rank: Callable[[int], list[Scored]], top_k: int, mos
 
 
 def _ranking(
-    bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+    bank: Bank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
 ) -> list[Scored]:
     """The policy's ranking; by words if it says so of the query's language.
 
@@ -118,14 +99,14 @@ def _ranking(
     return _of_long_text(bank, policy, query, top_k, exclude_task, where)
 
 
-def _size(bank: RankedBank, where: Filter | None) -> int:
+def _size(bank: Bank, where: Filter | None) -> int:
     """Number of records that a search may look at: in its own namespace none of the others'."""
     own = where is None or (not where.everyone and where.namespace in (None, bank.namespace))
     return sum(bank.statuses().values()) if own else len(bank)
 
 
 def _of_long_text(
-    bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+    bank: Bank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
 ) -> list[Scored]:
     """The ranking for a long query: by the part of it that others do not have, ties by words.
 

@@ -52,7 +52,7 @@ def id_in_bank(run_dir: str) -> str:
 
 
 def record_from(values: dict[str, Any]) -> MemoryRecord:
-    """A record from its JSON dictionary."""
+    """A record from its JSON dictionary. Raises KeyError, TypeError or ValueError if that does not fit."""
     tuples: dict[str, Any] = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
     tuples["items"] = tuple(Lesson(**item) for item in values["items"])
     return MemoryRecord(**values | tuples)

@@ -8,7 +8,7 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
@@ -75,10 +75,18 @@ class HashingEmbedder(Embedder):
 
         rows = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
-            for word in re.findall(r"\w+", text.lower()):
-                digest = hashlib.sha256(word.encode()).digest()
-                row[int.from_bytes(digest[:4], "big") % self.dim] += 1 if digest[4] & 1 else -1
+            counts = [0] * self.dim
+            for number, sign in map(_hashed, re.findall(r"\w+", text.lower())):
+                counts[number % self.dim] += sign
+            row[:] = counts
         return _unit(rows), Usage(calls=len(texts), prompt_tokens=sum(len(t.split()) for t in texts)), 0
+
+
+@lru_cache(maxsize=2**16)
+def _hashed(word: str) -> tuple[int, int]:
+    """(a number of 32 bits, a sign)."""
+    digest = hashlib.sha256(word.encode()).digest()
+    return int.from_bytes(digest[:4], "big"), 1 if digest[4] & 1 else -1
 
 
 @dataclass(kw_only=True)

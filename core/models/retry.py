@@ -63,7 +63,7 @@ class Retry:
                     raise
                 what = f"try {n_counted} of {most} failed"
                 what = "the server is loading its model" if error.loading else what
-                log.warning("%s, the next in %.1f s: %s: %s", what, wait_s, error.kind, error)
+                log.warning("%s, next try in %.1f s: %s: %s", what, wait_s, error.kind, error)
                 with waiting(wait_s, why_tried_again(error)):
                     if closing.wait(wait_s):
                         raise
@@ -72,7 +72,7 @@ class Retry:
 
 def why_tried_again(error: TransientError, chars: int | None = REASON_CHARS) -> str:
     """Why a call is tried again, in at most so many characters: "429 rate_limit: m: RateLimitError: ..."."""
-    status = "" if error.status is None else f"{error.status} "
+    status = f"{error.status} " if error.status else ""
     return f"{status}{error.kind}: {error}"[:chars]
 
 
@@ -119,6 +119,8 @@ _NO_CREDIT = {
     400: ("credit balance is too low", "billing_hard_limit_reached"),
     429: ("insufficient_quota", "billing_not_active"),
 }
+# Statuses of a page that say the address is wrong; 401, 402, 403 and 407 are about keys, money and proxies.
+_OF_NO_MODEL = (*range(200, 401), *range(404, 407))
 _REFUSED = ("ConnectError", "ProxyError", "ConnectionRefusedError")
 _BROKEN_OFF = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionError", "ConnectionResetError")
 _UNREADABLE = ("UnreadableError", "JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
@@ -182,7 +184,7 @@ def _explained(
     target = heard.headers.get("location")
     if target and 300 <= heard.status < 400:
         return StopRun(f"{model}: {where} redirects ({heard.status}) to {target}: give the address there as api_base.")
-    is_page = heard.status in (*range(200, 401), *range(404, 407)) and faults.is_page(heard.text)
+    is_page = heard.status in _OF_NO_MODEL and faults.is_page(heard.text)
     if not heard.worked and api_base and (status in (404, 405) or is_page):  # it answers, but not as a model's server
         usual = "an OpenAI-compatible address usually ends in /v1"
         usual = "Ollama's own has no path" if model.startswith("ollama") else usual
@@ -190,7 +192,8 @@ def _explained(
         return StopRun(f"{model} is not known at {at}: {usual} ({short}){on_the_way}")
     if status == 403 and heard.worked:
         return InfraError(f"{model} refused this call, though the key has worked before: {short}", "refused")
-    if status in (401, 403, 407) or "issing credentials" in short or ("issing" in short and "API key" in short):
+    said = short.lower()
+    if status in (401, 403, 407) or ("missing" in said and ("credentials" in said or "api key" in said)):
         return StopRun(f"{model} refused the key: {short}{on_the_way}")
     if "LLM Provider NOT provided" in short:
         return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
@@ -214,9 +217,9 @@ def _explained(
 
 def _on_the_way(heard: Heard) -> str:
     """The end of a sentence that names the proxies that are set; "" if the answer may be the server's own: JSON."""
-    if heard.status and "json" in heard.headers.get("content-type", "json"):  # a server may leave the type out
-        return ""
-    return proxies_set()
+    kind = heard.headers.get("content-type")
+    is_servers_own = heard.status and (kind is None or "json" in kind)  # a server may leave the type out
+    return "" if is_servers_own else proxies_set()
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
@@ -226,8 +229,10 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
     """
     error = (getattr(choice, "provider_specific_fields", None) or {}).get("error")
     reason = faults.reason_given(choice, body)
-    end = "stop" if _holds_something(choice) else None
-    end = end if reason is None else faults.end_of(reason)
+    if reason is not None:
+        end = faults.end_of(reason)
+    else:
+        end = "stop" if _holds_something(choice) else None
     if not error and end == "context":
         return AttemptOver(f"{model}: the context window was full before the reply's end ({reason})", "context")
     if not error and end is not None:
@@ -246,7 +251,11 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
 
 
 def _brief(said: str, key_env: str | None) -> str:
-    """The beginning of a provider's error text, in one line. Redacted before it is quoted, while secrets are whole."""
+    """The beginning of a provider's error text, in one line.
+
+    First the secrets that this process knows are taken out, then this key, and only then is it cut short: a secret that
+    was cut in two would not be known.
+    """
     redact = Redactor(os.environ, {key_env} if key_env else set())
     said = redactor()(said[:READ_CHARS])
     return " ".join(redact(said).split())[:QUOTED_CHARS]

@@ -44,13 +44,13 @@ from core.run.upgrade import placed
 from core.setting import OUTCOME, blanked
 from core.terminal import say_once
 from core.textfile import write_whole
-from core.types import Episode, MemoryRecord, Usage
+from core.types import NOT_TAKEN, Episode, MemoryRecord, Usage
 
 # Fields of a record that are written only if a policy has set them, so that lines of the plain bank stay short.
 _BY_POLICIES = (
     "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
-_NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold retrieved".split()
+_NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold".split()
 _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
 
@@ -138,7 +138,7 @@ class RunRecords:
         timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(row["index"], None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
-        if episode.status != "stopped":  # else the next start needs the attempts that were finished
+        if episode.status != "stopped":  # a stopped one keeps its finished attempts for the next start
             self.rollouts.forget(row["index"])
 
     def row_of(self, episode: Episode) -> dict:
@@ -152,7 +152,7 @@ class RunRecords:
         return self._opened(f"{name}.jsonl", redact=clean)
 
     def wall_s(self) -> float:
-        """Wall-clock seconds spent on the finished episodes, over all starts."""
+        """Wall-clock seconds spent on episodes, finished or stopped, over all starts."""
         return sum(t.get("wall_s", 0.0) for t in self._timings.read())
 
     def shielded(self) -> AbstractContextManager[None]:
@@ -302,7 +302,7 @@ def as_told(row: dict, kept_back: frozenset[str]) -> dict:
 def scrubbed(value: Any, clean: Callable[[str], str] | None = None) -> Any:
     """Part of an episode's row without credentials and personal data. Ids and the env's answer are kept.
 
-    clean   what is done to each text instead
+    clean   replaces `scrub`: what is done to each text
     """
     if isinstance(value, dict):
         return {name: part if name in _NOT_SCRUBBED else scrubbed(part, clean) for name, part in value.items()}
@@ -353,7 +353,8 @@ def did_in(row: dict) -> list[Did]:
     """Every step of an episode's attempts, without single-turn attempts, which run nothing."""
     did = []
     for attempt in row["trajectories"]:
-        steps = [Did(step["action"], step["observation"]) for step in attempt["steps"]]
+        taken = [step for step in attempt["steps"] if step["observation"] != NOT_TAKEN]  # a note is no action
+        steps = [Did(step["action"], step["observation"]) for step in taken]
         if len(steps) > 1 or any(step.observation for step in steps):
             if attempt["ended_by"] in ("goal", "end"):  # the environment's last word
                 steps[-1] = steps[-1]._replace(ended=True)

@@ -103,7 +103,7 @@ class StoreContract:
         with closing(self.open(place)) as other:
             (kept,), *_, n = self.held(other)
             assert (other.meta("embedder"), other.dim(), n) == ("angles", 2, 1)
-        assert kept.query_embedding == tuple(vector(30).tolist())
+        assert list(kept.query_embedding) == vector(30).tolist()
         assert MemoryRecord(**vars(kept) | {"query_embedding": ()}) == made
 
     def test_a_change_is_made_whole_or_not_at_all_and_noted_once(self, store, place):

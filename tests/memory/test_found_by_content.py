@@ -42,7 +42,7 @@ RECORDS = (
 
 
 def bank_at(path, key, **more):
-    return MemoryBank(path=str(path), embedder=HashingEmbedder(), policy=Cosine(), key=key, **more)
+    return MemoryBank(path=str(path), embedder=HashingEmbedder(), key=key, **{"policy": Cosine(), **more})
 
 
 @pytest.fixture
@@ -220,6 +220,8 @@ def test_a_bank_of_queries_that_is_only_read_says_what_it_lacks(tmp_path, caplog
     old.close()
     with pytest.raises(UserError, match="no vectors for memory.key=item: run `.*reembed .* --key item`"):
         bank_at(path, "item", read_only=True)
+    with pytest.raises(UserError, match="give memory.key=query"):  # retrieval.key=query stands there already
+        bank_at(path, "item", read_only=True, policy=Cosine(key="query"))
     bank = bank_at(path, "both", read_only=True)
     assert "are found by their query alone until you run" in caplog.text
     assert ids(bank.nearest("paint a fence", 1)) == ["c"]

@@ -170,6 +170,47 @@ def test_an_export_takes_them_along(bank, tmp_path, form):
         assert [best(other, query) for query in TASKS] == wanted
 
 
+def test_what_was_split_is_found_by_the_query_of_its_whole(tmp_path):
+    """The other server's file holds a memory for each lesson of a merged record: they all hold its parents' lessons."""
+    with closing(life(tmp_path / "b.sqlite")) as bank:
+        parents = ("old1", "old2")
+        bank.add(record("old1", item(0, "look"), query="@0 red"))
+        bank.add(record("old2", item(40, "wait"), query="@50 green"))
+        bank.add(record("m", item(0, "look"), item(40, "wait"), query="@200 both", parents=parents))
+        with bank.change("merge") as change:
+            for id in parents:
+                change.update(id, status="archived")
+                change.link("m", "supersedes", id)
+        formats.export(bank, tmp_path / "out", "mcp")
+        assert best(bank, "@50 green") == ("m", 1.0)
+    with closing(life(tmp_path / "other.sqlite")) as other:
+        formats.load(other, tmp_path / "out", "mcp")
+        halves = {r.id for r in other.records() if r.parents}
+        assert len(halves) == 2
+        for query in ("@0 red", "@50 green"):
+            assert {id for id, score in hit_scores(other, query) if score == 1.0} == halves
+            assert {hit.record.id for hit in other.lexical(query, 9)} == halves
+        with other.change("by hand") as change:
+            change.update(min(halves), status="archived")
+        assert hit_scores(other, "@0 red") == [(max(halves), 1.0)]
+        other.history.rollback(other.history.seq() - 1)
+        assert {id for id, score in hit_scores(other, "@0 red") if score == 1.0} == halves
+
+
+@pytest.mark.sqlite_file
+def test_what_a_merge_takes_does_not_grow_with_those_before(tmp_path):
+    with closing(life(tmp_path / "b.sqlite")) as bank:
+        gone = [record(f"d{k}", item(0), query=f"@{k}", status="superseded") for k in range(600)]
+        bank.add_many([*gone, record("keeper", item(0), query="@1 keeper")])
+        steps = []  # of SQLite's virtual machine, in tens
+        bank._store._db.set_progress_handler(lambda: steps.__setitem__(-1, steps[-1] + 1), 10)
+        for one in gone:
+            steps.append(0)
+            with bank.change("by hand") as change:
+                change.link(one.id, "duplicate_of", "keeper")
+        assert max(steps[-10:]) < 1.5 * max(steps[:10])
+
+
 def test_another_process_s_merge_is_noticed(tmp_path):
     with closing(life(tmp_path / "b.sqlite")) as bank, closing(life(tmp_path / "b.sqlite")) as other:
         fill(bank)

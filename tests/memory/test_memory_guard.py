@@ -24,7 +24,7 @@ from core.models.base import Role
 from core.models.offline import ScriptedModel
 from core.models.remote import LiteLLMModel
 from core.run.records import did_in, scrubbed
-from core.types import Usage
+from core.types import NOT_TAKEN, Usage
 
 RAN = [
     Did("python app.py", "ModuleNotFoundError: No module named 'yaml'"),
@@ -102,6 +102,9 @@ def test_the_loop_gives_the_guard_what_its_attempts_did(here, monkeypatch):
     assert all(given)
     single = {"trajectories": [{"steps": [{"action": "run `pip install x`", "observation": ""}]}]}
     assert did_in(single) == []  # a reply that is a whole attempt runs nothing
+    steps = [{"action": "go", "observation": "done"}, {"action": "pip install x", "observation": NOT_TAKEN}]
+    noted = {"trajectories": [{"steps": steps, "ended_by": "goal"}]}
+    assert [step.action for step in did_in(noted)] == ["go"]  # a note on a finished attempt runs nothing
 
 
 def fill(bank, n=12):
@@ -296,12 +299,14 @@ def test_an_episodes_texts_are_scrubbed_and_its_ids_are_not():
         "gold": "a.b@example.org",
     }
     row["records"] = [{"provenance": {"attempts": [0], "evidence": None, "notes": "mail a.b@example.org"}}]  # a model's
+    row["retrieved"] = [{"id": "550e8400", "items": [{"content": "mail a.b@example.org"}]}]  # as a memory rewrote it
     row["trajectories"] = [{"id": "x", "steps": [{"text": "call +49 30 1234 5678", "valid": True}], "gold": "7"}]
     clean = scrubbed(row)
     assert clean["task_id"] == row["task_id"] and clean["gold"] == "a.b@example.org"
     assert clean["query"] == "mail [removed email]"
     about = {"attempts": [0], "evidence": None, "notes": "mail [removed email]"}
     assert clean["records"] == [{"provenance": about}]
+    assert clean["retrieved"] == [{"id": "550e8400", "items": [{"content": "mail [removed email]"}]}]
     assert clean["trajectories"][0]["steps"] == [{"text": "call [removed phone]", "valid": True}]
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import forkserver
 import pytest
@@ -71,7 +71,7 @@ def held(lines):
 
 
 def holds(bank):
-    records = {r.id: json.loads(json.dumps(asdict(r))) for r in bank.records()}
+    records = {r.id: json.loads(json.dumps(asdict(replace(r, query_embedding=())))) for r in bank.records()}
     for values in records.values():
         del values["query_embedding"]
     return records, set(bank.links()), dict(bank._store.rows("SELECT key, value FROM facts"))
@@ -119,6 +119,34 @@ def test_an_old_bank_goes_on_with_all_its_past(old, open_bank, tmp_path, destroy
     assert holds(bank) == held(old[: len(old) // 2])
 
 
+def test_what_keys_led_to_in_schema_7_they_lead_to(open_bank, tmp_path):  # noqa: F811
+    bank = open_bank()
+    for id, query in (("old", "open the red door"), ("new", "boil some water")):
+        bank.add(record(query, id=id))
+    with bank.change("by hand") as change:
+        change.update("old", status="superseded")
+        change.link("old", "duplicate_of", "new")
+    [hit] = bank.nearest("open the red door", 9)
+    bank.close()
+    with closing(sqlite3.connect(tmp_path / "bank.sqlite")) as db, db:
+        for trigger in ("heir_added", "heir_gone", "record_gone"):
+            db.execute(f"DROP TRIGGER {trigger}")
+        db.execute("ALTER TABLE keys ADD COLUMN record INTEGER NOT NULL DEFAULT 0")
+        db.execute("UPDATE keys SET record = 2")
+        db.execute("CREATE INDEX keys_passed ON keys (record) WHERE record <> origin")
+        db.execute("DROP TABLE heirs")
+        db.execute("UPDATE meta SET value = '7' WHERE key = 'schema'")
+    for read_only in (True, False):
+        again = open_bank(read_only=read_only)
+        assert again.nearest("open the red door", 9) == [hit] and hit.record.id == "new" and hit.score == 1.0
+        again.close()
+    bank = open_bank()
+    with bank.change("back") as change:
+        change.update("old", status="active")
+    assert [hit.record.id for hit in bank.nearest("open the red door", 9)] == ["old", "new"]
+    assert list(tmp_path.glob("*corrupt*")) == []
+
+
 def test_a_bank_of_another_version_is_refused_in_one_sentence(open_bank, tmp_path, caplog):  # noqa: F811
     bank = open_bank()
     bank.add(record("a"))
@@ -131,7 +159,7 @@ def test_a_bank_of_another_version_is_refused_in_one_sentence(open_bank, tmp_pat
     assert bank.add_many([record("b", id="r2")], feedback=about) == 1 == len(bank) - 1  # it is not lost for that
     assert "stored, but" in caplog.text and "was begun by a later version" in caplog.text
     for schema, why in (
-        ("99", "has schema 99, of a later version: this one reads up to 7"),
+        ("99", "has schema 99, of a later version: this one reads up to 8"),
         ("3", "has schema 3, of before version 0.1.0: this version reads from 4"),
         ("x", "none of that name"),
     ):
@@ -151,9 +179,9 @@ def test_a_step_that_fails_leaves_the_bank_as_it_was(old, open_bank, tmp_path, m
         raise ValueError("no")
 
     before = files(tmp_path)
-    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, (7, fails)))
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, (8, fails)))
     for read_only in (True, False):
-        with pytest.raises(UserError, match="cannot be brought from schema 4 to 7, and stays as it was: .*no"):
+        with pytest.raises(UserError, match="cannot be brought from schema 4 to 8, and stays as it was: .*no"):
             open_bank(read_only=read_only)
     monkeypatch.undo()
     assert files(tmp_path) == before
@@ -163,12 +191,12 @@ def test_a_step_that_fails_leaves_the_bank_as_it_was(old, open_bank, tmp_path, m
 def test_a_further_step_is_taken_after_the_others(old, open_bank, monkeypatch):  # noqa: F811
     taken = []
     steps = [(number, lambda db, step=step: taken.append(step) or step(db)) for number, step in migrations.STEPS]
-    monkeypatch.setattr(migrations, "STEPS", (*steps, (7, lambda db: taken.append("further"))))
+    monkeypatch.setattr(migrations, "STEPS", (*steps, (8, lambda db: taken.append("further"))))
     bank = open_bank()
-    assert taken == [migrations._to_7, "further"] and holds(bank) == held(old)
+    assert taken == [migrations._to_7, migrations._to_8, "further"] and holds(bank) == held(old)
     bank.close()
     open_bank().close()
-    assert len(taken) == 2
+    assert len(taken) == 3
 
 
 def test_a_crash_before_the_end_of_a_migration_leaves_the_bank_as_it_was(old, open_bank, tmp_path, monkeypatch):  # noqa: F811
@@ -192,6 +220,6 @@ def test_eight_processes_open_an_old_bank_at_once(old, tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "bank.sqlite")]
     opened = [forkserver.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) for _ in range(8)]
-    assert {process.communicate()[0] for process in opened} == {f"{len(held(old)[0])} 7\n"}
+    assert {process.communicate()[0] for process in opened} == {f"{len(held(old)[0])} 8\n"}
     lines = [json.loads(line) for line in (tmp_path / "bank.sqlite.journal").read_text().splitlines()]
     assert [line["seq"] for line in lines if line["undo"] is not None] == [line["seq"] for line in old]

@@ -227,7 +227,7 @@ class BankAndModel(RuleBasedStateMachine):
     def whatever_may_be_found_has_its_vector(self):
         for who in self.models:
             for r in self.bank.records(who):
-                assert r.query_embedding == tuple(Compass().embed([r.original_query])[0].tolist()), r
+                assert list(r.query_embedding) == Compass().embed([r.original_query])[0].tolist(), r
 
     @invariant()
     def the_links_are_the_models(self):

@@ -80,7 +80,7 @@ def test_the_server_stores_neither_whatever_its_preset(tmp_path, preset):
         [record] = service.bank.records()
         for part in (*PERSONAL, KEY, PASSWORD):
             assert part not in record.text + record.original_query
-        assert record.query_embedding == tuple(service.bank.embedder.embed([record.original_query])[0].tolist())
+        assert list(record.query_embedding) == service.bank.embedder.embed([record.original_query])[0].tolist()
 
 
 def test_a_query_that_was_given_with_its_vector_is_embedded_as_it_is_stored(tmp_path):

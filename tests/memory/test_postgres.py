@@ -69,7 +69,7 @@ def filled(bank):
     with bank.change("more") as change:
         change.link("m", "supersedes", "r")
         change.fact("key", "value")
-        change.update("r", n_used=1)
+        change.update("r", n_used=1, status="archived")
     bank.jobs().put(f"job of {bank.namespace}", bank.namespace, {"what": "learn"})
 
 

@@ -25,7 +25,7 @@ from core.models.base import Request
 from core.models.fallback import FallbackModel
 from core.models.limits import Limiter
 from core.models.remote import LiteLLMModel
-from core.models.retry import Retry, retry_after
+from core.models.retry import Retry, retry_after, why_tried_again
 from core.models.waits import duration, waiting
 from core.run.display import RunProgress
 from envs.toy_script import play
@@ -247,6 +247,8 @@ def test_an_error_counts_the_tries_before_it_and_closing_ends_a_wait():
     with pytest.raises(TransientError):
         Retry(attempts=4, total_s=100)(fails, closing)
     assert n_tries == [0]
+    errors[0].status = 0  # nothing was answered
+    assert why_tried_again(errors[0]) == "rate_limit: slow down"
 
 
 def test_a_retry_a_pause_and_a_limit_per_minute_are_shown(shown, clock):

@@ -105,8 +105,8 @@ class Deduplicate(ConsolidationPolicy):
             edits = cdist(*titles, scorer=Levenshtein.distance, score_cutoff=self.title_distance - 1)
             near |= (edits < self.title_distance) & (cosines >= self.title_min_score - ROUNDED)
         equal = {normalised(one.content) for one in record.items}
-        any_near = near.any(axis=1)
-        kept = {place for n, (place, one) in enumerate(held) if any_near[n] or normalised(one.content) in equal}
+        each = zip(held, near.any(axis=1).tolist())
+        kept = {place for (place, one), is_near in each if is_near or normalised(one.content) in equal}
         return [others[place] for place in sorted(kept)]
 
     def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:

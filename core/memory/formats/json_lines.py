@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from core.errors import UserError
 from core.memory.formats.portable import Portable, rows
-from core.memory.store.schema import from_dict, to_dict
+from core.memory.records import record_from
+from core.memory.store.schema import to_dict
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
@@ -53,7 +54,7 @@ def read(path: Path, bank: MemoryBank) -> Portable:
                 found.links.setdefault(space, []).append(tuple(line["link"]))
                 continue
             vector = array("f", base64.b64decode(line["record"].get("query_embedding", "")))
-            found.records.append(from_dict(line["record"] | {"query_embedding": vector}))
+            found.records.append(record_from(line["record"] | {"query_embedding": vector}))
             spaces[found.records[-1].id] = found.records[-1].namespace
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path} line {number} holds no record: {error}.") from error

@@ -14,12 +14,8 @@ from core.types import MemoryRecord
 MANY = 20  # number of records from which COPY is used instead of single inserts
 BATCH = 5_000  # max. records of one COPY
 
-ENTER_KEY = (
-    "INSERT INTO keys SELECT key_row, $2, $3, key_row, $4, namespace FROM records WHERE rowid = $1 "
-    "ON CONFLICT DO NOTHING"
-)
 # A new record's keys come first, with a number of their own, and are taken back if the record exists already.
-_PUT_KEY = "INSERT INTO keys SELECT n, $1, $2, n, $3, $4 FROM {}('key_rows') n"
+_PUT_KEY = "INSERT INTO keys SELECT n, $1, $2, $3, $4 FROM {}('key_rows') n"
 _FIRST_KEY, _FURTHER_KEY = _PUT_KEY.format("nextval"), _PUT_KEY.format("currval")
 _MINE = "(SELECT currval('key_rows'))"
 _PUT = (
@@ -79,9 +75,6 @@ class PostgresChange(Change):
             added += sum(self.put(*row) for row in some) if len(some) < MANY else self._copy(some)
         return added
 
-    def _put_keys(self, rowid: int, keys: Keys) -> None:
-        self._db.executemany(ENTER_KEY, [(rowid, *key) for key in keys])
-
     def _putting(self, record: MemoryRecord, keys: Keys) -> list[tuple[str, tuple]]:
         """The statements (query, values) that insert a record; the last gives its row id, none if it exists.
 
@@ -119,14 +112,14 @@ class PostgresChange(Change):
             "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace, key_row), "
             "i AS (SELECT DISTINCT ON (r.rowid) r.*, vector FROM incoming JOIN r USING (namespace, id) "
             "ORDER BY r.rowid, n), "
-            "k AS (INSERT INTO keys SELECT key_row, 'query', -1, key_row, vector, namespace FROM i) "
+            "k AS (INSERT INTO keys SELECT key_row, 'query', -1, vector, namespace FROM i) "
             "SELECT key_row, id, namespace FROM r"
         ).fetchall()
         db.total_changes += len(added)
         new = {(id, namespace): row for row, id, namespace in added}
         first = {(r.id, r.namespace): (r.namespace, further) for r, (_, *further) in reversed(rows)}
         further = [(new[one], *key, space) for one, (space, keys) in first.items() if one in new for key in keys]
-        db.executemany("INSERT INTO keys VALUES ($1, $2, $3, $1, $4, $5)", further)
+        db.executemany("INSERT INTO keys VALUES ($1, $2, $3, $4, $5)", further)
         db.set_namespace(self._namespace)
         return len(new)
 

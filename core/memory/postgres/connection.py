@@ -31,7 +31,8 @@ _TO_WRITE = _SET_NAMESPACE + (
     "set_config('plan_cache_mode', 'auto', true)"
 )
 _KEYS = {"records": "rowid", "links": "namespace, md5(source), relation, md5(target)", "facts": "namespace, key"}
-DIALECT = Dialect(key_row="key_row", differs="IS DISTINCT FROM", keys=_KEYS)  # keys.sql
+_PUT_KEY = "INSERT INTO keys SELECT key_row, $2, $3, $4, namespace FROM records WHERE rowid = $1 ON CONFLICT DO NOTHING"
+DIALECT = Dialect(key_row="key_row", put_key=_PUT_KEY, differs="IS DISTINCT FROM", keys=_KEYS)  # keys.sql
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 

@@ -12,14 +12,14 @@ from core.errors import StopRun, UserError
 from core.memory.postgres import setup
 from core.memory.postgres.connection import DIALECT, EVERYONE, AtCommit, Connection
 from core.memory.postgres.pool import Connections
-from core.memory.store.contract import Busy, Texts
+from core.memory.store.contract import BankStore, Busy, Texts
 
 BUSY_S = 60  # seconds that a writer waits for others
 State = tuple[int, str | None]  # of the bank: last journal entry, journal entry of the last erasure
 _STATE = "SELECT coalesce(max(seq), 0), (SELECT value FROM meta WHERE key = 'forgot') FROM journal"
 
 
-class PostgresDatabase:
+class PostgresDatabase(BankStore):
     """The bank in the first schema on search_path (set in the URL; default public). Thread-safe.
 
     Reads use a connection of their own from a pool, so that they see the last committed state while another thread
@@ -27,6 +27,7 @@ class PostgresDatabase:
     """
 
     dialect = DIALECT
+    path: str
 
     def __init__(self, url: str, settings: dict[str, Any], *, read_only: bool = False) -> None:
         self.path, self.namespace = url, EVERYONE
@@ -53,7 +54,6 @@ class PostgresDatabase:
             raise
 
     def of(self, namespace: str | None) -> Self:
-        """A view of the same open store for one namespace; None: for all (in a Filter, None is the bank's own)."""
         if namespace == EVERYONE:
             raise UserError(f"namespace={EVERYONE}: that means everyone; give another name.")
         other = copy(self)
@@ -78,14 +78,7 @@ class PostgresDatabase:
 
     @contextmanager
     def unjournaled(self, wait_s: float | None = None, *, lock: str = "") -> Iterator[Connection]:
-        """A transaction without a journal entry, for data other than records (queue, metadata).
-
-        Not re-entrant: nesting raises RuntimeError.
-
-        wait_s   seconds to wait for other writers, then Busy is raised and nothing is done; None: BUSY_S. With wait_s,
-                 the commit does not wait for the disk
-        lock     the lock to take, if there is no bank yet
-        """
+        """lock: the lock to take, if there is no bank yet."""
         with self._transaction(wait_s, lock) as (db, _):
             yield db
 
@@ -140,28 +133,18 @@ class PostgresDatabase:
         with self.reading() as db:
             return db.execute(query, values).fetchall()
 
-    def meta(self, key: str) -> str | None:
-        """A value of the whole bank (schema, embedder); None when it was never set."""
-        found = self.rows("SELECT value FROM meta WHERE key = $1", (key,))
-        return found[0][0] if found else None
-
     def dim(self) -> int | None:
-        """Dimension of the vectors; None while there is none."""
         if self._shared.dim is None:
             found = self.of(None).rows("SELECT vector_dims(vector) FROM keys LIMIT 1")
             self._shared.dim = found[0][0] if found else None
         return self._shared.dim
 
-    def version(self) -> int | None:
-        return None
-
     @property
     def is_changing(self) -> bool:
-        """Whether this thread has a change open, whose reads see what may yet be rolled back."""
         return self._shared.writer == threading.get_ident()
 
     def texts(self, namespace: str | None, known: State | None) -> Texts:
-        """As in the contract. A row that is changed while this reads is read again by the next call."""
+        """A row that is changed while this reads is read again by the next call."""
         view, query = self.of(namespace), "SELECT rowid, original_query, items FROM records"
         state: State = view.rows(_STATE)[0]
         if known is None or known[1] != state[1]:
@@ -171,10 +154,6 @@ class PostgresDatabase:
         touched = "SELECT DISTINCT rowid FROM undo_records WHERE seq > $1"
         gone = [row[0] for row in view.rows(touched, known[:1])]
         return Texts(state, gone, view.rows(f"{query} WHERE rowid = ANY ($1)", (gone,)))
-
-    def count(self) -> int:
-        """Number of records in the namespace of this view."""
-        return self.rows("SELECT count(*) FROM records")[0][0]
 
     def ensure_graphs(self, least: int) -> None:
         """Build missing HNSW graphs for kinds with at least `least` keys, if the role owns them."""

@@ -7,10 +7,12 @@ CREATE TABLE keys (
     origin bigint NOT NULL,
     kind text COLLATE "C" NOT NULL,
     place bigint NOT NULL,
-    record bigint NOT NULL,
     vector vector NOT NULL,
     namespace text COLLATE "C" NOT NULL DEFAULT current_setting('reasoningbank.namespace') CHECK (namespace <> '*'),
     PRIMARY KEY (origin, kind, place)
 );
 CREATE INDEX keys_by_namespace ON keys (namespace, kind);
-CREATE INDEX keys_passed ON keys (record) WHERE record <> origin;
+CREATE TABLE heirs ( -- its numbers are those of `keys`
+    origin bigint NOT NULL, record bigint NOT NULL, namespace text COLLATE "C" NOT NULL, PRIMARY KEY (origin, record)
+);
+CREATE INDEX heirs_by_record ON heirs (record);

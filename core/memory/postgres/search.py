@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,14 +85,16 @@ class PostgresSearch:
         within = " AND ".join(visible(where, exclude_task, backend))
         within += f" AND (o.rowid = r.rowid OR {_origin_is_none_of(exclude_task, backend)})"
         found = (
-            f"SELECT o.rowid AS origin, r.rowid AS found FROM records o LEFT JOIN keys k ON k.origin = o.key_row "
-            f"AND k.kind = '{QUERY}' JOIN records r ON r.key_row = coalesce(k.record, o.key_row) "
+            "SELECT o.rowid AS origin, r.rowid AS found FROM records o LEFT JOIN heirs h ON h.origin = o.key_row "
+            "JOIN records r ON r.key_row = coalesce(h.record, o.key_row) "
             f"WHERE o.rowid = ANY ($1) AND {within}"
         )
         query = f"SELECT h.origin, f.* FROM ({found}) h JOIN LATERAL ({_ONE}) f ON true"
         rows = self._within(where).rows(query, tuple(backend.values))
-        led, seen = {row[0]: row[1] for row in rows}, {row[1]: row[1:] for row in rows}
-        led_hits = ((led[rowid], place, score) for rowid, place, score in hits if rowid in led)
+        led, seen = defaultdict(list), {row[1]: row[1:] for row in rows}
+        for origin, record in sorted(row[:2] for row in rows):
+            led[origin].append(record)
+        led_hits = ((record, place, score) for rowid, place, score in hits for record in led.get(rowid, ()))
         return self._with_records(best_of_each(led_hits), seen)
 
     def save(self) -> None:
@@ -147,14 +150,15 @@ class PostgresSearch:
         if not where.everyone:
             terms.append(f"v.namespace = {backend.place(where.namespace)}")
         origin = f"SELECT FROM records o WHERE o.key_row = v.origin AND {_origin_is_none_of(exclude_task, backend)}"
-        within = " AND ".join([f"v.kind = '{kind}'", *terms, f"(v.origin = v.record OR EXISTS ({origin}))"])
-        source, found = f"FROM keys v JOIN records r ON r.key_row = v.record WHERE {within}", "r.rowid"
+        within = " AND ".join([f"v.kind = '{kind}'", *terms, f"(h.record IS NULL OR EXISTS ({origin}))"])
+        source = "FROM keys v LEFT JOIN heirs h ON h.origin = v.origin "
+        source, found = f"{source}JOIN records r ON r.key_row = coalesce(h.record, v.origin) WHERE {within}", "r.rowid"
         if graph:
             kind = f"halfvec({len(vector)})"
             taken = n * self._oversample
             source = f"{source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}"
-            source, found = f"FROM (SELECT v.*, r.rowid AS found {source}) v", "v.found"
-        place = "CASE WHEN v.origin = v.record THEN v.place ELSE -1 END"
+            source, found = f"FROM (SELECT v.*, h.record, r.rowid AS found {source}) v", "v.found"
+        place = f"CASE WHEN {'v' if graph else 'h'}.record IS NULL THEN v.place ELSE -1 END"
         query = (
             f"SELECT {found} AS found, {place} AS place, -(v.vector <#> $1::vector) + 0 AS score {source} "
             f"ORDER BY score DESC, 1, 2 LIMIT {n}"

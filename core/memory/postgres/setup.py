@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.memory.store.keys import ITEM, KINDS, QUERY, WINDOW, pass_keys
+from core.memory.store.keys import ITEM, KINDS, QUERY, WINDOW, pass_all_keys
 from core.memory.store.schema import TRACKED
 
-SCHEMA, OLDER = "7", ("4", "5", "6")
+SCHEMA, OLDER = "8", ("4", "5", "6")
 LOCK = "hashtext('reasoningbank:' || current_schema())"
 GRAPHS = (QUERY, ITEM, WINDOW)  # kinds of keys; each has a graph of its own
 TENANTS = (  # tables whose rows belong to a namespace
-    *("records", "keys", "lineage", "links", "facts", "jobs"),
+    *("records", "keys", "heirs", "lineage", "links", "facts", "jobs"),
     *(f"undo_{table}" for table in TRACKED),
 )
 _COLUMNS, _N_KEY = TRACKED["records"]
@@ -62,7 +62,7 @@ def create(db: Any) -> None:
 
 
 def _upgrade(db: Any) -> None:
-    """Upgrade from schema 4, of version 0.1.0, to 7: keys in one table, tenants.sql, no index of words."""
+    """Upgrade from schema 4, of version 0.1.0, to 8: keys in one table, tenants.sql, no index of words."""
     db.script(
         "DROP FUNCTION IF EXISTS enter_vector_row, enter_words, change_words, drop_words, "
         "record_added, record_changed, record_gone CASCADE;"
@@ -73,22 +73,22 @@ def _upgrade(db: Any) -> None:
         "ALTER TABLE records RENAME vector_row TO key_row; ALTER TABLE undo_records RENAME vector_row TO key_row;"
     )
     db.script(_file("tenants.sql") + _file("keys_table.sql"))
-    db.execute("INSERT INTO keys SELECT rowid, 'query', -1, rowid, vector, namespace FROM vectors")
+    db.execute("INSERT INTO keys SELECT rowid, 'query', -1, vector, namespace FROM vectors")
     db.execute("SELECT setval('key_rows', nextval('vectors_rowid_seq'))")
     made_for = db.execute("SELECT value FROM meta WHERE key = 'items_by'").fetchone()
     if made_for is not None:
         kind = KINDS[made_for[0]][-1]
-        db.execute("INSERT INTO keys SELECT record, $1, place, record, vector, namespace FROM item_vectors", (kind,))
+        db.execute("INSERT INTO keys SELECT record, $1, place, vector, namespace FROM item_vectors", (kind,))
         db.execute("INSERT INTO meta VALUES ('kinds', $1)", (f"{QUERY},{kind}",))
     db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")  # some had lost their vectors
     db.execute("DELETE FROM meta WHERE key IN ('items_by', 'drops_vectors')")
     db.script("DROP TABLE vectors, item_vectors;" + _file("triggers.sql"))
     for event in ("INSERT", "UPDATE", "DELETE"):
         db.script(f"DROP FUNCTION undo_{event}_records CASCADE;")
-    db.script(_keep_undo("records", *_TRACKED["records"]) + _held_apart("keys"))
+    db.script(_keep_undo("records", *_TRACKED["records"]) + _held_apart("keys") + _held_apart("heirs"))
     # Reasons that name what was forgotten, with digests: every tenant reads the journal.
     db.execute("UPDATE journal SET reason = 'forget' WHERE reason LIKE 'forget; %'")
-    pass_keys(db, None)
+    pass_all_keys(db, None)
     db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
 
 

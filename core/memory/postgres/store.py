@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from core.errors import UserError, check_numbers
 from core.memory.moment import now
 from core.memory.postgres import setup
-from core.memory.postgres.changes import ENTER_KEY, PostgresChange
+from core.memory.postgres.changes import PostgresChange
 from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit, Connection
 from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.search import PostgresSearch
-from core.memory.store.changes import Change, Embed, embedded, fewer
+from core.memory.store.changes import Change, Embed
 from core.memory.store.contract import Lead, SearchSettings
-from core.memory.store.keys import lacks_keys, pass_keys
-from core.memory.store.schema import to_record
 
 REMAINS = (
     "What was forgotten may still lie in what PostgreSQL has written elsewhere: its log (WAL), backups, replicas and "
@@ -108,52 +105,15 @@ class PostgresStore(PostgresDatabase):
                     )
                     last += [AtCommit(_MEASURED), AtCommit(_SINCE)]
 
-    def embed_missing(self, embed: Embed, kinds: Collection[str], most: int | None = None) -> tuple[int, int]:
-        """Make the keys of these kinds that records lack; returns (of how many records, still lack)."""
-        everyone, lacking = self.of(None), f"{self.dialect.records} WHERE {lacks_keys(self.dialect.key_row, kinds)}"
-        made = [(row[0], embed(to_record(row, self.path))) for row in fewer(everyone.rows(lacking), most)]
-        with everyone.unjournaled() as db:
-            db.executemany(ENTER_KEY, [(rowid, *key) for rowid, keys in made for key in keys])
-            pass_keys(db, None)
-            # Else others were restored meanwhile, or are of tenants that this role does not see.
-            if not (left := len(db.execute(lacking).fetchall())) and self.sees_all:
-                db.execute("DELETE FROM meta WHERE key = 'unembedded'")
-        return len(made), left
-
     @property
     def sees_all(self) -> bool:
         """Whether the role can read all namespaces: it is bound to none (`bind_role`)."""
         return self.rows("SELECT NOT EXISTS (SELECT FROM members WHERE role = session_user)")[0][0]
 
-    def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
-        """Make the keys of all records anew; returns the number of records.
-
-        UserError for a role that is bound to some tenants.
-        """
-        if not self.sees_all:
-            raise UserError(
-                f"the bank {self.path}: everyone's vectors are made anew together, and the role sees only tenants that "
-                "it is bound to (bind_role): run reembed as another."
-            )
-        everyone = self.of(None)
-        made = embedded(everyone.rows(self.dialect.records), embed, self.path)
-        with everyone.unjournaled() as db:
-            # Others may have added, changed or deleted some.
-            made = embedded(db.execute(self.dialect.records).fetchall(), embed, self.path, made)
-            db.execute("DELETE FROM keys")
-            for rowid, (_, keys) in made.items():
-                db.executemany(ENTER_KEY, [(rowid, *key) for key in keys])
-            pass_keys(db, None)
-            note(db)
-        return len(made)
-
     @property
     def remains(self) -> str:
         """Sentence on what `forget` cannot delete, which is more if the role does not own the tables."""
         return REMAINS if self._owned() else REMAINS + NOT_VACUUMED
-
-    def drop_indexes(self) -> None:
-        """Nothing to do: there are no index files."""
 
     def empty_log(self) -> None:
         """Remove deleted rows from the tables (VACUUM), if the role owns them; `remains` says what else keeps them."""

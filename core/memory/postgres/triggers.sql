@@ -21,6 +21,7 @@ END $$;
 CREATE FUNCTION record_gone() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM lineage WHERE record IN (SELECT rowid FROM old_rows);
+    DELETE FROM heirs WHERE origin IN (SELECT key_row FROM old_rows) OR record IN (SELECT key_row FROM old_rows);
     RETURN NULL;
 END $$;
 

@@ -18,7 +18,7 @@ from core.memory.sqlite.recovery import bring_up
 from core.memory.sqlite.repair import repair
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import DIALECT, SCHEMA, finish
-from core.memory.store.contract import Busy, Texts
+from core.memory.store.contract import BankStore, Busy, Texts
 from core.memory.store.schema import Damaged
 
 BUSY_S = 60  # seconds that a writer waits for others
@@ -84,11 +84,7 @@ class ReadOnlyFile:
 
 
 def _needs_repair(path: Path, reason: str) -> UserError:
-    return UserError(f"the bank {path} needs repair ({reason}): run {_doctor(path)}.")
-
-
-def _doctor(path: Path) -> str:
-    return f"`reasoningbank bank doctor {path}`"
+    return UserError(f"the bank {path} needs repair ({reason}): run `reasoningbank bank doctor {path}`.")
 
 
 def _opened(path: Path, before: Stamp | None) -> tuple[sqlite3.Connection, Stamp | None]:
@@ -107,7 +103,7 @@ def _opened(path: Path, before: Stamp | None) -> tuple[sqlite3.Connection, Stamp
     return copy, None
 
 
-class SqliteDatabase:
+class SqliteDatabase(BankStore):
     """One SQLite file in WAL mode. Thread-safe. Opened read-only, it never writes, not even its tables.
 
     Reads have their own connection, so that they see the last committed state while another thread writes; only the
@@ -116,6 +112,7 @@ class SqliteDatabase:
     """
 
     dialect = DIALECT
+    path: Path
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
@@ -209,13 +206,6 @@ class SqliteDatabase:
 
     @contextmanager
     def unjournaled(self, wait_s: float | None = None) -> Iterator[SqliteSession]:
-        """A transaction without a journal entry, for data other than records (queue, metadata).
-
-        Not re-entrant: nesting raises RuntimeError.
-
-        wait_s   seconds to wait for other writers, then Busy is raised and nothing is done; None: BUSY_S. With wait_s,
-                 commits are not fsynced; a power failure may lose them, but cannot corrupt the bank
-        """
         if self._writer == threading.get_ident():
             raise RuntimeError("a change is open already: changes cannot be nested")
         with self._explaining(), self._write_lock_and_begin(wait_s):
@@ -297,11 +287,9 @@ class SqliteDatabase:
 
     @property
     def is_changing(self) -> bool:
-        """Whether this thread has a change open, whose reads see what may yet be rolled back."""
         return self._writer == threading.get_ident()
 
     def texts(self, namespace: str | None, known: State | None) -> Texts:
-        """As in the contract."""
         query = "SELECT rowid, original_query, items FROM records WHERE ($1 IS NULL OR namespace = $1)"
         with nullcontext() if self.is_changing else self.read_transaction():
             state: State = self.rows(STATE)[0]
@@ -322,19 +310,9 @@ class SqliteDatabase:
         with self._read_lock:
             return self._reader.execute("PRAGMA data_version").fetchone()[0]
 
-    def meta(self, key: str) -> str | None:
-        """A value of the whole bank (schema, embedder); None when it was never set."""
-        found = self.rows("SELECT value FROM meta WHERE key = $1", (key,))
-        return found[0][0] if found else None
-
     def dim(self) -> int | None:
-        """Dimension of the vectors; None while there is none."""
         found = self.rows("SELECT length(vector) / 4 FROM keys LIMIT 1")
         return found[0][0] if found else None
-
-    def count(self) -> int:
-        """Number of records in all namespaces."""
-        return self.rows("SELECT count(*) FROM records")[0][0]
 
     @contextmanager
     def read_transaction(self) -> Iterator[None]:

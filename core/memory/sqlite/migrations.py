@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import SCHEMA, create, finish
-from core.memory.store.keys import KINDS, QUERY, pass_keys
+from core.memory.store.keys import KINDS, QUERY, pass_all_keys
 
 OLDEST = 4  # the schema of version 0.1.0
 
@@ -78,20 +78,31 @@ def _to_7(db: Any) -> None:
     for table in ("records", "undo_records"):  # checksums, of a bank between 0.1.0 and the next version
         if "sum" in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
             db.execute(f"ALTER TABLE {table} DROP COLUMN sum")
-    db.execute("INSERT OR IGNORE INTO keys SELECT rowid, 'query', -1, rowid, vector FROM vectors")
+    db.execute("INSERT OR IGNORE INTO keys SELECT rowid, 'query', -1, vector FROM vectors")
     made_for = db.execute("SELECT value FROM meta WHERE key = 'items_by'").fetchone()
     if made_for is not None:
         kind = KINDS[made_for[0]][-1]
-        db.execute("INSERT OR IGNORE INTO keys SELECT record, ?, place, record, vector FROM item_vectors", (kind,))
+        db.execute("INSERT OR IGNORE INTO keys SELECT record, ?, place, vector FROM item_vectors", (kind,))
         db.execute("INSERT INTO meta VALUES ('kinds', ?)", (f"{QUERY},{kind}",))
     db.execute("INSERT OR IGNORE INTO meta VALUES ('unembedded', '1')")  # those set aside may have lost their vectors
     db.execute("DELETE FROM meta WHERE key IN ('items_by', 'drops_vectors')")
     for table in ("vectors", "item_vectors"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
-    pass_keys(SqliteSession(db), None)
 
 
-STEPS = ((7, _to_7),)
+def _to_8(db: Any) -> None:
+    """From 7: keys lead to all heirs of their record, which have a table of their own."""
+    drop_triggers(db)
+    if "record" in {row[1] for row in db.execute("PRAGMA table_info(keys)")}:  # else the step before has just made keys
+        db.execute("DROP INDEX keys_passed")
+        db.execute("ALTER TABLE keys DROP COLUMN record")
+    db.execute("DROP INDEX IF EXISTS links_by_target")
+    create(db)
+    pass_all_keys(SqliteSession(db), None)
+    db.execute("INSERT INTO touched (record, found) SELECT DISTINCT origin, 1 FROM heirs")  # for a stored index
+
+
+STEPS = ((7, _to_7), (8, _to_8))
 
 
 def drop_triggers(db: Any) -> None:

@@ -18,7 +18,7 @@ from core.memory.sqlite import index as index_file
 from core.memory.sqlite import journal_file
 from core.memory.sqlite.session import SqliteSession
 from core.memory.store.changes import restore_rows
-from core.memory.store.keys import pass_keys
+from core.memory.store.keys import pass_all_keys
 from core.memory.store.schema import TRACKED
 
 LOST = "lost: this change could not be read in the journal's file"
@@ -100,7 +100,7 @@ def fill(db: SqliteSession, lines: Iterable[dict[str, Any] | None], after: int) 
         db.execute(f"DELETE FROM keys WHERE kind <> 'query' OR origin NOT IN ({known})")
         db.execute("INSERT OR REPLACE INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) AS TEXT) FROM journal")
     db.execute("INSERT OR IGNORE INTO meta VALUES ('unembedded', '1')")
-    pass_keys(db, None)
+    pass_all_keys(db, None)
     return lost
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +10,10 @@ from core.memory.filter import PRIOR, Filter, by_source_and_confidence, visible
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite.database import STATE, SqliteDatabase, State
 from core.memory.sqlite.index import Entry, VectorIndex
-from core.memory.store.changes import IDS
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit, best_of_each
 from core.memory.store.keys import QUERY
-from core.memory.store.schema import placeholders, to_record
+from core.memory.store.schema import in_parts, placeholders, to_record
 from core.types import MemoryRecord
 
 CHUNK = 20_000  # records read at once
@@ -116,20 +113,22 @@ class IndexSearch:
         return self._with_records(found, version)
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
-        backend, led, rowids = _Conditions(), {}, list({hit[0] for hit in hits})
+        backend = _Conditions()
+        led: dict[int, list[int]] = {}
         terms = " AND ".join(visible(where, exclude_task, backend))
         if exclude_task is not None:
             backend.row = "o"
             terms += f" AND (o.rowid = r.rowid OR {backend.not_from(exclude_task)})"
-        for start in range(0, len(rowids), IDS):
-            some = tuple(rowids[start : start + IDS])
+        for some in in_parts({hit[0] for hit in hits}):
             among = placeholders(len(some), after=len(backend.values))
             query = (
-                f"SELECT o.rowid, r.rowid FROM records o LEFT JOIN keys k ON k.origin = o.rowid AND k.kind = '{QUERY}' "
-                f"JOIN records r ON r.rowid = coalesce(k.record, o.rowid) WHERE {terms} AND o.rowid IN ({among})"
+                "SELECT o.rowid, r.rowid FROM records o LEFT JOIN heirs h ON h.origin = o.rowid "
+                f"JOIN records r ON r.rowid = coalesce(h.record, o.rowid) WHERE {terms} AND o.rowid IN ({among}) "
+                "ORDER BY r.rowid"
             )
-            led |= dict(self._database.rows(query, (*backend.values, *some)))
-        led_hits = ((led[rowid], place, score) for rowid, place, score in hits if rowid in led)
+            for origin, record in self._database.rows(query, (*backend.values, *some)):
+                led.setdefault(origin, []).append(record)
+        led_hits = ((record, place, score) for rowid, place, score in hits for record in led.get(rowid, ()))
         return self._with_records(best_of_each(led_hits), self._database.version())
 
     def save(self) -> None:
@@ -174,7 +173,8 @@ class IndexSearch:
         if all(synced.version == version for synced in known.values()):
             return
         merged = {kind: synced.index.merged for kind, synced in known.items()}
-        with self._read_transaction() as upto:
+        with self._database.read_transaction():  # all reads inside see the same state
+            upto = self._state()
             for kind, synced in known.items():
                 self._indexes.pop(kind, None)  # if this fails half-way, the next search starts with a new index
                 synced.index = self._updated(upto, synced, kind, dim)
@@ -189,11 +189,12 @@ class IndexSearch:
         """The index synced to `upto`: changed records are marked deleted and added again, new records are appended."""
         index, state = synced.index, synced.state
         touched = {rowid for rowid in self._touched(state[1], upto[1]) if rowid <= state[0]}
+        touched |= {rowid for rowid in self._led_to(touched) if rowid <= state[0]}
         index.mark_deleted(touched)
         too_many = index.share_deleted() > MOST_DELETED and len(index) > index_file.WORTH
         if too_many or state[2] != upto[2]:  # after a forget or erase, rebuild so that the data is really gone
             index, state, touched = VectorIndex(dim, self._settings.approximate), (0, 0, upto[2]), set()
-        for rowid in sorted(touched | {rowid for rowid in self._led_to(touched) if rowid <= state[0]}):
+        for rowid in sorted(touched):
             index.add(self._entries(rowid - 1, rowid, kind))
         for after in range(state[0], upto[0], CHUNK):
             index.add(self._entries(after, min(after + CHUNK, upto[0]), kind))
@@ -218,12 +219,6 @@ class IndexSearch:
 
     # Reads of the bank's file
 
-    @contextmanager
-    def _read_transaction(self) -> Iterator[State]:
-        """All reads inside see the same state of the bank; yields its sync position."""
-        with self._database.read_transaction():
-            yield self._state()
-
     def _state(self) -> State:
         """The sync position of the last committed state."""
         return self._database.rows(STATE)[0]
@@ -237,18 +232,18 @@ class IndexSearch:
     def _entries(self, after: int, upto: int, kind: str) -> list[Entry]:
         """Index entries of the keys with after < origin <= upto, oldest first; of records of any status."""
         query = (
-            "SELECT k.record, iif(k.origin = k.record, k.place, -1), r.namespace, r.status, r.outcome, r.domain, "
-            "r.folded_tags, k.origin, k.vector FROM keys k JOIN records r ON r.rowid = k.record "
-            "WHERE k.origin > $1 AND k.origin <= $2 AND k.kind = $3 "
-            "AND (k.origin = k.record OR EXISTS (SELECT 1 FROM records o WHERE o.rowid = k.origin)) "
-            "ORDER BY k.origin, k.place"
+            "SELECT r.rowid, iif(h.record IS NULL, k.place, -1), r.namespace, r.status, r.outcome, r.domain, "
+            "r.folded_tags, k.origin, k.vector FROM keys k LEFT JOIN heirs h ON h.origin = k.origin "
+            "JOIN records r ON r.rowid = coalesce(h.record, k.origin) "
+            "WHERE k.origin > $1 AND k.origin <= $2 AND k.kind = $3 ORDER BY k.origin, k.place, r.rowid"
         )
         return self._database.rows(query, (after, upto, kind))
 
     def _led_to(self, rowids: set[int]) -> set[int]:
         """The origins of the keys of others that lead to these records."""
-        query = "SELECT record, origin FROM keys WHERE record <> origin"
-        return {origin for record, origin in self._database.rows(query) if record in rowids} if rowids else set()
+        query = "SELECT origin FROM heirs WHERE record IN ({})"
+        parts = (self._database.rows(query.format(placeholders(len(some))), tuple(some)) for some in in_parts(rowids))
+        return {origin for rows in parts for (origin,) in rows}
 
     def _touched(self, after: int, upto: int, *, found: bool = True) -> set[int]:
         """Rowids of records removed, restored or changed. found: only if in a column that the search uses."""

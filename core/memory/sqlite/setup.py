@@ -8,8 +8,14 @@ from typing import Any
 
 from core.memory.store.schema import TRACKED, Dialect
 
-SCHEMA = 7  # migrations.py brings older ones to it
-DIALECT = Dialect(key_row="rowid", differs="IS NOT", keys={})
+SCHEMA = 8  # migrations.py brings older ones to it
+DIALECT = Dialect(
+    key_row="rowid",
+    put_key="INSERT INTO keys (origin, kind, place, vector) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+    differs="IS NOT",
+    keys={},
+    touch="INSERT INTO touched (record, found) VALUES ($1, 1)",
+)
 
 
 def create(db: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -15,11 +15,9 @@ from core.memory.sqlite.database import SqliteDatabase
 from core.memory.sqlite.journal_file import line_of, whole
 from core.memory.sqlite.recovery import keep_aside
 from core.memory.sqlite.search import IndexSearch
-from core.memory.sqlite.setup import DIALECT
-from core.memory.store.changes import PUT_KEY, Change, Embed, embedded, fewer
+from core.memory.store.changes import Change, Embed
 from core.memory.store.contract import Lead, SearchSettings
-from core.memory.store.keys import lacks_keys, pass_keys
-from core.memory.store.schema import SqlSession, to_record
+from core.memory.store.schema import SqlSession
 
 # SQL that records the embedder's dimension and date in meta, if not there yet.
 _MEASURED = "INSERT OR IGNORE INTO meta SELECT 'embedder_dim', length(vector) / 4 FROM keys LIMIT 1"
@@ -61,33 +59,6 @@ class SqliteStore(SqliteDatabase):
             db.execute(_MEASURED)
         if change.erased or not self._journal.append(line_of(db, entry)):
             self._journal.rewrite(whole(db))
-
-    def embed_missing(self, embed: Embed, kinds: Collection[str], most: int | None = None) -> tuple[int, int]:
-        """Make the keys of these kinds that records lack; returns (of how many records, still lack)."""
-        lacking = f"{DIALECT.records} WHERE {lacks_keys(DIALECT.key_row, kinds)}"
-        rows = fewer(self.rows(lacking), most)
-        made = [(row[0], embed(to_record(row, self.path))) for row in rows]
-        with self.unjournaled() as db:
-            db.executemany(PUT_KEY, [(rowid, *key) for rowid, keys in made for key in keys])
-            db.executemany("INSERT INTO touched (record, found) VALUES ($1, 1)", [row[:1] for row in made])
-            pass_keys(db, None)
-            if not (left := len(db.execute(lacking).fetchall())):  # else others were restored meanwhile
-                db.execute("DELETE FROM meta WHERE key = 'unembedded'")
-        return len(made), left
-
-    def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
-        """Make the keys of all records anew; returns the number of records."""
-        made = embedded(self.rows(DIALECT.records), embed, self.path)
-        with self.unjournaled() as db:
-            # Others may have added, changed or deleted some.
-            made = embedded(db.execute(DIALECT.records), embed, self.path, made)
-            db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM records")
-            db.execute("DELETE FROM keys")
-            for rowid, (_, keys) in made.items():
-                db.executemany(PUT_KEY, [(rowid, *key) for key in keys])
-            pass_keys(db, None)
-            note(db)
-        return len(made)
 
     def rebuild(self) -> Iterator[str]:
         """Write the journal file anew if it is not whole; yields lines."""

@@ -41,11 +41,15 @@ CREATE TABLE IF NOT EXISTS keys (
     origin INTEGER NOT NULL, -- row id of the record whose text it is
     kind TEXT NOT NULL, -- query | item | window (store/keys.py)
     place INTEGER NOT NULL,
-    record INTEGER NOT NULL, -- row id of the record that it leads to: another, if the origin was merged or superseded
     vector BLOB NOT NULL,
     PRIMARY KEY (origin, kind, place)
 );
-CREATE INDEX IF NOT EXISTS keys_passed ON keys (record) WHERE record <> origin;
+
+-- The records that the keys of a merged or superseded one lead to, by row ids; the keys of all others lead to their own.
+CREATE TABLE IF NOT EXISTS heirs ( -- the key's columns first: quick_check of SQLite 3.40 takes others for NULL
+    origin INTEGER NOT NULL, record INTEGER NOT NULL, namespace TEXT NOT NULL, PRIMARY KEY (origin, record)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS heirs_by_record ON heirs (record);
 
 -- All source tasks of each merged record.
 CREATE TABLE IF NOT EXISTS lineage (
@@ -57,7 +61,7 @@ CREATE TABLE IF NOT EXISTS links (
     namespace TEXT NOT NULL, source TEXT NOT NULL, relation TEXT NOT NULL, target TEXT NOT NULL, note TEXT NOT NULL,
     PRIMARY KEY (namespace, source, relation, target)
 );
-CREATE INDEX IF NOT EXISTS links_by_target ON links (namespace, target);
+CREATE INDEX IF NOT EXISTS links_by_target ON links (namespace, target, relation, source); -- covering, else SQLite takes the primary key
 
 -- Values of a namespace, rolled back with its records.
 CREATE TABLE IF NOT EXISTS facts (

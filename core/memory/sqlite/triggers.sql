@@ -19,11 +19,16 @@ CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE ON records WHEN old.it
     DELETE FROM keys WHERE origin = old.rowid AND kind <> 'query';
 END;
 
-CREATE TRIGGER IF NOT EXISTS key_passed AFTER UPDATE ON keys BEGIN
+CREATE TRIGGER IF NOT EXISTS heir_added AFTER INSERT ON heirs BEGIN
     INSERT INTO touched (record, found) VALUES (new.origin, 1);
+END;
+
+CREATE TRIGGER IF NOT EXISTS heir_gone AFTER DELETE ON heirs BEGIN
+    INSERT INTO touched (record, found) VALUES (old.origin, 1);
 END;
 
 CREATE TRIGGER IF NOT EXISTS record_gone AFTER DELETE ON records BEGIN
     INSERT INTO touched (record, found) VALUES (old.rowid, 1);
     DELETE FROM lineage WHERE record = old.rowid;
+    DELETE FROM heirs WHERE origin = old.rowid OR record = old.rowid;
 END;

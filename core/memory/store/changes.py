@@ -8,13 +8,14 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.filter import STATUSES
-from core.memory.store.keys import QUERY, Keys, pass_keys
+from core.memory.store.keys import PASSING, QUERY, Keys, pass_all_keys, pass_keys
 from core.memory.store.schema import (
     COLUMNS,
     FIELDS,
     TRACKED,
     SqlSession,
     column_of_tags,
+    in_parts,
     placeholders,
     row_of,
     storable,
@@ -23,14 +24,11 @@ from core.memory.store.schema import (
 )
 from core.types import MemoryRecord
 
-PUT_KEY = "INSERT INTO keys (origin, record, kind, place, vector) VALUES ($1, $1, $2, $3, $4) ON CONFLICT DO NOTHING"
 _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
 RELATIONS = ("entails", "contradicts", "refines", "revises", "duplicate_of", "supersedes")
-PASSING = ("duplicate_of", "supersedes")  # links by which a record's keys pass to another (`pass_keys`)
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
 CHANGEABLE = frozenset(FIELDS) - {*FIXED}
 COUNTED = frozenset(("n_used", "n_used_success", "last_used", "confidence"))
-IDS = 500  # max. ids in one statement
 Embed = Callable[[MemoryRecord], Keys]
 Rows = dict[str, list[tuple]]  # {table: rows (was_there, *columns)}; a row that was not there has only its key
 
@@ -91,8 +89,7 @@ class Change:
         self._before = db.total_changes
         self.erased = False  # True: the journal file must be rewritten
         self.rolled_back = False  # True: records were restored, perhaps without keys, which meta notes as 'unembedded'
-        self._passing = False  # True: keys may lead to other records at the end (`settle`)
-        self._everyone = False  # True: also those of other namespaces
+        self._passing: set[str] = set()  # ids of records whose keys, or those that lead to them, may now lead elsewhere
 
     @property
     def made(self) -> bool:
@@ -169,7 +166,8 @@ class Change:
         if not (columns := self._changed(row, fields, CHANGEABLE)):
             return
         self._db.execute(_update(columns), (*columns.values(), row[0]))
-        self._passing |= not columns.keys().isdisjoint(("status", "items"))
+        if "status" in columns:
+            self._passing.add(row[1])
         if "items" in fields:
             updated = self.get(row[1])
             assert updated is not None  # its row has just been written
@@ -177,7 +175,7 @@ class Change:
 
     def remove(self, id: str) -> bool:
         """Remove a record; its links stay. Can be undone, since the journal keeps the record (unlike `erase`)."""
-        self._passing = True
+        self._passing.add(id)
         query = "DELETE FROM records WHERE namespace = $1 AND id = $2"
         return self._db.execute(query, (self._namespace, id)).rowcount == 1
 
@@ -185,13 +183,13 @@ class Change:
         """Link two records by their ids; False when this link exists. UserError on an unknown relation."""
         if relation not in RELATIONS:
             raise UserError(f"relation={relation}: known are {', '.join(RELATIONS)}.")
-        self._passing |= relation in PASSING
+        self._pass(source, relation, target)
         row, insert = (self._namespace, source, relation, target, note), f"INSERT INTO links VALUES ({placeholders(5)})"
         return self._db.execute(f"{insert} ON CONFLICT DO NOTHING", row).rowcount == 1
 
     def unlink(self, source: str, relation: str, target: str) -> bool:
         """Remove a link; False when there is none."""
-        self._passing |= relation in PASSING
+        self._pass(source, relation, target)
         query = "DELETE FROM links WHERE (namespace, source, relation, target) = ($1, $2, $3, $4)"
         return self._db.execute(query, (self._namespace, source, relation, target)).rowcount == 1
 
@@ -206,14 +204,14 @@ class Change:
 
     def erase(self, ids: Collection[str]) -> None:
         """Delete the rows of records for good: also their links, undo rows and finished jobs. Cannot be undone."""
-        ids = list(ids)
-        for start in range(0, len(ids), IDS):
-            self._erase(ids[start : start + IDS])
+        for some in in_parts(ids):
+            self._erase(some)
         self._db.execute(
             "INSERT INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) + 1 AS TEXT) FROM journal WHERE true "
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         )
-        self.erased = self._passing = True
+        self.erased = True
+        pass_all_keys(self._db, self._namespace)
 
     def _erase(self, ids: list[str]) -> None:
         # One placeholder for each id: SQLite's json_each ends a text at a NUL byte, and would match other records.
@@ -239,21 +237,24 @@ class Change:
         restore_rows(self._db, select(self._db, FOUND_SINCE, values))
         if undone:
             self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
-            self.rolled_back = self._passing = True
-            self._everyone |= everyone
+            self.rolled_back = True
+            pass_all_keys(self._db, values[1])
         return len(undone)
 
     def settle(self) -> None:
         """Let the keys lead where they must after this change. Called before its commit."""
-        if self._passing:
-            pass_keys(self._db, None if self._everyone else self._namespace)
+        pass_keys(self._db, self._namespace, self._passing)
+
+    def _pass(self, source: str, relation: str, target: str) -> None:
+        if relation in PASSING:
+            self._passing.add(source if PASSING[relation][0] == "source" else target)
 
     def _find(self, id: str) -> tuple | None:
         query = f"{self._db.dialect.records} WHERE r.namespace = $1 AND r.id = $2"
         return self._db.execute(query, (self._namespace, id)).fetchone()
 
     def _put_keys(self, rowid: int, keys: Keys) -> None:
-        self._db.executemany(PUT_KEY, [(rowid, *key) for key in keys])
+        self._db.executemany(self._db.dialect.put_key, [(rowid, *key) for key in keys])
 
     def _changed(self, row: tuple, fields: dict[str, Any], changeable: frozenset[str]) -> dict[str, Any]:
         """{column: new value} for an update; {} if the row has these. UserError for a field not in `changeable`."""

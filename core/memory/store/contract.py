@@ -1,22 +1,22 @@
 """The interface between a bank and its database, search included. SQLite and PostgreSQL each implement it.
 
-SQL that both understand is shared, with `$1` for values (changes.py, jobs.py, core/memory/contents.py). Small
-differences are in a `Dialect` (schema.py), larger ones are methods here.
+SQL that both understand is shared, with `$1` for values (here, changes.py, jobs.py, core/memory/contents.py). Small
+differences are in a `Dialect` (schema.py), larger ones are methods, which are described here alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from core.errors import UserError
 from core.memory.filter import Filter
-from core.memory.store.changes import Change, Embed
+from core.memory.store.changes import Change, Embed, embedded, fewer
 from core.memory.store.hits import Hit, RowHit
-from core.memory.store.schema import Dialect, SqlSession
+from core.memory.store.keys import Keys, lacks_keys
+from core.memory.store.schema import Dialect, SqlSession, to_record
 
 
 class Busy(UserError):
@@ -100,15 +100,9 @@ class BankStore(Protocol):
     """
 
     dialect: Dialect
-
-    @property
-    def path(self) -> str | Path: ...
-
-    @property
-    def remains(self) -> str: ...
-
-    @property
-    def sees_all(self) -> bool: ...
+    path: Any
+    remains: str
+    sees_all: bool
 
     def of(self, namespace: str | None) -> Self:
         """A view of the same open store for one namespace; None: for all (in a Filter, None is the bank's own)."""
@@ -140,18 +134,23 @@ class BankStore(Protocol):
 
     def meta(self, key: str) -> str | None:
         """A value of the whole bank (schema, embedder); None when it was never set."""
+        found = self.rows("SELECT value FROM meta WHERE key = $1", (key,))
+        return found[0][0] if found else None
 
     def dim(self) -> int | None:
         """Dimension of the vectors; None while there is none."""
 
     def count(self) -> int:
         """Number of records of this view: `of(None)` counts all namespaces, in SQLite every view does."""
-        ...
+        return self.rows("SELECT count(*) FROM records")[0][0]
 
     def unjournaled(self, wait_s: float | None = None) -> AbstractContextManager[SqlSession]:
         """A transaction without a journal entry, for data other than records (queue, metadata).
 
-        wait_s   seconds to wait for other writers, then Busy is raised; None: BUSY_S
+        Not re-entrant: nesting raises RuntimeError.
+
+        wait_s   seconds to wait for other writers, then Busy is raised and nothing is done; None: BUSY_S. With wait_s,
+                 the commit does not wait for the disk: a power failure may lose it, but cannot corrupt the bank
         """
         ...
 
@@ -171,14 +170,34 @@ class BankStore(Protocol):
 
         most   if more records lack some but have their query's, they stay without; None: no limit
         """
-        ...
+        everyone, lacking = self.of(None), f"{self.dialect.records} WHERE {lacks_keys(self.dialect.key_row, kinds)}"
+        made = {row[0]: embed(to_record(row, self.path)) for row in fewer(everyone.rows(lacking), most)}
+        with everyone.unjournaled() as db:
+            _enter(db, made)
+            # Else others were restored meanwhile, or are of tenants that this role does not see.
+            if not (left := len(db.execute(lacking).fetchall())) and self.sees_all:
+                db.execute("DELETE FROM meta WHERE key = 'unembedded'")
+        return len(made), left
 
     def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
         """Make the keys of all records anew; returns the number of records.
 
         note   called in the same transaction. UserError for a session that cannot read all namespaces
         """
-        ...
+        if not self.sees_all:
+            raise UserError(
+                f"the bank {self.path}: everyone's vectors are made anew together, and the role sees only tenants that "
+                "it is bound to (bind_role): run reembed as another."
+            )
+        everyone = self.of(None)
+        made = embedded(everyone.rows(self.dialect.records), embed, self.path)
+        with everyone.unjournaled() as db:
+            # Others may have added, changed or deleted some.
+            made = embedded(db.execute(self.dialect.records).fetchall(), embed, self.path, made)
+            db.execute("DELETE FROM keys")
+            _enter(db, {rowid: keys for rowid, (_, keys) in made.items()})
+            note(db)
+        return len(made)
 
     def drop_indexes(self) -> None:
         """Remove the index files, if any, because they hold copies of records about to be deleted."""
@@ -206,3 +225,9 @@ class BankStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def _enter(db: SqlSession, made: Mapping[int, Keys]) -> None:
+    db.executemany(db.dialect.put_key, [(rowid, *key) for rowid, keys in made.items() for key in keys])
+    if db.dialect.touch:
+        db.executemany(db.dialect.touch, [(rowid,) for rowid in made])

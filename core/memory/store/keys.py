@@ -2,16 +2,17 @@
 
 A key is of a kind: the record's query; with memory.key=item the text of an item; with memory.key=both a window, a chunk
 of an item's content headed by title, tags and description. It leads to the record that it comes from or, once that was
-merged or superseded, to the record that holds its lessons now (`pass_keys`).
+merged or superseded, to its heirs: the records that hold its lessons now (`pass_keys`).
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from core.memory.store.schema import SqlSession
+from core.memory.store.schema import SqlSession, in_parts, placeholders, storable
 from core.types import MemoryRecord
 
 QUERY, ITEM, WINDOW = "query", "item", "window"
@@ -22,18 +23,7 @@ CHARS = 800  # of a window: with the title about 250 word pieces; MiniLM reads 2
 WRAP = textwrap.TextWrapper(width=CHARS, expand_tabs=False, replace_whitespace=False, drop_whitespace=False)
 PLACES = 1000  # encodes (item index, window's index) as one int, `place`: item index + PLACES * window's index
 
-# (a record, the record that its lessons passed to, whether each is active), by a link of the namespace $1, or of all.
-_PASSED = " UNION ALL ".join(
-    "SELECT a.{row}, b.{row}, a.status = 'active', b.status = 'active' FROM links l "
-    f"JOIN records a ON (a.namespace, a.id) = (l.namespace, l.{gone}) "
-    f"JOIN records b ON (b.namespace, b.id) = (l.namespace, l.{heir}) "
-    f"WHERE l.relation = '{relation}' AND coalesce($1, l.namespace) = l.namespace"
-    for gone, relation, heir in (("source", "duplicate_of", "target"), ("target", "supersedes", "source"))
-)
-_LED = (
-    "SELECT DISTINCT k.origin, k.record FROM keys k JOIN records o ON o.{row} = k.origin "
-    "WHERE k.record <> k.origin AND coalesce($1, o.namespace) = o.namespace"
-)
+PASSING = {"duplicate_of": ("source", "target"), "supersedes": ("target", "source")}  # relation: (passes, heir)
 
 
 def texts_of(record: MemoryRecord, kind: str) -> list[tuple[int, str]]:
@@ -65,30 +55,76 @@ def lacks_keys(db_row: str, kinds: Collection[str]) -> str:
     return f"({' OR '.join(lacking)})"
 
 
-def pass_keys(db: SqlSession, namespace: str | None) -> None:
-    """Let the keys of merged and superseded records lead to the active record that holds their lessons now.
+def pass_keys(db: SqlSession, namespace: str, ids: Collection[str]) -> None:
+    """Let the keys of these records, and of those whose lessons passed to them, lead to the heirs that they have now.
 
-    That follows from the links, in chains: a duplicate's keeper may have been merged. The keys of an active record, and
-    of one whose lessons no active record holds, lead to itself. namespace None: of all.
+    The heirs are the active records nearest along the links: a duplicate's keeper may have been merged. The keys of an
+    active record, and of one whose lessons no active record holds, lead to itself.
     """
-    row = db.dialect.key_row
-    heirs: dict[int, list[int]] = defaultdict(list)
-    active: set[int] = set()
-    for gone, heir, gone_is_active, heir_is_active in sorted(
-        db.execute(_PASSED.format(row=row), (namespace,)).fetchall()
-    ):
-        heirs[gone].append(heir)
-        active |= {record for record, is_active in ((gone, gone_is_active), (heir, heir_is_active)) if is_active}
-    led = dict(db.execute(_LED.format(row=row), (namespace,)).fetchall())
-    wanted = {origin: _active_heir(origin, heirs, active) for origin in {*heirs, *led}}
-    moves = [(record, origin) for origin, record in sorted(wanted.items()) if led.get(origin, origin) != record]
-    db.executemany("UPDATE keys SET record = $1 WHERE origin = $2", moves)
+    passing = {storable(id) for id in ids}
+    passing |= {one for one, _ in _passed(db, namespace, passing, back=True)}
+    passed_to: dict[str, list[str]] = defaultdict(list)
+    for one, heir in _passed(db, namespace, passing):
+        passed_to[heir].append(one)
+    row = f"SELECT id, {db.dialect.key_row}, status = 'active' FROM records WHERE namespace = $1 AND id IN ({{these}})"
+    known = {id: (row, active) for id, row, active in _of(db, row, namespace, passing.union(passed_to))}
+    origins = {known[one][0] for one in passing & known.keys()}
+    led = "SELECT origin, record FROM heirs WHERE namespace = $1 AND origin IN ({these})"
+    before = set(_of(db, led, namespace, origins))
+    now = {pair for pair in _heirs(passed_to, known) if pair[0] in origins}
+    db.executemany("DELETE FROM heirs WHERE (origin, record) = ($1, $2)", sorted(before - now))
+    db.executemany("INSERT INTO heirs VALUES ($1, $2, $3)", [(*pair, namespace) for pair in sorted(now - before)])
 
 
-def _active_heir(origin: int, heirs: dict[int, list[int]], active: set[int]) -> int:
-    reached = [origin]
-    for record in reached:  # grows meanwhile
-        if record in active:
-            return record
-        reached += [heir for heir in heirs.get(record, ()) if heir not in reached]
-    return origin
+def pass_all_keys(db: SqlSession, namespace: str | None) -> None:
+    """`pass_keys` of all records that have links or heirs. namespace None: of all."""
+    within = "coalesce($1, l.namespace) = l.namespace"
+    queries = [
+        f"SELECT l.namespace, l.{passes} FROM links l WHERE l.relation = '{relation}' AND {within}"
+        for relation, (passes, _) in PASSING.items()
+    ]
+    queries.append(
+        f"SELECT l.namespace, o.id FROM heirs l JOIN records o ON o.{db.dialect.key_row} = l.origin WHERE {within}"
+    )
+    found: dict[str, set[str]] = defaultdict(set)
+    for space, id in db.execute(" UNION ".join(queries), (namespace,)).fetchall():
+        found[space].add(id)
+    for space, ids in found.items():
+        pass_keys(db, space, ids)
+
+
+def _passed(db: SqlSession, namespace: str, ids: Collection[str], *, back: bool = False) -> Iterator[tuple[str, str]]:
+    """(id, heir's id) of the links by which lessons pass, from these records on; back: of those that lead to them."""
+    query = " UNION ".join(
+        f"SELECT {passes}, {heir} FROM links WHERE namespace = $1 AND relation = '{relation}' "
+        f"AND {heir if back else passes} IN ({{these}})"
+        for relation, (passes, heir) in PASSING.items()
+    )
+    seen, new = set(ids), set(ids)
+    while new:
+        found = list(_of(db, query, namespace, new))
+        yield from found
+        new = {row[0 if back else 1] for row in found} - seen
+        seen |= new
+
+
+def _of(db: SqlSession, query: str, namespace: str, ids: Collection[Any]) -> Iterator[tuple]:
+    """The rows of a query about these ids or row ids."""
+    for some in in_parts(sorted(ids)):
+        yield from db.execute(query.format(these=placeholders(len(some), after=1)), (namespace, *some)).fetchall()
+
+
+def _heirs(
+    passed_to: Mapping[str, Collection[str]], known: Mapping[str, tuple[int, bool]]
+) -> Iterator[tuple[int, int]]:
+    """(row id, that of an heir) of each record that is not active: from each active one, back along the links."""
+    for keeper, (heir, active) in known.items():
+        reached = {keeper: heir} if active else {}
+        new = [*reached]
+        for id in new:  # grows meanwhile
+            for one in passed_to.get(id, ()):
+                row, is_active = known.get(one, (0, True))
+                if not is_active and one not in reached:
+                    reached[one] = row
+                    new.append(one)
+        yield from ((row, heir) for one, row in reached.items() if one != keeper)
