@@ -44,7 +44,7 @@ class Convex(Pooled):
         further = [replace(hit, score=least) for hit in by_words if record_key(hit) not in known]
         fused = (replace(hit, score=self._sum(hit.score, shares.get(record_key(hit), 0.0))) for hit in near + further)
         ranked = best(self.good_enough(list(fused)), top_k)
-        return [hit for hit in ranked if hit.score >= self.of_best * ranked[0].score]
+        return [hit for hit in ranked if max(hit.score, 0.0) >= self.of_best * ranked[0].score]
 
     def _sum(self, cosine: float, share: float) -> float:
         return (1 - self.words) * cosine + self.words * share
