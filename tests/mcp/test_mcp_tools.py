@@ -80,7 +80,7 @@ def test_retrieval_answers_in_the_form_of_the_reasoningbank_server(tmp_path):
     [memory] = data["memories"]
     assert {"memory_id", "score", "title", "content", "success", "agent_id"} <= set(memory)
     assert (memory["memory_id"], memory["success"], memory["agent_id"]) == (saved["memory_id"], False, "default")
-    assert data["status"] == "success" and data["min_score_threshold"] == 0.3
+    assert data["status"] == "success" and data["min_score_threshold"] == 0.26
     assert text == data["formatted_prompt"] and f"id={memory['memory_id']}" in text and "what to avoid" in text
     assert (far["memories"], far["filtered_count"]) == ([], 1)
 
@@ -471,7 +471,7 @@ def test_presets_set_the_policies_and_what_is_typed_wins(tmp_path):
         )
         assert service.bank.clock == "wall"
     with here(tmp_path / "b.sqlite", "retrieval.min_score=0.5") as (_, service):
-        assert (type(service.bank.policy).__name__, service.bank.policy.min_score) == ("Trust", 0.5)
+        assert (type(service.bank.policy).__name__, service.bank.policy.min_score) == ("Convex", 0.5)
         assert service.bank.consolidate.background and service.bank.hygiene is not None
     with here(tmp_path / "c.sqlite", "retrieval=hybrid", "memory=deduplicate") as (_, service):
         assert type(service.bank.policy).__name__ == "Hybrid" and service.bank.clock == "wall"
