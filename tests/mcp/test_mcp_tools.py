@@ -81,7 +81,7 @@ def test_retrieval_answers_in_the_form_of_the_reasoningbank_server(tmp_path):
     assert {"memory_id", "score", "title", "content", "success", "agent_id"} <= set(memory)
     assert (memory["memory_id"], memory["success"], memory["agent_id"]) == (saved["memory_id"], False, "default")
     assert data["status"] == "success" and data["min_score_threshold"] == 0.26
-    assert text == data["formatted_prompt"] and f"id={memory['memory_id']}" in text and "what to avoid" in text
+    assert text == data["formatted_prompt"] and f"id={memory['memory_id']}" in text and "from a failure" in text
     assert (far["memories"], far["filtered_count"]) == ([], 1)
 
 

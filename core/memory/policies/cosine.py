@@ -8,7 +8,6 @@ from core.errors import check_choice
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
 from core.memory.ports import Bank
-from core.memory.store.keys import KINDS
 from core.types import Scored
 
 
@@ -29,7 +28,7 @@ class Cosine(Ranking):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "retrieval", "unit", ("record", "item", None))
-        check_choice(self, "retrieval", "key", (*KINDS, None))
+        check_choice(self, "retrieval", "key", ("query", "item", "joined", None))
 
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
