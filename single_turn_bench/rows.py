@@ -7,7 +7,7 @@
 {"question_id", "question", "options", "answer": "G", "answer_index": 6, "category"}     MMLU-Pro
 {"Record ID", "Question", "Correct Answer", "Incorrect Answer 1" ... "3", "Subdomain"}   GPQA
 
-and the other names in docs/data.md, or those that `env.columns` says (columns.py).
+and the other usual names, or those that `env.columns` says (columns.py).
 """
 
 from __future__ import annotations
