@@ -20,11 +20,11 @@ from typing import Any
 
 from core.errors import UserError
 from core.types import Task
-from envs.single_turn import ChoiceEnv, MathEnv, SingleTurnEnv
+from envs.single_turn import ChoiceEnv, MathEnv, SingleTurnEnv, kept_in_order
 from single_turn_bench.choice import LETTERS
 from single_turn_bench.datasets import Dataset, Row
-from single_turn_bench.kinds import KINDS, golds, kinds_of, n_shown, same_text
-from single_turn_bench.verbatim import tagged, verbatim_answer
+from single_turn_bench.kinds import KINDS, golds, kinds_of, n_shown
+from single_turn_bench.verbatim import same_text, tagged, verbatim_answer
 
 
 @dataclass(kw_only=True)
@@ -100,6 +100,7 @@ class QuestionsEnv(SingleTurnEnv):
 
     dataset: str | None = None
     kind: str | None = None
+    shuffle_options: bool = False
     timeout_s: float = 5.0
     _playing: SingleTurnEnv | None = field(default=None, init=False, repr=False)
 
@@ -122,7 +123,8 @@ class QuestionsEnv(SingleTurnEnv):
     def _envs(self) -> dict[str, SingleTurnEnv]:
         own = {"instructions": self.instructions, "max_steps": 1, "seed": self.seed, "dataset": self.dataset}
         math = MathEnv(**own, timeout_s=self.timeout_s)
-        return {"number": math, "math": math, "letter": ChoiceEnv(**own), "text": TextEnv(**own)} | {
+        letter = ChoiceEnv(**own, shuffle_options=self.shuffle_options)
+        return {"number": math, "math": math, "letter": letter, "text": TextEnv(**own)} | {
             "shown letter": ShownLetterEnv(**own)
         }
 
@@ -167,7 +169,8 @@ class QuestionsEnv(SingleTurnEnv):
 
     def describe(self) -> dict[str, Any]:
         counts = Counter(self._kinds.values())
-        return super().describe() | {"kinds": {kind: counts[kind] for kind in KINDS if counts[kind]}}
+        kept = kept_in_order(self._data.rows) if self.shuffle_options else {}
+        return super().describe() | {"kinds": {kind: counts[kind] for kind in KINDS if counts[kind]}, **kept}
 
     @classmethod
     @contextmanager

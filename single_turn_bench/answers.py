@@ -110,7 +110,7 @@ NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Extracted:
-    """answer is None exactly when rule is "none"; the other rules are those of the table above."""
+    """answer is None exactly when rule is "none"; the other rules: above, and in verbatim.py and choice.py."""
 
     answer: str | None
     rule: str
@@ -118,7 +118,7 @@ class Extracted:
     @property
     def stated(self) -> bool:
         """Whether the response says what its answer is; else the answer is a value, or a line, that stands in it."""
-        named = self.rule in ("tag", "boxed", "final_answer", "statement", "lone")
+        named = self.rule in ("tag", "boxed", "final_answer", "statement", "lone", "option")
         return named or (self.rule == "last_line" and is_bare(self.answer))
 
 
