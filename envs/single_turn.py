@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from core.errors import UserError
 from core.types import Task
 from envs.base import BaseEnv
-from single_turn_bench.answers import extract_answer, gold_answer
+from single_turn_bench.answers import Extracted, extract_answer, gold_answer, stated_in
 from single_turn_bench.choice import LETTERS, find_choice, lettered, order_matters, shown_options
 from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import Dataset, Row, load_rows, select
@@ -80,9 +80,10 @@ class SingleTurnEnv(BaseEnv):
         self._row = row
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        answer, facts = self.read(action)
-        won = self.evaluate(answer)
-        return "", float(won), True, {"valid": True, "won": won, "answer": answer, **facts, **self.verdicts()}
+        found, stated = self.find(action), stated_in(action, self.find, cut_off=self.cut_off)
+        won = self.evaluate(found.answer)
+        info = {"valid": True, "won": won, "answer": found.answer, "rule": found.rule, "stated": stated}
+        return "", float(won), True, {**info, **self.facts(), **self.verdicts()}
 
     def describe(self) -> dict[str, Any]:
         return {"dataset": self._data.name, "sha256": self._data.sha256}
@@ -91,9 +92,13 @@ class SingleTurnEnv(BaseEnv):
         """What the agent is asked."""
         return row.question
 
-    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
-        """The answer in a reply, and plain facts about how it was found."""
+    def find(self, response: str) -> Extracted:
+        """The answer in a reply."""
         raise NotImplementedError
+
+    def facts(self) -> dict[str, Any]:
+        """Plain facts of the row that is played, for its record."""
+        return {}
 
     def verdicts(self) -> dict[str, bool]:
         """What several graders said of the answer that was evaluated last; {} where there is but one."""
@@ -111,10 +116,11 @@ class MathEnv(SingleTurnEnv):
     def _grader(self) -> MathGrader:
         return MathGrader(timeout_s=self.timeout_s)
 
-    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
-        found = extract_answer(response)
-        also = {"accepted": json.dumps(self._row.accepted)} if self._row.accepted else {}
-        return found.answer, {"rule": found.rule, "stated": found.stated, **also}
+    def find(self, response: str) -> Extracted:
+        return extract_answer(response)
+
+    def facts(self) -> dict[str, Any]:
+        return {"accepted": json.dumps(self._row.accepted)} if self._row.accepted else {}
 
     def start(self, row: Row) -> None:
         self._grader.prepare()  # its worker takes seconds to start: while the model is being asked, they cost nothing
@@ -180,10 +186,12 @@ class ChoiceEnv(SingleTurnEnv):
         options, _, _ = self._shown(row)
         return f"{row.question}\n\n{lettered(options)}"
 
-    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
-        options, _, order = self._shown(self._row)
-        found = find_choice(response, len(options), options)
-        return found.answer, {"rule": found.rule, "stated": found.stated, "order": ",".join(map(str, order))}
+    def find(self, response: str) -> Extracted:
+        options, _, _ = self._shown(self._row)
+        return find_choice(response, len(options), options)
+
+    def facts(self) -> dict[str, Any]:
+        return {"order": ",".join(map(str, self._shown(self._row)[2]))}
 
     def get_ground_truth(self) -> str:
         return self._shown(self._row)[1]

@@ -83,7 +83,9 @@ def validate(names: list[str], path: Path | None, grader: MathGrader, said: Colu
         shuffle = name in SPECS and SPECS[name].shuffled
         print(f"{name}: the first question as a model reads it, and its answer\n\n{preview(rows[0], shuffle)}\n")
         if fixed := sum(order_matters(row.options) for row in rows if row.options):
-            print(f"{name}: {fixed} rows with an option that names others, whose options are never shuffled")
+            have = "rows have an option that names others, and keep the order of their options"
+            has = "rows has an option that names others, and keeps the order of its options"
+            print(f"{name}: {fixed} of {len(rows)} {has if fixed == 1 else have}")
         failed = [row.id for row in rows if not passes(row, grader)]
         for task_id in failed:
             print(f"{task_id}: the gold answer fails its own grader")

@@ -105,7 +105,7 @@ OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
 # How an option begins that speaks of the others: "none of the other options", "both are correct", "the last two".
 BY_PLACE = re.compile(
     r"\W*(?:(?:all|none|no|any|both|neither|either|each|some|most|one|two|three)\b(?:\s+\w+){0,3}?\s+"
-    r"(?:above|below|preceding|previous|foregoing|th[eo]se|them|options?|answers?|choices?|alternatives?)\b"
+    r"(?:above|below|preceding|previous|foregoing|th[eo]se|them|others|options?|answers?|choices?|alternatives?)\b"
     r"|(?:all|none|both|neither|either)(?:\s+(?:is|are)\s+\w+)?\W*$"
     r"|the\s+(?:first|second|third|fourth|last|former|latter)(?:\s+(?:and|or|two|three|four|option|answer|choice)\b|\W*$))",
     re.I,

@@ -31,6 +31,7 @@ from single_turn_bench.columns import (
     options_of,
     question_of,
     right_of,
+    ways_of,
 )
 
 
@@ -77,8 +78,10 @@ def parse_rows(raws: Sequence[tuple[str, dict]], dataset: str, columns: Columns 
             raise fields.error(f"{fields.names[min(empty)]!r} is empty, and so there are no options")
     free = {number: answer_of(fields) for number, fields in enumerate(read) if number not in choices}
     check_free([(read[number], questions[number], each["answer"].strip()) for number, each in free.items()])
-    for choice in choices.values():
-        choice.right = right_of(choice) if choice.right is None else choice.right
+    pointed = [choice for choice in choices.values() if choice.right is None]
+    ways = ways_of(pointed)
+    for choice in pointed:
+        choice.right = right_of(choice, ways)
     keys = own_ids(read, questions, choices)
     return [
         row_of(fields, question, choices.get(number), free.get(number), f"{dataset}/{key}")

@@ -11,10 +11,11 @@ from typing import Any
 from core.agent import Agent, Responder
 from core.conversation import conversation, turns
 from core.errors import AttemptOver, InfraError, check_returned
+from core.learning.transcript import ending
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.seeding import derive_seed
-from core.types import NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, trajectory_id
+from core.types import CUT_REPLIES, NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, trajectory_id
 from envs.base import BaseEnv, EnvView
 from prompts import registry
 
@@ -48,7 +49,8 @@ class Rollout:
         """One attempt. An error of the model or the env ends it and is recorded, with the steps made before it."""
         attempt = _Attempt(task=task, sample=sample)
         try:
-            attempt.opening = self.agent.opening(env.reset(task), env.instructions, memories)
+            observation = env.reset(task)  # before `instruct`, which may depend on the task
+            attempt.opening = self.agent.opening(observation, env.instruct(), memories)
             self._finish(env, attempt)
         except InfraError as error:
             self._break(attempt, error)
@@ -70,6 +72,7 @@ class Rollout:
                 first=before.sample == 0,
                 query=task.query,
                 answer_format=self.agent.answer_format.strip(),
+                ended=ending(before),
                 observation="" if single else observation,
             )
             attempt.opening = conversation(before)
@@ -145,6 +148,7 @@ class Rollout:
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
             if action is not None:
+                env.cut_off = reply.finish_reason in CUT_REPLIES
                 observation, reward, done, info = env.step(action)
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)
                 step = replace(step, observation=observation, valid=valid, hint_chars=hint_chars)
