@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from core.concurrency import once
-from core.learning.transcript import without_lessons
+from core.learning.transcript import given_answer, without_lessons
 from core.setting import blanked
-from core.types import CUT_REPLIES, UNJUDGED, Scored, Selection, Task, Trajectory, Verdict
+from core.types import UNJUDGED, Scored, Selection, Task, Trajectory, Verdict
 
 
 @dataclass(kw_only=True)
@@ -64,7 +64,7 @@ class Attempts:
 
 
 def without_truth(trajectory: Trajectory, kept_back: frozenset[str]) -> Trajectory:
-    """An attempt as a part is handed it: what is kept back is None (`info`: `stated` alone; `id`, a hash of its end: "")."""
+    """An attempt as a part is handed it: what is kept back is None (`info`: `stated` alone; `id`, a hash: "")."""
     return replace(trajectory, **blanked(vars(trajectory), kept_back), **({"id": ""} if kept_back else {}))
 
 
@@ -80,16 +80,8 @@ _THOUSANDS = re.compile(r"[+-]?\s?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
 def plain_answers(trajectories: list[Trajectory]) -> list[str]:
-    """`plain_answer` of each attempt's answer, for a vote; "" for an attempt without one.
-
-    What stands in a reply that was cut off, and is not stated as its answer, is none.
-    """
-    return ["" if cut_short(each) else plain_answer(each.answer or "") for each in trajectories]
-
-
-def cut_short(trajectory: Trajectory) -> bool:
-    """Whether the last reply was cut off before it stated an answer."""
-    return trajectory.unstated and any(step.finish_reason in CUT_REPLIES for step in trajectory.steps[-1:])
+    """`plain_answer` of each attempt's answer, for a vote; "" for an attempt without an answer."""
+    return [plain_answer(given_answer(trajectory)) for trajectory in trajectories]
 
 
 def plain_answer(answer: str) -> str:

@@ -66,6 +66,12 @@ def final_state(trajectory: Trajectory) -> str:
     return f"{last}\n\n{page}".strip() if page else last
 
 
+def given_answer(trajectory: Trajectory) -> str:
+    """An attempt's answer; "" if it has none, such as one found in a reply that was cut off before it stated one."""
+    last = trajectory.steps[-1].finish_reason if trajectory.steps else ""
+    return "" if trajectory.unstated and last in REPLY_ENDS else trajectory.answer or ""
+
+
 def _step(number: int, step: Step, observations: bool) -> str:
     lines = [f"Step {number}"]
     if step.thought:

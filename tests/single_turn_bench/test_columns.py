@@ -226,7 +226,9 @@ REFUSED = {
     "from 0 and from 1": ([{**FOUR, "id": 1, "answer": 0}, {**FOUR, "answer": 4}], ["line 1", "'0'", "answer_as="]),
     "no label": ([{**FOUR, "label": -1}], ["line 1", "'label'", "'-1'"]),
     "one row of many": ([{**FOUR, "id": n, "answer": "F" if n == 3 else "A"} for n in range(7)], ["line 4", "'F'"]),
-    "from 0 or from 1": ([{**FOUR, "label": 2}], ["line 1", "'label'", "answer_as=from_0 if it is 'blue', or env.columns.answer_as=from_1 if it is 'green'"]),
+    "from 0 or from 1": (
+        [{**FOUR, "label": 2}], ["'label'", "answer_as=from_0 if it is 'blue', or env.columns.answer_as=from_1 if it"]
+    ),
     "a letter that is also a text": (
         [{"question": "W?", "options": ["B", "A"], "answer": "A"}], ["'answer'", "env.columns.answer_as="]
     ),
