@@ -11,7 +11,6 @@ from typing import Any
 from core.agent import Agent, Responder
 from core.conversation import conversation, turns
 from core.errors import AttemptOver, InfraError, check_returned
-from core.learning.transcript import ending
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.seeding import derive_seed
@@ -72,7 +71,6 @@ class Rollout:
                 first=before.sample == 0,
                 query=task.query,
                 answer_format=self.agent.answer_format.strip(),
-                ended=ending(before),
                 observation="" if single else observation,
             )
             attempt.opening = conversation(before)
