@@ -64,7 +64,7 @@ class Attempts:
 
 
 def without_truth(trajectory: Trajectory, kept_back: frozenset[str]) -> Trajectory:
-    """An attempt as a part is handed it: what is kept back is None (`info`: `stated` alone; `id`, a hash: "")."""
+    """An attempt as a part is handed it: what is kept back is None (`info`: `stated` alone; `id`: "")."""
     return replace(trajectory, **blanked(vars(trajectory), kept_back), **({"id": ""} if kept_back else {}))
 
 

@@ -232,7 +232,7 @@ def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[
         yield "the last reply was cut off", -2.0
     if not single_turn(trajectory):
         yield from _of_steps(trajectory)
-    elif not given_answer(trajectory).strip():
+    elif not (trajectory.answer or "").strip():
         yield "no answer", -4.0
     output = last.observation_without_hint or ("" if exit_status is None else last.text)  # a command's is its reply
     output = SPEAKER.sub("", output[-OUTPUT_CHARS:])
