@@ -66,9 +66,6 @@ class Usage:
         )
 
 
-CUT_REPLIES = ("length", "content_filter")  # finish_reason of a reply that something ended before its own end
-
-
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One turn: the model's text, the thought and action read from it, the env's observation."""
@@ -78,7 +75,7 @@ class Step:
     action: str
     observation: str
     valid: bool = True  # False if no action could be parsed or the env did not know it
-    finish_reason: str = "stop"  # see Reply; those in CUT_REPLIES: the reply was cut off
+    finish_reason: str = "stop"  # others: see REPLY_ENDS in core/learning/transcript.py
     hint_chars: int = 0  # length of a hint at the observation's end that only the agent sees, e.g. a list of commands
 
     @property

@@ -66,7 +66,7 @@ class BaseEnv(AbstractContextManager):
     workers        max. concurrent envs (used by EnvPool); None: one per concurrent attempt
     grader         asks the grader's model: (task id, question) -> reply; for benchmarks that a model has to grade
     open_answers   grader=model: whether an answer means the same as one of the gold ones; None: not asked for
-    cut_off        whether the reply with the next action was cut off, so that its end may be missing
+    cut_off        whether the reply with the next action was cut off, or refused, so that its end may be missing
     """
 
     instructions: str

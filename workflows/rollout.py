@@ -11,10 +11,11 @@ from typing import Any
 from core.agent import Agent, Responder
 from core.conversation import conversation, turns
 from core.errors import AttemptOver, InfraError, check_returned
+from core.learning.transcript import REPLY_ENDS
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.seeding import derive_seed
-from core.types import CUT_REPLIES, NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, trajectory_id
+from core.types import NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, trajectory_id
 from envs.base import BaseEnv, EnvView
 from prompts import registry
 
@@ -146,7 +147,7 @@ class Rollout:
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
             if action is not None:
-                env.cut_off = reply.finish_reason in CUT_REPLIES
+                env.cut_off = reply.finish_reason in REPLY_ENDS
                 observation, reward, done, info = env.step(action)
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)
                 step = replace(step, observation=observation, valid=valid, hint_chars=hint_chars)

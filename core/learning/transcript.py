@@ -9,7 +9,7 @@ from core.reply_marks import own_turn, plain_reply
 from core.tokens import cut_tokens, estimate_tokens
 from core.types import Scored, Step, Trajectory
 
-REPLY_ENDS = {  # by finish_reason
+REPLY_ENDS = {  # by finish_reason: a reply that did not come to an end of its own
     "length": "the reply was cut off at its limit of length",
     "content_filter": "the provider's filter cut the reply off",
     "refusal": "the model declined to answer",
@@ -68,8 +68,8 @@ def final_state(trajectory: Trajectory) -> str:
 
 def given_answer(trajectory: Trajectory) -> str:
     """An attempt's answer; "" if it has none, such as one found in a reply that was cut off before it stated one."""
-    last = trajectory.steps[-1].finish_reason if trajectory.steps else ""
-    return "" if trajectory.unstated and last in REPLY_ENDS else trajectory.answer or ""
+    cut_off = any(step.finish_reason in REPLY_ENDS for step in trajectory.steps[-1:])
+    return "" if trajectory.unstated and cut_off else trajectory.answer or ""
 
 
 def _step(number: int, step: Step, observations: bool) -> str:
