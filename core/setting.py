@@ -82,7 +82,8 @@ def blanked(attempt: Mapping[str, Any], kept_back: frozenset[str]) -> dict[str, 
     """
     told: dict[str, Any] = {}
     if OUTCOME in kept_back:
-        told |= {"success": None, "reward": None, "info": {}}
+        stated = attempt.get("info", {}).get("stated")  # read from the reply alone
+        told |= {"success": None, "reward": None, "info": {"stated": stated} if isinstance(stated, bool) else {}}
         told |= {"ended_by": "end"} if attempt["ended_by"] == "goal" else {}
     return told | ({"gold": None} if ANSWER in kept_back else {})
 

@@ -76,7 +76,7 @@ class Step:
     action: str
     observation: str
     valid: bool = True  # False if no action could be parsed or the env did not know it
-    finish_reason: str = "stop"  # "length": the reply was cut off
+    finish_reason: str = "stop"  # others: see REPLY_ENDS in core/learning/transcript.py
     hint_chars: int = 0  # length of a hint at the observation's end that only the agent sees, e.g. a list of commands
 
     @property
@@ -109,6 +109,11 @@ class Trajectory:
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
     error: str | None = None  # the error, as "kind: message"; for an attempt in CUT_OFF the limit's message
+
+    @property
+    def unstated(self) -> bool:
+        """Whether the env found that the attempt states no answer; `answer` may be what it found in the text."""
+        return self.info.get("stated") is False
 
     @property
     def tampered(self) -> bool:

@@ -38,7 +38,7 @@ class EnvView:
 
     def __init__(self, env: BaseEnv, *, uses_gold: bool) -> None:
         # Functions of their own: a bound method would lead to the env (`__self__`).
-        self.instructions, self.max_steps = env.instructions, env.max_steps
+        self.instructions, self.max_steps = env.instruct(), env.max_steps
         self.admissible = lambda: env.admissible()
         self._running = lambda: env.running
         if uses_gold:
@@ -66,6 +66,7 @@ class BaseEnv(AbstractContextManager):
     workers        max. concurrent envs (used by EnvPool); None: one per concurrent attempt
     grader         asks the grader's model: (task id, question) -> reply; for benchmarks that a model has to grade
     open_answers   grader=model: whether an answer means the same as one of the gold ones; None: not asked for
+    cut_off        whether the reply with the next action was cut off, or refused, so that its end may be missing
     """
 
     instructions: str
@@ -77,6 +78,7 @@ class BaseEnv(AbstractContextManager):
     late: ClassVar[bool] = False  # success known only after `evaluate`, which then also sets the attempt's reward
     grader: Callable[[str, str], str] | None = field(default=None, init=False, repr=False)
     open_answers: OpenAnswers | None = field(default=None, init=False, repr=False)
+    cut_off: bool = field(default=False, init=False, repr=False)
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
     _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # the tasks for reset() without a task
     _aborted: bool = field(default=False, init=False, repr=False)
@@ -146,6 +148,10 @@ class BaseEnv(AbstractContextManager):
     def walkthrough(self) -> list[str]:
         """Actions that solve the running task, played by agent=gold. To be called before the first step."""
         return [self.get_ground_truth()]
+
+    def instruct(self) -> str:
+        """The benchmark's part of the system prompt for the running task; without one, what is the same for all."""
+        return self.instructions
 
     def admissible(self) -> list[str]:
         """The actions that the env would accept now, in a stable order; agent=random draws from them."""

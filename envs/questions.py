@@ -18,13 +18,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
+from core.errors import UserError, meant
 from core.types import Task
-from envs.single_turn import ChoiceEnv, MathEnv, SingleTurnEnv
+from envs.single_turn import ChoiceEnv, MathEnv, SingleTurnEnv, kept_in_order
+from single_turn_bench.answers import Extracted
 from single_turn_bench.choice import LETTERS
 from single_turn_bench.datasets import Dataset, Row
-from single_turn_bench.kinds import KINDS, golds, kinds_of, n_shown, same_text
-from single_turn_bench.verbatim import tagged, verbatim_answer
+from single_turn_bench.kinds import KINDS, golds, kinds_of, n_shown
+from single_turn_bench.verbatim import same_text, tagged, verbatim_answer
 
 
 @dataclass(kw_only=True)
@@ -38,9 +39,11 @@ class TextEnv(SingleTurnEnv):
         self._verdicts, self._asked = {}, None
         super().start(row)
 
-    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
-        found = verbatim_answer(response)
-        return found.answer, {"rule": found.rule, "stated": found.stated, "accepted": json.dumps(self._row.accepted)}
+    def find(self, response: str) -> Extracted:
+        return verbatim_answer(response)
+
+    def facts(self) -> dict[str, Any]:
+        return {"accepted": json.dumps(self._row.accepted)}
 
     def get_ground_truth(self) -> str:
         return self._row.answer
@@ -100,6 +103,8 @@ class QuestionsEnv(SingleTurnEnv):
 
     dataset: str | None = None
     kind: str | None = None
+    shuffle_options: bool = False
+    answer_form: Mapping[str, str] | None = None
     timeout_s: float = 5.0
     _playing: SingleTurnEnv | None = field(default=None, init=False, repr=False)
 
@@ -108,6 +113,9 @@ class QuestionsEnv(SingleTurnEnv):
             raise UserError(
                 "env=questions asks what a file of yours holds: add env.path=FILE.jsonl (or .csv, .parquet)."
             )
+        if unknown := set(self.answer_form or ()) - {*KINDS}:
+            name = min(unknown)
+            raise UserError(f"env.answer_form.{name}: the kinds are {', '.join(KINDS)}{meant(name, KINDS)}")
         self.dataset = self.dataset or Path(self.path).name.partition(".")[0]
 
     @cached_property
@@ -122,7 +130,8 @@ class QuestionsEnv(SingleTurnEnv):
     def _envs(self) -> dict[str, SingleTurnEnv]:
         own = {"instructions": self.instructions, "max_steps": 1, "seed": self.seed, "dataset": self.dataset}
         math = MathEnv(**own, timeout_s=self.timeout_s)
-        return {"number": math, "math": math, "letter": ChoiceEnv(**own), "text": TextEnv(**own)} | {
+        letter = ChoiceEnv(**own, shuffle_options=self.shuffle_options)
+        return {"number": math, "math": math, "letter": letter, "text": TextEnv(**own)} | {
             "shown letter": ShownLetterEnv(**own)
         }
 
@@ -140,12 +149,18 @@ class QuestionsEnv(SingleTurnEnv):
         self._playing.open_answers, self._playing._task = self.open_answers, self._task
         self._playing.start(row)
 
+    def instruct(self) -> str:
+        form = (self.answer_form or {}).get(self._kinds[self._row.id], "") if self._row else ""
+        return f"{self.instructions.strip()} {form}".strip()
+
     def question(self, row: Row) -> str:
         return self._envs["letter"].question(row) if row.options else row.question
 
-    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
-        answer, facts = self._playing.read(response)
-        return answer, {"kind": self._kinds[self._row.id], **facts}
+    def find(self, response: str) -> Extracted:
+        return self._playing.find(response)
+
+    def facts(self) -> dict[str, Any]:
+        return {"kind": self._kinds[self._row.id], **self._playing.facts()}
 
     def get_ground_truth(self) -> str:
         return self._playing.get_ground_truth()
@@ -167,7 +182,8 @@ class QuestionsEnv(SingleTurnEnv):
 
     def describe(self) -> dict[str, Any]:
         counts = Counter(self._kinds.values())
-        return super().describe() | {"kinds": {kind: counts[kind] for kind in KINDS if counts[kind]}}
+        kept = kept_in_order(self._data.rows) if self.shuffle_options else {}
+        return super().describe() | {"kinds": {kind: counts[kind] for kind in KINDS if counts[kind]}, **kept}
 
     @classmethod
     @contextmanager

@@ -10,7 +10,7 @@ the reply is the only action and ends the episode. Nothing about its correctness
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 from core.errors import UserError
 from core.types import Task
 from envs.base import BaseEnv
-from single_turn_bench.answers import extract_answer, gold_answer
-from single_turn_bench.choice import LETTERS, find_choice, lettered, shuffle_options
+from single_turn_bench.answers import Extracted, extract_answer, gold_answer, stated_in
+from single_turn_bench.choice import LETTERS, find_choice, lettered, order_matters, shown_options
 from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import Dataset, Row, load_rows, select
 from single_turn_bench.equivalence import MathGrader
@@ -80,9 +80,10 @@ class SingleTurnEnv(BaseEnv):
         self._row = row
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        answer, facts = self.read(action)
-        won = self.evaluate(answer)
-        return "", float(won), True, {"valid": True, "won": won, "answer": answer, **facts, **self.verdicts()}
+        found, stated = self.find(action), stated_in(action, self.find, cut_off=self.cut_off)
+        won = self.evaluate(found.answer)
+        info = {"valid": True, "won": won, "answer": found.answer, "rule": found.rule, "stated": stated}
+        return "", float(won), True, {**info, **self.facts(), **self.verdicts()}
 
     def describe(self) -> dict[str, Any]:
         return {"dataset": self._data.name, "sha256": self._data.sha256}
@@ -91,9 +92,13 @@ class SingleTurnEnv(BaseEnv):
         """What the agent is asked."""
         return row.question
 
-    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
-        """The answer in a reply, and plain facts about how it was found."""
+    def find(self, response: str) -> Extracted:
+        """The answer in a reply."""
         raise NotImplementedError
+
+    def facts(self) -> dict[str, Any]:
+        """Plain facts of the row that is played, for its record."""
+        return {}
 
     def verdicts(self) -> dict[str, bool]:
         """What several graders said of the answer that was evaluated last; {} where there is but one."""
@@ -111,10 +116,11 @@ class MathEnv(SingleTurnEnv):
     def _grader(self) -> MathGrader:
         return MathGrader(timeout_s=self.timeout_s)
 
-    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
-        found = extract_answer(response)
-        also = {"accepted": json.dumps(self._row.accepted)} if self._row.accepted else {}
-        return found.answer, {"rule": found.rule, "stated": found.stated, **also}
+    def find(self, response: str) -> Extracted:
+        return extract_answer(response)
+
+    def facts(self) -> dict[str, Any]:
+        return {"accepted": json.dumps(self._row.accepted)} if self._row.accepted else {}
 
     def start(self, row: Row) -> None:
         self._grader.prepare()  # its worker takes seconds to start: while the model is being asked, they cost nothing
@@ -154,25 +160,38 @@ def equal_to_one(grader: MathGrader, prediction: str | None, golds: Iterable[str
     return any(grader.equal(prediction, gold_answer(gold)) for gold in golds)
 
 
+def kept_in_order(rows: Sequence[Row]) -> dict[str, int]:
+    """For the manifest: how many rows' options are not shuffled, as one names others."""
+    return {"kept_in_order": sum(order_matters(row.options) for row in rows if row.options)}
+
+
 @dataclass(kw_only=True)
 class ChoiceEnv(SingleTurnEnv):
     """Multiple choice, scored by the letter that the reply states last.
 
-    The options are shown in an order drawn by a hash of seed and id, so that no position gives the answer away; the
-    order is in the record. GPQA's authors ask to keep its questions out of plain text on the web: do not publish such
-    run directories.
+    shuffle_options   show the options in an order drawn by a hash of seed and id, as the benchmark's authors do or not;
+                      those of which one names others ("all of the above", "both A and C") always keep their order
+
+    The order shown is in the record. GPQA's authors ask to keep its questions out of plain text on the web: do not
+    publish such run directories.
     """
 
+    shuffle_options: bool = False
     multiple_choice: ClassVar[bool] = True
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | (kept_in_order(self._data.rows) if self.shuffle_options else {})
 
     def question(self, row: Row) -> str:
         options, _, _ = self._shown(row)
         return f"{row.question}\n\n{lettered(options)}"
 
-    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
-        found = find_choice(response, len(self._row.options))
-        _, _, order = self._shown(self._row)
-        return found.answer, {"rule": found.rule, "stated": found.stated, "order": ",".join(map(str, order))}
+    def find(self, response: str) -> Extracted:
+        options, _, _ = self._shown(self._row)
+        return find_choice(response, len(options), options)
+
+    def facts(self) -> dict[str, Any]:
+        return {"order": ",".join(map(str, self._shown(self._row)[2]))}
 
     def get_ground_truth(self) -> str:
         return self._shown(self._row)[1]
@@ -197,4 +216,4 @@ class ChoiceEnv(SingleTurnEnv):
 
     def _shown(self, row: Row) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
         """(options, letter of the right one, order) as this seed shows them."""
-        return shuffle_options(row.options, row.answer_index, self.seed, row.id)
+        return shown_options(row.options, row.answer_index, self.seed, row.id, shuffle=self.shuffle_options)

@@ -21,7 +21,7 @@ from core.terminal import open_standard_streams
 from core.version import VersionAction
 from single_turn_bench.answers import extract_answer
 from single_turn_bench.boxes import boxed_answer
-from single_turn_bench.choice import LETTERS, extract_choice, find_choice, lettered, shuffle_options
+from single_turn_bench.choice import LETTERS, extract_choice, find_choice, lettered, order_matters, shown_options
 from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import load_rows, locate
 from single_turn_bench.equivalence import MathGrader, grade_response
@@ -80,7 +80,12 @@ def validate(names: list[str], path: Path | None, grader: MathGrader, said: Colu
             print(f"{name} is not here")
             continue
         rows = load_rows(name, path, columns=said).rows
-        print(f"{name}: the first question as a model reads it, and its answer\n\n{preview(rows[0])}\n")
+        shuffle = name in SPECS and SPECS[name].shuffled
+        print(f"{name}: the first question as a model reads it, and its answer\n\n{preview(rows[0], shuffle)}\n")
+        if fixed := sum(order_matters(row.options) for row in rows if row.options):
+            have = "rows have an option that names others, and keep the order of their options"
+            has = "rows has an option that names others, and keeps the order of its options"
+            print(f"{name}: {fixed} of {len(rows)} {has if fixed == 1 else have}")
         failed = [row.id for row in rows if not passes(row, grader)]
         for task_id in failed:
             print(f"{task_id}: the gold answer fails its own grader")
@@ -89,11 +94,11 @@ def validate(names: list[str], path: Path | None, grader: MathGrader, said: Colu
     return int(any_failed)
 
 
-def preview(row: Row) -> str:
+def preview(row: Row, shuffle: bool) -> str:
     """A question with its options, as seed 0 shows them, and the gold answer, indented."""
     shown, letter = (), ""
     if row.options is not None:
-        shown, letter, _ = shuffle_options(row.options, row.answer_index, 0, row.id)
+        shown, letter, _ = shown_options(row.options, row.answer_index, 0, row.id, shuffle=shuffle)
     asked = f"{row.question}\n\n{lettered(shown)}" if shown else row.question
     gold = f"({letter}) {shown[LETTERS.index(letter)]}" if shown else " | ".join([row.answer, *row.accepted])
     return "\n".join(f"    {line}".rstrip() for line in [*asked.split("\n"), "", f"gold: {gold}"])
@@ -105,7 +110,7 @@ def passes(row: Row, grader: MathGrader) -> bool:
         others = all(grade_response(rf"\boxed{{{text}}}", text, grader) for text in row.accepted)
         return others and all(grade_response(text, row.answer, grader) for text in responses(row))
     for seed in range(3):
-        shown, letter, _ = shuffle_options(row.options, row.answer_index, seed, row.id)
+        shown, letter, _ = shown_options(row.options, row.answer_index, seed, row.id, shuffle=True)
         right = shown[LETTERS.index(letter)] == row.options[row.answer_index]
         if not right or extract_choice(f"The answer is ({letter}).", len(shown)) != letter:
             return False

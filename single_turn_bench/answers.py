@@ -110,7 +110,7 @@ NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Extracted:
-    """answer is None exactly when rule is "none"; the other rules are those of the table above."""
+    """answer is None exactly when rule is "none"; the other rules: above, and in verbatim.py and choice.py."""
 
     answer: str | None
     rule: str
@@ -118,11 +118,24 @@ class Extracted:
     @property
     def stated(self) -> bool:
         """Whether the response says what its answer is; else the answer is a value, or a line, that stands in it."""
-        named = self.rule in ("tag", "boxed", "final_answer", "statement", "lone")
+        named = self.rule in ("tag", "boxed", "final_answer", "statement", "lone", "option")
         return named or (self.rule == "last_line" and is_bare(self.answer))
 
 
 NOTHING = Extracted(None, "none")
+Read = Callable[[str], Extracted]  # how the answer in a response is found
+
+
+def stated_in(response: str, read: Read, *, cut_off: bool) -> bool:
+    """Whether a response states its answer; one that was cut off, only if it does so however it might have gone on.
+
+    "... the answer is 12" might have gone on to 120; "<answer>12</answer>" and "the answer is 12.\nTo check" not.
+    """
+    found = read(response)
+    if not (cut_off and found.stated):
+        return found.stated
+    longer = read(f"{response}0")
+    return longer.stated and longer.answer == found.answer
 
 
 def extract_answer(text: str) -> Extracted:

@@ -1,8 +1,9 @@
 """Multiple choice: the letter a response states, and the seeded order in which options are shown.
 
 The last clear statement counts ("the answer is (C)", "\\boxed{C}", "C is correct", "I choose C", a letter alone on the
-last line). Without one, the last bracketed letter, and then the last capital letter that stands alone, is taken, as
-MMLU-Pro's own scoring does, except that the pronoun I and the article A are never letters there.
+last line), else an option's text given as the answer. Without either, the last bracketed letter, and then the last
+capital letter that stands alone, is taken, as MMLU-Pro's own scoring does, except that the pronoun I and the article A
+are never letters there.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from single_turn_bench.answers import NOTHING, Extracted, answer_tags, own_answer, reply_of
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters
 from single_turn_bench.languages import in_english
 from single_turn_bench.prose import without_emphasis
+from single_turn_bench.verbatim import same_text, verbatim_answer
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 QUOTES = "\"'‘’“”„«»"
@@ -99,6 +102,14 @@ MENTION = re.compile(
     r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
 )
 OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
+# How an option begins that speaks of the others: "none of the other options", "both are correct", "the last two".
+BY_PLACE = re.compile(
+    r"\W*(?:(?:all|none|no|any|both|neither|either|each|some|most|one|two|three)\b(?:\s+\w+){0,3}?\s+"
+    r"(?:above|below|preceding|previous|foregoing|th[eo]se|them|others|options?|answers?|choices?|alternatives?)\b"
+    r"|(?:all|none|both|neither|either)(?:\s+(?:is|are)\s+\w+)?\W*$"
+    r"|the\s+(?:first|second|third|fourth|last|former|latter)(?:\s+(?:and|or|two|three|four|option|answer|choice)\b|\W*$))",
+    re.I,
+)
 
 
 def extract_choice(response: str, n_options: int) -> str | None:
@@ -106,10 +117,12 @@ def extract_choice(response: str, n_options: int) -> str | None:
     return find_choice(response, n_options).answer
 
 
-def find_choice(response: str, n_options: int) -> Extracted:
-    """The letter and the rule that found it: tag, boxed, statement, lone, bracketed, mention or none.
+def find_choice(response: str, n_options: int, options: Sequence[str] = ()) -> Extracted:
+    """The letter and the rule that found it: tag, boxed, statement, lone, option, bracketed, mention or none.
 
     A clear statement of a letter out of range chooses nothing.
+
+    options   as they are shown: the text of one of them alone, given as the answer, is its letter (rule "option")
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
@@ -119,9 +132,15 @@ def find_choice(response: str, n_options: int) -> Extracted:
         inside = clear_choice(tag.content, n_options)
         if inside and inside.answer in tuple(LETTERS[:n_options]):
             return Extracted(inside.answer, "tag")
+        if letter := option_named(tag.content, options):
+            return Extracted(letter, "option")
     clear = clear_choice(text, n_options)
+    if clear is not None and clear.answer in tuple(LETTERS[:n_options]):
+        return clear
+    if letter := option_named(verbatim_answer(response).answer, options):
+        return Extracted(letter, "option")
     if clear is not None:
-        return clear if clear.answer in tuple(LETTERS[:n_options]) else NOTHING
+        return NOTHING
     prose = OPTION_LABEL.sub(" ", text)
     for rule, pattern in (("bracketed", BRACKETED), ("mention", MENTION)):
         found = [match for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
@@ -129,6 +148,12 @@ def find_choice(response: str, n_options: int) -> Extracted:
         if found:
             return Extracted(found[-1], rule)
     return NOTHING
+
+
+def option_named(said: str | None, options: Sequence[str]) -> str | None:
+    """The letter of the one option whose text this is; None if there is none, or several."""
+    found = [letter for letter, option in zip(LETTERS, options, strict=False) if option and same_text(said, option)]
+    return found[0] if len(found) == 1 else None
 
 
 def clear_choice(text: str, n_options: int) -> Extracted | None:
@@ -202,18 +227,52 @@ def lone_letter(lines: list[str]) -> str | None:
     return None
 
 
+def order_matters(options: Sequence[str]) -> bool:
+    """Whether one of a row's options names others, so that another order would change what it says."""
+    return any(names_others(option, len(options)) for option in options)
+
+
+def names_others(option: str, n_options: int) -> bool:
+    """Whether an option speaks of others, by letter ("both A and C") or by place ("all of the above"), in English."""
+    return bool(BY_PLACE.match(option) or by_letter(n_options).search(option))
+
+
+@cache
+def by_letter(n_options: int) -> re.Pattern:
+    """ "both A and C", "(a) or (b)", "only B", and "option A" anywhere: of the letters of so many options."""
+    upper = LETTERS[:n_options]
+    one = rf"(?:[(\[][{upper}{upper.lower()}][)\]]|[{upper}{upper.lower()}](?![\w'’-]))"
+    joined = rf"{one}\s*(?:,|&|\b(?:and|or|nor)\b)\s*(?:(?:and|or|nor)\s+)?{one}"
+    lead = r"(?i:(?:both|either|neither|all|only|just|not)\W+)"
+    called = rf"\b(?i:options?|answers?|choices?)\s+(?:[(\[][{upper}{upper.lower()}]|[{upper}](?![\w'’-]))"
+    return re.compile(rf"^\W*?{lead}?{joined}|^\W*?{lead}[{upper}]\W*$|^\W*[{upper}]\s+(?:only|alone)\b|{called}")
+
+
 def lettered(options: Sequence[str]) -> str:
     """The options as they are shown, one a line."""
     return "\n".join(f"({letter}) {option}" for letter, option in zip(LETTERS, options, strict=False))
 
 
+def shown_options(
+    options: Sequence[str], answer_index: int, seed: int, task_id: str, *, shuffle: bool
+) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
+    """As `shuffle_options`; in their own order without `shuffle`, and where `order_matters`."""
+    if shuffle and not order_matters(options):
+        return shuffle_options(options, answer_index, seed, task_id)
+    return tuple(options), LETTERS[answer_index], tuple(range(len(options)))
+
+
 def shuffle_options(
     options: Sequence[str], answer_index: int, seed: int, task_id: str
 ) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
-    """(options as shown, letter of the right one, order) with shown[i] = options[order[i]], by hash of seed and id."""
+    """(options as shown, letter of the right one, order) with shown[i] = options[order[i]], by hash of seed and id.
 
-    def rank(index: int) -> bytes:
-        return hashlib.sha256(f"options:{seed}:{task_id}:{index}".encode()).digest()
+    Options that name others come last.
+    """
+
+    def rank(index: int) -> tuple[bool, bytes]:
+        drawn = hashlib.sha256(f"options:{seed}:{task_id}:{index}".encode()).digest()
+        return names_others(options[index], len(options)), drawn
 
     order = tuple(sorted(range(len(options)), key=rank))
     return tuple(options[index] for index in order), LETTERS[order.index(answer_index)], order

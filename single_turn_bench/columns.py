@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from ast import literal_eval
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -252,15 +252,16 @@ def choice_of(fields: Fields, taken: Sequence[str], values: Sequence[Any], label
     return Choice(fields=fields, options=tuple(texts), labels=labels, taken=tuple(taken))
 
 
-def right_of(choice: Choice) -> int:
-    """The place of the right option. A number does not say where it counts from, so it is refused if nobody does."""
+def right_of(choice: Choice, ways: Collection[str] = WAYS) -> int:
+    """The place of the right option. A number does not say where it counts from, so it is refused if nobody does.
+
+    ways   those in which every row of the file can be read: proposed where the right option has to be said
+    """
     fields, said = choice.fields, choice.fields.said
-    known = [name for name in (*ANSWER, *POINTER) if name not in choice.taken]
-    value = fields.need(said.answer, known, "the right option", "answer")
-    column, index = fields.name(said.answer, known), fields.name(None, ("answerindex", "answeridx"))
-    found = readings(choice, str(value))
+    (column, value), index = value_of(choice), fields.name(None, ("answerindex", "answeridx"))
+    found = readings(choice, value)
     found = {way: place for way, place in found.items() if said.answer_as in (None, way)}
-    shown = f"{fields.names[column]!r} is {str(value)[:60]!r}"
+    shown = f"{fields.names[column]!r} is {value[:60]!r}"
     if not found:
         how = f" as a {said.answer_as}" if said.answer_as else ""
         why = f"{shown}, which tells no single one of {len(choice.options)} options{how}"
@@ -270,9 +271,22 @@ def right_of(choice: Choice) -> int:
             return place
         raise fields.error(f"{shown}, and {fields.names[index]!r} tells another option", "answer=NAME")
     if len({*found.values()}) > 1 or not (said.answer_as or {LETTER, TEXT} & found.keys()):
-        key = f"answer_as={', '.join(WAYS[:-1])} or {WAYS[-1]}"
-        raise fields.error(f"{shown}, from which the right option can be read in several ways", key)
+        fitting = [way for way in WAYS if way in found and way in ways] or [*found]
+        each = (f"answer_as={way} if it is {choice.options[found[way]][:60]!r}" for way in fitting)
+        raise fields.error(f"{shown}, and does not say which option that is", ", or env.columns.".join(each))
     return next(iter(found.values()))
+
+
+def ways_of(choices: Iterable[Choice]) -> set[str]:
+    """The ways in which each of a file's rows tells one of its options."""
+    return set(WAYS).intersection(*(readings(choice, value_of(choice)[1]) for choice in choices))
+
+
+def value_of(choice: Choice) -> tuple[str, str]:
+    """(plain name of the column that tells the right option, its text)."""
+    known = [name for name in (*ANSWER, *POINTER) if name not in choice.taken]
+    value = choice.fields.need(choice.fields.said.answer, known, "the right option", "answer")
+    return choice.fields.name(choice.fields.said.answer, known), str(value)
 
 
 def readings(choice: Choice, value: str) -> dict[str, int]:

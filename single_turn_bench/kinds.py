@@ -11,7 +11,6 @@ A kind that is given wins over the answer's looks: `kind` in the row's own colum
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from core.errors import UserError, meant
@@ -84,11 +83,3 @@ def n_shown(row: Row) -> int:
     """How many lettered options the question's text shows: the letters from A on without a gap."""
     shown = set(SHOWN.findall(row.question))
     return next(number for number in range(len(LETTERS) + 1) if number == len(LETTERS) or LETTERS[number] not in shown)
-
-
-def same_text(prediction: str | None, gold: str) -> bool:
-    return prediction is not None and folded(prediction) == folded(gold)
-
-
-def folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", plain(text)).casefold().split())

@@ -7,7 +7,7 @@
 {"question_id", "question", "options", "answer": "G", "answer_index": 6, "category"}     MMLU-Pro
 {"Record ID", "Question", "Correct Answer", "Incorrect Answer 1" ... "3", "Subdomain"}   GPQA
 
-and the other names in docs/data.md, or those that `env.columns` says (columns.py).
+and the other usual names, or those that `env.columns` says (columns.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from single_turn_bench.choice import LETTERS, shuffle_options
+from single_turn_bench.choice import LETTERS, order_matters, shuffle_options
 from single_turn_bench.columns import (
     ID,
     SUBJECT,
@@ -31,6 +31,7 @@ from single_turn_bench.columns import (
     options_of,
     question_of,
     right_of,
+    ways_of,
 )
 
 
@@ -42,7 +43,7 @@ class Row:
     answer        of a math problem the gold answer as written; of a choice the letter in the options' own order
     accepted      further answers of a math problem that are as right
     kind          what its column `kind` says, if it has one; kinds.py reads it
-    options       in the dataset's own order; choice.shuffle_options gives the order that is shown
+    options       in the dataset's own order; choice.shown_options gives the order that is shown
     """
 
     id: str
@@ -77,8 +78,10 @@ def parse_rows(raws: Sequence[tuple[str, dict]], dataset: str, columns: Columns 
             raise fields.error(f"{fields.names[min(empty)]!r} is empty, and so there are no options")
     free = {number: answer_of(fields) for number, fields in enumerate(read) if number not in choices}
     check_free([(read[number], questions[number], each["answer"].strip()) for number, each in free.items()])
-    for choice in choices.values():
-        choice.right = right_of(choice) if choice.right is None else choice.right
+    pointed = [choice for choice in choices.values() if choice.right is None]
+    ways = ways_of(pointed)
+    for choice in pointed:
+        choice.right = right_of(choice, ways)
     keys = own_ids(read, questions, choices)
     return [
         row_of(fields, question, choices.get(number), free.get(number), f"{dataset}/{key}")
@@ -101,7 +104,7 @@ def row_of(fields: Fields, question: str, choice: Choice | None, free: dict[str,
     if choice is None:
         return replace(row, **free)
     options, index = choice.options, choice.right
-    if choice.first and "recordid" not in fields.names:  # GPQA keeps its order
+    if choice.first and ("recordid" not in fields.names or order_matters(options)):  # GPQA is shuffled when shown
         options, letter, _ = shuffle_options(options, index, 0, task_id)
         index = LETTERS.index(letter)
     return replace(row, answer=LETTERS[index], options=options, answer_index=index)

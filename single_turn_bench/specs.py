@@ -30,11 +30,12 @@ class HubSource:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """Several files are parts of one dataset."""
+    """Several files are parts of one dataset. shuffled: its authors show the options in an order drawn at random."""
 
     name: str
     files: tuple[FileSpec, ...]
     hub: HubSource | None = None
+    shuffled: bool = False
 
     @property
     def count(self) -> int | None:
@@ -90,6 +91,7 @@ DATASETS = (
             revision="633f5ee89ab8ad4522a9f850766b73f62147ffdd",
             split="train",
         ),
+        shuffled=True,
     ),
     DatasetSpec(
         name="mmlu_pro",

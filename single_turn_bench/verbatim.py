@@ -11,6 +11,7 @@ Nothing is read into the text: its scorer compares it. Where answers are mathema
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from single_turn_bench.answers import MAX_ANSWER, NOTHING, STATEMENTS, Extracted, answer_tags, own_answer, reply_of
 from single_turn_bench.boxes import boxed_answer
@@ -87,3 +88,12 @@ def without_latex(text: str) -> str:
     if styled := STYLED.fullmatch(text.strip()):
         text = styled[1]
     return ESCAPED.sub(r"\1", text).strip()
+
+
+def same_text(prediction: str | None, gold: str) -> bool:
+    """Whether two answers are one but for case, blanks, quotes and a last full stop."""
+    return prediction is not None and folded(prediction) == folded(gold)
+
+
+def folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", plain(text)).casefold().split())

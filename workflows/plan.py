@@ -190,7 +190,7 @@ def build_plan(
     with envs.lease() as env:
         begin = begin and env.page_tokens is None
         observation = env.reset(tasks[0]) if begin else tasks[0].query
-        opening = agent.opening(observation, env.instructions, [])
+        opening = agent.opening(observation, env.instruct(), [])
         length = len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS
         steps, length, paged = cfg.max_steps or env.max_steps, env.page_tokens or length, env.page_tokens or env.pages
     plan = Plan(

@@ -11,6 +11,7 @@ from typing import Any
 from core.agent import Agent, Responder
 from core.conversation import conversation, turns
 from core.errors import AttemptOver, InfraError, check_returned
+from core.learning.transcript import REPLY_ENDS
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.seeding import derive_seed
@@ -48,7 +49,8 @@ class Rollout:
         """One attempt. An error of the model or the env ends it and is recorded, with the steps made before it."""
         attempt = _Attempt(task=task, sample=sample)
         try:
-            attempt.opening = self.agent.opening(env.reset(task), env.instructions, memories)
+            observation = env.reset(task)  # before `instruct`, which may depend on the task
+            attempt.opening = self.agent.opening(observation, env.instruct(), memories)
             self._finish(env, attempt)
         except InfraError as error:
             self._break(attempt, error)
@@ -145,6 +147,7 @@ class Rollout:
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
             if action is not None:
+                env.cut_off = reply.finish_reason in REPLY_ENDS
                 observation, reward, done, info = env.step(action)
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)
                 step = replace(step, observation=observation, valid=valid, hint_chars=hint_chars)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from core.concurrency import once
-from core.learning.transcript import without_lessons
+from core.learning.transcript import given_answer, without_lessons
 from core.setting import blanked
 from core.types import UNJUDGED, Scored, Selection, Task, Trajectory, Verdict
 
@@ -64,7 +64,7 @@ class Attempts:
 
 
 def without_truth(trajectory: Trajectory, kept_back: frozenset[str]) -> Trajectory:
-    """An attempt as a part is handed it: what is kept back is None (`info`: empty, `id`: "", a hash of its end)."""
+    """An attempt as a part is handed it: what is kept back is None (`info`: `stated` alone; `id`: "")."""
     return replace(trajectory, **blanked(vars(trajectory), kept_back), **({"id": ""} if kept_back else {}))
 
 
@@ -81,7 +81,7 @@ _THOUSANDS = re.compile(r"[+-]?\s?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 def plain_answers(trajectories: list[Trajectory]) -> list[str]:
     """`plain_answer` of each attempt's answer, for a vote; "" for an attempt without an answer."""
-    return [plain_answer(trajectory.answer or "") for trajectory in trajectories]
+    return [plain_answer(given_answer(trajectory)) for trajectory in trajectories]
 
 
 def plain_answer(answer: str) -> str:

@@ -20,7 +20,7 @@ from core.learning.structured import (
     parse_status,
     text_schema,
 )
-from core.learning.transcript import cut, final_state, single_turn, transcript
+from core.learning.transcript import cut, final_state, given_answer, single_turn, transcript
 from core.reply_marks import plain_reply
 from core.types import CUT_OFF, Task, Trajectory, Usage, Verdict
 from prompts import registry
@@ -67,11 +67,12 @@ class LLMJudge(Learner, Judge):
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """success or failure. An unreadable reply counts as failure and is marked as not parsed."""
-        last = trajectory.steps[-1] if trajectory.steps else None
+        last = trajectory.steps[-1].action if trajectory.steps and not trajectory.unstated else ""
+        answer = given_answer(trajectory) or last
         values: dict[str, Any] = {
             "trajectory": transcript(trajectory, self.max_chars),
             "final_state": cut(final_state(trajectory), self.max_chars // 4) or "(no further state)",
-            "answer": cut(trajectory.answer or (last.action if last else ""), self.max_chars // 4) or "(none)",
+            "answer": cut(answer, self.max_chars // 4) or "(none)",
         }
         template = registry.JUDGE_CONFIDENCE_PROMPT if self.confidence else registry.JUDGE_PROMPT
         schema = CONFIDENCE_SCHEMA if self.confidence else JUDGE_SCHEMA

@@ -9,13 +9,26 @@ from core.reply_marks import own_turn, plain_reply
 from core.tokens import cut_tokens, estimate_tokens
 from core.types import Scored, Step, Trajectory
 
+REPLY_ENDS = {  # by finish_reason: a reply that did not come to an end of its own
+    "length": "the reply was cut off at its limit of length",
+    "content_filter": "the provider's filter cut the reply off",
+    "refusal": "the model declined to answer",
+}
+ENDS = {  # by ended_by
+    "context": "the context window was full",
+    "content_filter": "the provider's filter ended it",
+    "budget": "its budget was used up",
+    "time": "its time was over",
+    "step_limit": "the limit of steps was reached",
+    "stuck": "the same step was repeated without effect",
+}
 _SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
 
 
 def transcript(
     trajectory: Trajectory, max_chars: int | None = None, *, thoughts: bool = True, observations: bool = True
 ) -> str:
-    """All steps in order, cut to max_chars; None: not cut.
+    """All steps in order, cut to max_chars (None: not cut), and then how the attempt ended, if not by itself.
 
     thoughts       with those that a single reply has in marks
     observations   with what the environment answered
@@ -29,7 +42,16 @@ def transcript(
         text = text if thoughts else plain_reply(text).strip() or text
     else:
         text = "\n".join(_step(number, step, observations) for number, step in enumerate(steps, 1))
-    return text.strip() if max_chars is None else cut(text.strip(), max_chars)
+    text = text.strip() if max_chars is None else cut(text.strip(), max_chars)
+    ended = ending(trajectory)
+    return f"{text}\n\nHow it ended: {ended}.".strip() if ended else text
+
+
+def ending(trajectory: Trajectory) -> str:
+    """What the harness knows of an attempt's end, so that no model has to find it out; "" if it ended by itself."""
+    reply = REPLY_ENDS.get(trajectory.steps[0].finish_reason) if single_turn(trajectory) else None
+    known = (reply, ENDS.get(trajectory.ended_by), "no answer was stated" if trajectory.unstated else None)
+    return "; ".join(filter(None, known))
 
 
 def final_state(trajectory: Trajectory) -> str:
@@ -44,11 +66,19 @@ def final_state(trajectory: Trajectory) -> str:
     return f"{last}\n\n{page}".strip() if page else last
 
 
+def given_answer(trajectory: Trajectory) -> str:
+    """An attempt's answer; "" if it has none, such as one found in a reply that was cut off before it stated one."""
+    cut_off = any(step.finish_reason in REPLY_ENDS for step in trajectory.steps[-1:])
+    return "" if trajectory.unstated and cut_off else trajectory.answer or ""
+
+
 def _step(number: int, step: Step, observations: bool) -> str:
     lines = [f"Step {number}"]
     if step.thought:
         lines.append(f"Thought: {step.thought}")
     lines.append(f"Action: {step.action or '(none)'}")
+    if step.finish_reason in REPLY_ENDS:
+        lines.append(f"(Note: {REPLY_ENDS[step.finish_reason]}.)")
     if observations:
         lines.append(f"Observation: {without_page(step.observation_without_hint, '(a page)')}")
     return "\n".join(lines)

@@ -122,7 +122,7 @@ def _acts(key: str, config: dict[str, Any]) -> bool:
     workflow, top = part(config["workflow"]), _top(key)
     if top in FIELDS:
         return takes(config["workflow"], FIELDS[top])
-    if top in ("workflow", "stream", *METHOD_KEYS):
+    if top in ("workflow", "stream", "env", *METHOD_KEYS):
         return True
     return workflow.has_memory and (top == "memory" or part(config["memory"]).learns)
 

@@ -69,6 +69,7 @@ KEYS = {
     "retrieval.top_k": Key(arm=True, column="top_k"),
     "workflow.learn_from": Key(arm=True, column="learn_from"),
     "env": Key(),
+    "env.shuffle_options": Key(arm=True),
     "env.workers": Key(outcome=False),
     "env.urls": Key(outcome=False),  # addresses of the sites of env=webarena
     "env.controls": Key(outcome=False),

@@ -25,6 +25,7 @@ from core.types import Task, content_id, digest
 from envs.base import BaseEnv
 from envs.reasoning_gym.families import check, wrong_gold
 from envs.reasoning_gym.worker import MISSING, Gym
+from single_turn_bench.answers import stated_in
 from single_turn_bench.verbatim import tagged, verbatim_answer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +120,8 @@ class ReasoningGymEnv(BaseEnv):
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         read = verbatim_answer(action)
         score, scorer = self._score(read.answer)
-        facts = {"score": score, "scorer": scorer, "rule": read.rule, "stated": read.stated}
+        stated = stated_in(action, verbatim_answer, cut_off=self.cut_off)
+        facts = {"score": score, "scorer": scorer, "rule": read.rule, "stated": stated}
         return "", score, True, {"valid": True, "won": score == 1.0, "answer": read.answer, **facts}
 
     def _score(self, answer: str | None) -> tuple[float, str]:

@@ -40,6 +40,7 @@ N_PARTS = 26  # of the test that composes them, each a third of a second
 POLICIES = ("confidence", "deduplicate", "merge", "contradict", "prune")
 OTHER_DEFAULTS = {  # a part's key whose YAML says other than its class, and why
     "CachedEmbedder.path": "a class made by hand writes no file; runs share one cache",
+    "ChoiceEnv.shuffle_options": "GPQA's authors shuffle; a set of one's own keeps its order",
     "Guard.provenance": "a guard made by hand looks at the text alone; memory=guarded is measured with all of it",
     "LiteLLMModel.json_schema": "the class sends what every server takes; most providers can do more",
     "MattsParallel.k": "how many attempts is each workflow's own default; the field is the base class's",

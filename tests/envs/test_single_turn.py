@@ -11,9 +11,11 @@ from conftest import REPO, read_json, read_rows
 from env_contract import EnvContract
 
 from core.errors import UserError
+from envs.base import EnvView
 from envs.questions import QuestionsEnv
 from envs.single_turn import ChoiceEnv, MathEnv
 from envs.toy import ToyEnv
+from single_turn_bench.specs import SPECS
 
 DATA = REPO.parent / "shared/data"
 QUESTIONS = [
@@ -61,7 +63,7 @@ def choice_env(path, **changes):
 def test_options_are_shuffled_by_seed_and_id_and_the_key_moves_with_them(questions):
     keys = {}
     for seed in (0, 1):
-        env = choice_env(questions, seed=seed)
+        env = choice_env(questions, seed=seed, shuffle_options=True)
         for row, task in zip(QUESTIONS, env.tasks(), strict=True):
             env.reset(task)
             right = row["options"][row["metadata"]["answer_index"]]
@@ -72,8 +74,27 @@ def test_options_are_shuffled_by_seed_and_id_and_the_key_moves_with_them(questio
     assert len(set(keys[0])) >= 5  # not always the same letter
 
 
+def test_options_are_shuffled_where_the_set_says_so_and_never_where_one_names_others(tmp_path, compose):
+    painkillers = {"id": "opioid", "question": "Which is an opioid?", "answer": "D"}
+    painkillers["options"] = ["morphine", "ibuprofen", "fentanyl", "both A and C"]
+    shown = {}
+    for shuffled in (False, True):
+        rows = [painkillers, QUESTIONS[7]]  # of thing 7.0 to thing 7.9, the second is right
+        with questions_env(tmp_path, rows, shuffle_options=shuffled, seed=1) as env:
+            assert env.describe().get("kept_in_order") == (1 if shuffled else None)
+            for task in env.tasks():
+                env.reset(task)
+                shown[task.id, shuffled] = (env.get_ground_truth(), task.query.splitlines()[2:])
+    assert shown["mine/opioid", True] == shown["mine/opioid", False]
+    assert shown["mine/opioid", True] == ("D", ["(A) morphine", "(B) ibuprofen", "(C) fentanyl", "(D) both A and C"])
+    assert shown["mine/q7", False] == ("B", [f"({letter}) thing 7.{n}" for n, letter in enumerate("ABCDEFGHIJ")])
+    assert shown["mine/q7", True] != shown["mine/q7", False]
+    said = {name: compose(f"env={name}").env.shuffle_options for name in ("gpqa_diamond", "mmlu_pro")}
+    assert said == {name: SPECS[name].shuffled for name in said} == {"gpqa_diamond": True, "mmlu_pro": False}
+
+
 def test_the_order_shown_is_recorded(questions):
-    env = choice_env(questions)
+    env = choice_env(questions, shuffle_options=True)
     env.reset(env.tasks()[5])
     _, reward, done, info = env.step(f"I think the answer is ({env.get_ground_truth()}).")
     assert (reward, done, info["won"]) == (1.0, True, True)
@@ -194,6 +215,47 @@ def test_each_row_of_a_file_is_graded_by_its_own_kind_now_and_by_the_audit(tmp_p
         with QuestionsEnv.regrader({}) as grade:
             again = grade({"answer": info["answer"], "gold": gold, "info": info})
         assert (bool(reward), env.evaluate(info["answer"]), again) == (right, right, right)
+
+
+def test_each_row_is_asked_for_its_own_kind_of_answer(tmp_path, compose):
+    asked = dict(compose("env=questions").env.answer_form)
+    with questions_env(tmp_path, OF_ALL_KINDS, answer_form=asked) as env:
+        told = {}
+        for task in env.tasks():
+            env.reset(task)
+            told[task.id.removeprefix("mine/")] = env.instruct()
+        assert EnvView(env, uses_gold=False).instructions == told["either"]
+    assert told["sides"] == "Answer. End with the number alone, between <answer> and </answer>."
+    kinds = {"capital": "text", "sides": "number", "half": "math", "fruit": "letter", "shown": "letter", "day": "text"}
+    assert told == {name: f"Answer. {asked[kind]}" for name, kind in {**kinds, "either": "text"}.items()}
+    with pytest.raises(UserError, match=r"env.answer_form.nmber: .* did you mean number\?"):
+        questions_env(tmp_path, OF_ALL_KINDS, answer_form={"nmber": "A number."})
+
+
+def test_a_reply_that_was_cut_off_states_an_answer_only_if_its_end_could_not_have_changed_it(subtests, tmp_path):
+    cases = [
+        ("sides", "So it has 6", "6", False),  # or 600
+        ("sides", "The answer is 6", "6", False),
+        ("sides", "<answer>6", "6", False),
+        ("sides", "<answer>6</answer>", "6", True),
+        ("sides", r"So \boxed{6}, as", "6", True),
+        ("sides", "The answer is 6.\nTo check, count", "6", True),
+        ("fruit", "The answer is B", "B", False),  # or Both
+        ("fruit", "The answer is (B)", "B", True),
+        ("fruit", "<answer>apple", "B", False),
+        ("capital", "<answer>Lima", "Lima", False),
+        ("capital", "<answer>Lima</answer>", "Lima", True),
+    ]
+    with questions_env(tmp_path, OF_ALL_KINDS) as env:
+        tasks = {task.id.removeprefix("mine/"): task for task in env.tasks()}
+        for name, reply, answer, stated in cases:
+            with subtests.test(reply=reply):
+                for cut_off in (False, True):
+                    env.reset(tasks[name])
+                    env.cut_off = cut_off
+                    info = env.step(reply)[3]
+                    whole = info["rule"] != "last_number"
+                    assert (info["answer"], info["stated"]) == (answer, stated if cut_off else whole)
 
 
 def test_a_kind_that_is_given_wins_and_one_that_cannot_be_is_refused_in_a_sentence(tmp_path):

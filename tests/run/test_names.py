@@ -48,6 +48,11 @@ def test_what_departs_from_the_arm_is_named(compose, words, name):
     assert str(run_name(compose(*TOY, *words.split()))) == name
 
 
+def test_another_order_of_the_options_than_the_sets_is_named(compose):
+    for env, name in (("mmlu_pro", "no_memory env.shuffle_options=true"), ("gpqa_diamond", "no_memory")):
+        assert str(run_name(compose("arm=no_memory", f"env={env}", "env.shuffle_options=true", *TOY[1:]))) == name
+
+
 def changed_prompts(folder, name):
     """A folder with one template of the project's in other words."""
     folder.mkdir()

@@ -28,13 +28,17 @@ def test_validate_counts_and_names_what_fails(tmp_path, capsys):
     rows = [
         {"id": 1, "question": "q", "answer": r"\frac{1}{2}", "solution": r"so \boxed{0.5}"},
         {"id": 2, "question": "q", "answer": "3", "solution": r"so \boxed{4}"},
-        {"id": 3, "question": "q", "answer": "B", "options": ["x", "y", "z"]},
+        {"id": 3, "question": "q", "answer": "C", "options": ["x", "y", "both A and B"]},
     ]
     path = write(tmp_path / "own.jsonl", *rows)
     assert main(["validate", "warmup", "--path", str(path)]) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "warmup: the first question as a model reads it, and its answer"
-    assert out[-2:] == ["warmup/2: the gold answer fails its own grader", "warmup 2/3"]
+    assert out[-3:] == [
+        "warmup: 1 of 3 rows has an option that names others, and keeps the order of its options",
+        "warmup/2: the gold answer fails its own grader",
+        "warmup 2/3",
+    ]
 
 
 def test_validate_without_names_takes_what_is_there(tmp_path, capsys):

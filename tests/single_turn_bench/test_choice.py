@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from single_turn_bench import extract_choice
-from single_turn_bench.choice import find_choice, shuffle_options
+from single_turn_bench.choice import find_choice, names_others, shown_options, shuffle_options
+from single_turn_bench.rows import parse_row
 
 OUTPUTS = Path(__file__).resolve().parents[3] / "shared" / "data" / "grader_pairs" / "mmlu_pro_outputs_800.jsonl"
 
@@ -231,6 +232,49 @@ def test_the_key_is_spread_over_all_letters():
     assert min(letters.values()) > 60
     per_seed = {shuffle_options("abcd", 0, seed, "task")[1] for seed in range(20)}
     assert len(per_seed) > 1
+
+
+NAMING = """both A and C|A or B|Both (A) and (C)|Both a & c|neither B nor D|A, B and C|(a) and (b)|A and B only|Only C
+B only|Option A|Same as option (b)|Answers A and D|Not A|all of the above|None of the other options|the first two|None
+The first two are correct|All are correct|None of these|all these answers|Two of the above|no option is right"""
+NAMING_NONE = """Vitamin C|Hepatitis B|A dog|X and Y|Above 30 degrees|Both countries|All mammals|the first king|A|5 A
+A-B|none of Europe's rivers|all or nothing|neither alloy|when E and F are true|(a) 109 V, (b) 83 A|both are beyond us"""
+
+
+def test_an_option_that_names_others_is_told_by_its_text(subtests):
+    for texts, right in ((NAMING, True), (NAMING_NONE, False)):
+        for text in texts.replace("\n", "|").split("|"):
+            with subtests.test(text=text):
+                assert names_others(text, 4) is right
+    assert names_others("both e and f.", 6) and not names_others("both e and f.", 4)  # which letters there are
+
+
+def test_options_that_name_others_keep_their_order_and_come_last_where_there_is_none():
+    options = ("morphine", "ibuprofen", "fentanyl", "both A and C")
+    assert {shown_options(options, 3, seed, "q", shuffle=True) for seed in range(9)} == {(options, "D", (0, 1, 2, 3))}
+    raw = {"Record ID": "r", "Question": "Which?", "Correct Answer": "none of the others"}  # the right one comes first
+    raw |= {f"Incorrect Answer {number}": f"wrong {number}" for number in (1, 2, 3)}
+    row = parse_row(raw, "gpqa", "here")
+    assert (row.options[3], row.answer) == ("none of the others", "D")
+    assert len({shown_options(row.options, 3, seed, row.id, shuffle=True) for seed in range(9)}) == 1
+
+
+def test_the_text_of_one_option_is_its_letter():
+    options = ("Vitamin A", "Vitamin C", "2", "vitamin a.", "")
+    said = {
+        "So it is <answer>vitamin c</answer>.": ("B", "option"),
+        r"\boxed{\text{Vitamin C}}": ("B", "option"),
+        "The answer is Vitamin C.": ("B", "option"),
+        "First I thought that the answer is (A).\n<answer>2</answer>": ("C", "option"),
+        "<answer>2</answer> The answer is (A).": ("C", "option"),
+        "The answer is (A), Vitamin C.": ("A", "statement"),
+        "<answer>vitamin a</answer>": (None, "none"),  # two options have this text
+        "It may be Vitamin C or not": ("C", "mention"),
+    }
+    for response, found in said.items():
+        read = find_choice(response, 5, options)
+        assert (read.answer, read.rule) == found, response
+        assert read.stated is (found[1] in ("option", "statement"))
 
 
 @pytest.mark.skipif(not OUTPUTS.is_file(), reason="../shared/data is absent")

@@ -129,8 +129,8 @@ def test_a_number_counts_the_options_from_where_it_is_said(subtests, tmp_path):
             path = write(tmp_path / "own.jsonl", *rows_of(make))
             rows = load_rows(path, columns=Columns(answer_as=way)).rows
             assert [row.options[row.answer_index] for row in rows] == [COLOURS[place] for place in RIGHT]
-            with pytest.raises(UserError, match="env.columns.answer_as="):
-                load_rows(path)
+            with pytest.raises(UserError, match=rf"say it with env.columns.answer_as={way} if it is 'green'\.$"):
+                load_rows(path)  # another row's 0, or the number of options, rules the other way out
 
 
 def test_an_answer_index_counts_from_0(tmp_path):
@@ -226,7 +226,9 @@ REFUSED = {
     "from 0 and from 1": ([{**FOUR, "id": 1, "answer": 0}, {**FOUR, "answer": 4}], ["line 1", "'0'", "answer_as="]),
     "no label": ([{**FOUR, "label": -1}], ["line 1", "'label'", "'-1'"]),
     "one row of many": ([{**FOUR, "id": n, "answer": "F" if n == 3 else "A"} for n in range(7)], ["line 4", "'F'"]),
-    "from 0 or from 1": ([{**FOUR, "label": 2}], ["line 1", "'label'", "env.columns.answer_as="]),
+    "from 0 or from 1": (
+        [{**FOUR, "label": 2}], ["'label'", "answer_as=from_0 if it is 'blue', or env.columns.answer_as=from_1 if it"]
+    ),
     "a letter that is also a text": (
         [{"question": "W?", "options": ["B", "A"], "answer": "A"}], ["'answer'", "env.columns.answer_as="]
     ),

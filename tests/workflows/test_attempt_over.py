@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections import defaultdict
+
 import pytest
-from conftest import TOY, read_json, read_rows
+from conftest import REPO, TOY, read_json, read_rows
 from provider import completion
 
 from core.errors import AttemptOver, InfraError
@@ -67,6 +71,75 @@ def test_a_judge_or_distiller_whose_call_overflows_is_a_learning_error(here, ser
     for row in read_rows(run_dir):
         assert row["trajectories"][0]["ended_by"] != "context"
         assert row["learning_errors"][0].startswith("judge: context: ") and row["records"] == []
+
+
+CUT, UNSTATED = "the reply was cut off at its limit of length", "no answer was stated"
+# {how two attempts at "What is 2 + 2?" end: (reply and why it ended; `ended_by` and `stated` in the record; the final
+# answer that the judge reads; what judge, selector and distiller read of the end)}
+ENDINGS = {
+    "by itself": (("So <answer>4</answer>", "stop"), "goal", True, "4", None),
+    "cut off": (("2 + 2 = 4, so that", "length"), "goal", False, "(none)", f"{CUT}; {UNSTATED}"),
+    "cut off later": (("<answer>4</answer> To check", "length"), "goal", True, "4", CUT),
+    "no answer stated": (("That is 2 + 2 = 4 in all.", "stop"), "goal", False, "4", UNSTATED),
+    "filtered": (
+        ("It is", "content_filter"), "end", False, "(none)", f"the provider's filter cut the reply off; {UNSTATED}"
+    ),
+    "refused": (("I cannot do that.", "refusal"), "end", False, "(none)", f"the model declined to answer; {UNSTATED}"),
+    "context": (None, "context", None, "(none)", "the context window was full"),
+    "step limit": (("Hm.", "stop"), "step_limit", None, "(none)", "the limit of steps was reached"),
+}  # fmt: skip
+ROLES = {"You check the work": "judge", "You compare 2 attempts": "selector", "You turn an agent": "distiller"}
+
+
+def test_how_each_ending_reaches_judge_label_selector_distiller_and_table(here, serve, tmp_path):
+    """The truth table of docs/runs.md: two attempts at each task, each judged and distilled by itself."""
+    heard = defaultdict(list)  # {(ending, role): prompts}
+
+    def answer(request, number):
+        text = request["messages"][0]["content"]
+        role = next((role for begin, role in ROLES.items() if text.startswith(begin)), "agent")
+        asked = re.search(r"What is 2 \+ 2, (.*?)\?", request["messages"][-1]["content"] if role == "agent" else text)
+        ending = asked[1] if asked else "step limit"
+        heard[ending, role].append(text)
+        if role == "judge":
+            return 200, completion(f'Status: "{"failure" if "How it ended" in text else "success"}"')
+        if role != "agent":
+            return 200, completion('{"index": 1}' if role == "selector" else "Nothing to learn.")
+        if ENDINGS[ending][0] is None:
+            return TOO_LONG["openai"]
+        said, end = ENDINGS[ending][0]
+        message = {"content": None, "refusal": said} if end == "refusal" else {"content": said}
+        choice = {"index": 0, "finish_reason": "stop" if end == "refusal" else end}
+        return 200, completion("", choices=[choice | {"message": {"role": "assistant", **message}}])
+
+    server = serve(answer)
+    path = tmp_path / "sums.jsonl"
+    rows = [
+        {"id": name, "question": f"What is 2 + 2, {name}?", "answer": "4"} for name in ENDINGS if name != "step limit"
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = remote(server, "workflow=matts_parallel", "k=2", "contrast=null")[1:]
+    sums, _ = here("env=questions", f"env.path={path}", *words, run_dir=tmp_path / "sums")
+    boxes, _ = here("env=toy", "limit=1", "max_steps=2", *words, run_dir=tmp_path / "boxes")
+    episodes = {row["task_id"].removeprefix("sums/"): row for row in read_rows(sums)}
+    [episodes["step limit"]] = read_rows(boxes)
+    page = (REPO / "docs/runs.md").read_text("utf-8")
+    for name, (_, ended_by, stated, final, ended) in ENDINGS.items():
+        told = {role: heard[name, role] for role in ROLES.values()}
+        n_read = {"judge": 2, "selector": 1, "distiller": 0 if name == "context" else 2}  # where nothing was said: none
+        assert {role: len(prompts) for role, prompts in told.items()} == n_read, name
+        for role, prompts in told.items():
+            read = [re.findall(r"How it ended: (.*)\.$", prompt, re.M) for prompt in prompts]
+            assert read == [([ended] if ended else []) * (2 if role == "selector" else 1)] * n_read[role], (name, role)
+        assert all(f"Final answer or last action:\n{final}\n" in prompt for prompt in told["judge"]), name
+        row = episodes[name]
+        assert row["verdict"]["label"] == ("failure" if ended else "success")  # the judge's word, in every case
+        for attempt in row["trajectories"]:
+            assert (attempt["ended_by"], attempt["info"].get("stated")) == (ended_by, stated), name
+        assert all(each in page for each in (ended or "").split("; ")), name
+    counts = {"n": 7, "n_success": 4, "n_unstated": 4, "n_truncated": 4, "n_context": 1, "n_content_filter": 0}
+    assert counts.items() <= read_json(sums / "summary.json").items()
+    assert {"n": 1, "n_success": 0, "n_step_limit": 1}.items() <= read_json(boxes / "summary.json").items()
 
 
 @pytest.mark.parametrize("what", TOO_LONG)
