@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from yaml import YAMLError
 
+from analysis.cells import make_cells, rows_of
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
 from analysis.measure import measure
+from analysis.notes import qualified
 from analysis.pairing import against, paired_outcomes
 from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS, alike
@@ -109,6 +111,13 @@ class Runs:
         mine, other = (self.of(arm, n_seeds) for arm in (self._question.arm, self._question.baseline))
         return paired_outcomes(mine, other, mine)
 
+    def cells(self, n_seeds: int) -> list[dict[str, Any]]:
+        """The rows of the two arms in a table of the first n_seeds seeds, the baseline's first."""
+        arms = (self._question.baseline, self._question.arm)
+        seen = self.frame["arm"].isin(arms) & (self.frame["seed"] < self._question.first_seed + n_seeds)
+        made = make_cells(self.frame[seen], self._question.baseline)
+        return sorted(rows_of(made.table), key=lambda row: arms.index(row["arm"]))
+
     def compare(self, arm: str, than: str, late: bool) -> dict[str, Any] | None:
         """The comparison of two arms, a row as for a table; None if one has not been run. late: of second halves."""
         mine, other = self.of(arm), self.of(than)
@@ -147,7 +156,7 @@ def answer_of(folder: Path, question: Question) -> dict[str, Any]:
     return {
         "question": _asked(question),
         "outcome": outcome,
-        "sentence": sentence(question, last, runs.n_seeds()),
+        "sentence": sentence(question, last, runs.n_seeds(), runs.cells(last.n_seeds) if last else []),
         "looks": [asdict(look) for look in looks],
         "ladder": [asdict(each) for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
@@ -173,9 +182,10 @@ def _asked(question: Question) -> dict[str, Any]:
     return asdict(question) | {"strong_extractor": list(question.strong_extractor)}
 
 
-def sentence(question: Question, last: Interim | None, n_seeds: int) -> str:
-    """The answer in one sentence."""
+def sentence(question: Question, last: Interim | None, n_seeds: int, rows: list[dict[str, Any]]) -> str:
+    """The answer in one sentence. rows: `Runs.cells` at the last look; [] where there was none."""
     facts = {"arm": question.arm, "baseline": question.baseline, "effect": f"{100 * question.design.effect:g}"}
+    facts |= dict(zip(("baseline", "arm"), (row["label"] for row in rows), strict=False))
     facts |= {"first": question.design.first, "n_seeds": n_seeds}
     if last is None or last.p is None:
         return SENTENCES["untested"].format(**facts)
@@ -186,7 +196,7 @@ def sentence(question: Question, last: Interim | None, n_seeds: int) -> str:
         f" ({level} interval {100 * last.low:+.1f} to {100 * last.high:+.1f}, p = {last.p:.3g}, both corrected for "
         f"looking after each seed; {last.n_seeds} seeds)"
     )
-    return SENTENCES[_outcome(last)].format(**facts)
+    return qualified(SENTENCES[_outcome(last)].format(**facts), rows)
 
 
 def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any]:

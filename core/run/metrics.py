@@ -240,6 +240,14 @@ def _by_round(row: dict) -> list[bool]:
     return found
 
 
+def limit_of(attempt: dict) -> str:
+    """The limit, other than of steps, at which an attempt ended: length (its last reply was cut off) | one of CUT_OFF |
+    "" (none)."""
+    if attempt["ended_by"] in CUT_OFF:
+        return attempt["ended_by"]
+    return "length" if attempt["steps"] and attempt["steps"][-1]["finish_reason"] == "length" else ""
+
+
 def states_answer(answer: str | None, info: dict) -> bool:
     """Whether an attempt states an answer. Envs that parse answers from prose report that in `info.stated`."""
     return answer is not None and bool(info.get("stated", True))
