@@ -65,7 +65,8 @@ def frame_of_columns(found: Iterable[dict[str, Any]]) -> pd.DataFrame:
             values += each["episodes"].get(key, [float("nan")] * (len(owners) - len(values)))
     shared = _as_frame({key: [each.get(key) for each in facts] for key in (facts or [{}])[0]})
     frame = pd.concat([_as_frame(columns), shared.iloc[owners].reset_index(drop=True)], axis=1)
-    frame.loc[~frame["evaluated"], ["success", "lenient"]] = float("nan")
+    for name in ("success", "lenient"):
+        frame.loc[~frame["evaluated"], name] = float("nan")
     return frame
 
 
@@ -128,7 +129,7 @@ def run_columns(run: Run, episodes: dict[str, list[Any]]) -> dict[str, Any]:
 
 def helpers(run: Run, episodes: dict[str, list[Any]]) -> dict[str, str]:
     """{role: model} of the roles beside the agent's that were asked something and have another model."""
-    models = {role: about["model"] for role, about in run.manifest["models"].items()}
+    models = {role: about.get("model") for role, about in run.manifest["models"].items()}
     asked = (role for role in ROLES[1:] if role in models and sum(episodes.get(f"tokens_{role}", ())))
     return {role: models[role] for role in asked if models[role] != models["agent"]}
 

@@ -241,11 +241,12 @@ def _by_round(row: dict) -> list[bool]:
 
 
 def limit_of(attempt: dict) -> str:
-    """The limit, other than of steps, at which an attempt ended: length (its last reply was cut off) | one of CUT_OFF |
+    """The limit, other than of steps, at which an attempt ended: one of CUT_OFF | length (its last reply was cut off) |
     "" (none)."""
     if attempt["ended_by"] in CUT_OFF:
         return attempt["ended_by"]
-    return "length" if attempt["steps"] and attempt["steps"][-1]["finish_reason"] == "length" else ""
+    last = attempt["steps"][-1]["finish_reason"] if attempt["steps"] else ""
+    return last if last in ("length", "content_filter") else ""
 
 
 def states_answer(answer: str | None, info: dict) -> bool:

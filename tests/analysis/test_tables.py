@@ -19,7 +19,7 @@ from rich.console import Console
 
 from analysis.cells import make_cells
 from analysis.load import load_runs
-from analysis.matrix import print_matrix
+from analysis.matrix import build_matrix, print_matrix
 from analysis.runs import find_runs, read_run
 from analysis.tables import COLUMN, EXPERIMENTS, build_tables, load_episodes, tables, wanted
 from benchmarks import bench_tables
@@ -164,6 +164,29 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda rows: [])
     _, texts = build_tables(load_episodes([str(copy)]), "main")
     assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
+
+
+def test_seeds_of_the_sweep_that_are_not_shown_are_said(copy):
+    run = "arm=reasoningbank,env=toy,llm=scripted,seed="
+    assert not any("seeds of its sweep" in note for note in build_tables(load_episodes([str(copy)]), "main")[0].notes)
+    shutil.rmtree(copy / f"{run}1")
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
+    assert lines(texts)["reasoningbank"][1] == "1 of 2" and lines(texts)["no_memory"][1] == "2"
+    said = (
+        "reasoningbank: 1 of the 2 seeds of its sweep are here, without 1: who chooses among seeds chooses the result."
+    )
+    assert said in cells.notes
+    # A later sweep in the same folder had more seeds, of this arm and one other.
+    written = copy / "multirun.yaml"
+    sweep = yaml.safe_load(written.read_text())
+    words = [word for word in sweep["hydra"]["overrides"]["task"] if not word.startswith(("arm=", "seed="))]
+    sweep["hydra"]["overrides"]["task"] = [*words, "arm=reasoningbank,awm", "seed=range(0,20)"]
+    written.write_text(yaml.safe_dump(sweep))
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
+    assert lines(texts)["reasoningbank"][1] == "1 of 20" and lines(texts)["no_memory"][1] == "2"
+    assert any("without 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...: who" in note for note in cells.notes)
+    row = next(row for row in build_matrix(load_episodes([str(copy)]))[1][0].rows if row[0] == "reasoningbank")
+    assert "\n1 of 20 seeds" in row[1]
 
 
 def broken(rows, places):
@@ -514,7 +537,7 @@ def test_the_benchmark_makes_runs_that_tables_reads(monkeypatch, capsys):
     assert bench_tables.main() == 0
     said = capsys.readouterr().out
     assert "5 runs x 8 episodes" in said  # it fails where tables.py prints no table
-    assert "tables, of episodes" in said and "report, memory" in said
+    assert "tables, over parsing" in said and "report, memory" in said
 
 
 def test_the_summary_agrees_with_the_table(sweep):
