@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from analysis.funnel_steps import STEPS
-from analysis.notes import labels, limits, share_of
+from analysis.notes import labels, limits, share
 from analysis.published import comparable
 
 Format = Callable[[dict[str, Any]], str]
@@ -93,7 +93,7 @@ HEADINGS: dict[str, Column] = {
     "infra_errors": ("broken", broken),
     "labels": ("labels", labels),
     "success": ("success % [95 %]", success),
-    "unstated": ("no answer stated", lambda row: share_of("n_unstated", row)),
+    "unstated": ("no answer stated", lambda row: share(row["n_unstated"], row["n"])),
     "limits": ("ended by limit", limits),
     "lenient": ("success, read leniently %", number("lenient", 1, 100)),
     "sd": ("sd over seeds", number("sd", 1, 100)),

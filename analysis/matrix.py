@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, seeds, success
-from analysis.notes import labels, limits, qualified, share_of
+from analysis.notes import labels, limits, qualified, share
 from analysis.reach import findable
 from analysis.tables import gaps, load_episodes, published, tables_of, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
@@ -118,7 +118,7 @@ def _cell(row: dict[str, Any] | None) -> str:
     lines += [f"{broken(row)} broken"] if row["n_infra_error"] or row["n_broken_attempts"] else []
     lines += [f"{row['n_partial']} unfinished"] if row["n_partial"] else []
     lines += [f"labels {said}"] if (said := labels(row)) not in USUAL else []
-    lines += [f"no answer stated in {share_of('n_unstated', row)}"] if row["n_unstated"] else []
+    lines += [f"no answer stated in {share(row['n_unstated'], row['n'])}"] if row["n_unstated"] else []
     lines += [f"ended by limit {limits(row)}"] if row["limits"] else []
     lines += [of_banks(n).removeprefix(", ")] if (n := row["n_shared_banks"]) else []
     return "\n".join(lines)
@@ -159,7 +159,7 @@ def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
         where = " where a cell names no others" if len(sources) > 1 else ""
         notes.append(f"The learner's labels are those of the judging model (llm){where}.")
     if any("%" in labels(row) for row in rows):
-        notes.append("Labels that are right: by the judge, as the environment's own evaluation of the attempt.")
+        notes.append("% right: how many of the judge's labels agree with the environment's evaluation.")
     if any(row.get("times_tokens") is not None for row in rows):
         notes.append("x tokens: how many times the baseline's a task takes, of all models together.")
     if any(row["n_partial"] for row in rows):

@@ -31,24 +31,24 @@ MOST_KEYS = 6  # differing configuration keys that a note names
 
 
 def qualified(text: str, rows: Rows, *, counts: bool = True) -> str:
-    """A sentence or a title on some cells, followed by what it holds under: every claim is written by this function.
+    """A sentence or a title on some cells, followed by all that it rests on. Every claim is written by this function.
 
     That is whose labels the cells learn from, which models judge, select and distil where they are not the agent's, and
-    settings that let a task see other lessons; with `counts` also what a reader must know of the episodes behind the
-    numbers. What holds for all cells that learn is said of none of them by name.
+    settings that let a task see other lessons. What holds for all cells that learn is said without their names.
 
-    rows   of the table, compared or not
+    counts   also how often the labels are right, and what limits the numbers of each cell
     """
     held: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        for fact in (*_made_with(row, counts), *(_counted(row) if counts else ())):
+        for fact in _made_with(row, counts):
             held[fact].append(row["label"])
     learners = {row["label"] for row in rows if row["label_source"] != "none"} or {row["label"] for row in rows}
-    said = {fact: dict.fromkeys(names) for fact, names in held.items()}
-    facts = [fact for fact, names in said.items() if learners <= {*names}]
-    facts += [f"{', '.join(names)}: {fact}" for fact, names in said.items() if not learners <= {*names}]
-    held_under = f"with {'; '.join(facts)}" if facts else ""
-    return "; ".join(filter(None, (text.removesuffix("."), held_under))) + ("." if text.endswith(".") else "")
+    facts = [fact for fact, names in held.items() if learners <= {*names}]
+    facts += [f"{', '.join(dict.fromkeys(names))}: {fact}" for fact, names in held.items() if not learners <= {*names}]
+    facts += [fact for row in rows if counts for fact in _compared(row)]
+    facts += [f"{row['label']}: {', '.join(said)}" for row in rows if counts and (said := [*_counted(row)])]
+    told = [f"with {'; '.join(facts)}"] if facts else []
+    return "; ".join(filter(None, (text.removesuffix("."), *told))) + ("." if text.endswith(".") else "")
 
 
 def _made_with(row: dict[str, Any], counts: bool) -> Iterator[str]:
@@ -60,25 +60,31 @@ def _made_with(row: dict[str, Any], counts: bool) -> Iterator[str]:
         roles[", ".join(models)].append(role)
     yield from (f"{' and '.join(mine)} {model}" for model, mine in roles.items())
     for key, values in row["noted"].items():
-        more = f" and {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else ""
-        yield f"{key}={', '.join(values[:MOST_VALUES])}{more}"
+        if key == "memory.path":
+            yield "a given bank"  # a note names it
+        elif key != "memory.namespace":
+            yield f"{key}={', '.join(values)}"
+
+
+def _compared(row: dict[str, Any]) -> Iterator[str]:
+    """What stands beside the difference of a cell to its baseline."""
+    if row.get("times_tokens") is not None:
+        yield f"{row['times_tokens']:.1f} x the baseline's tokens"
+    if row.get("answered_difference") is not None:
+        pairs = f"the {row['answered_pairs']:.0f} pairs that both answered"
+        yield f"{100 * row['answered_difference']:+.1f} points over {pairs}"
 
 
 def _counted(row: dict[str, Any]) -> Iterator[str]:
-    """What stands behind the numbers of a cell and limits what they say."""
-    if row.get("times_tokens") is not None:
-        yield f"{row['times_tokens']:.1f} x the baseline's tokens"
+    """What limits the numbers of a cell."""
     if row.get("seeds_missing"):
         yield f"{row['n_seeds']} of {row['n_asked']} seeds"
     if said := _broke(row):
         yield said
     if row["n_unstated"]:
-        yield f"no answer stated in {share_of('n_unstated', row)}"
+        yield f"no answer stated in {share(row['n_unstated'], row['n'])}"
     if row["limits"]:
         yield f"ended by limit {limits(row)}"
-    if row.get("answered_difference") is not None:
-        pairs = f"the {row['answered_pairs']:.0f} pairs that both answered"
-        yield f"{100 * row['answered_difference']:+.1f} points over {pairs}"
     yield from (f"{n} calls answered by the fallback {name}" for name, n in row["fallbacks"].items())
     if row["n_tampered"]:
         yield f"{row['n_tampered']} attempts tampered with their result"
@@ -90,16 +96,15 @@ def labels(row: dict[str, Any]) -> str:
     return row["label_source"] + (f", {100 * row['judge_agreement']:.1f} % right" if wrong else "")
 
 
-def share_of(count: str, row: dict[str, Any]) -> str:
-    """A count of a cell's episodes, and which share of those that count it is."""
-    return f"{row[count]} ({100 * row[count] / row['n']:.1f} %)" if row[count] else "0"
+def share(count: int, n: int) -> str:
+    """A count of episodes, and which share of n it is."""
+    return f"{count} ({100 * count / n:.1f} %)" if count else "0"
 
 
 def limits(row: dict[str, Any]) -> str:
     """How many episodes of a cell ended at a limit, and at which."""
     which = ", ".join(f"{n} {limit.replace('_', ' ')}" for limit, n in row["limits"].items())
-    total = {"n": row["n"], "limits": sum(row["limits"].values())}
-    return share_of("limits", total) + (f": {which}" if which else "")
+    return share(sum(row["limits"].values()), row["n"]) + (f": {which}" if which else "")
 
 
 def not_answered(rows: Rows) -> list[str]:
@@ -110,13 +115,14 @@ def not_answered(rows: Rows) -> list[str]:
         base = by_cell.get(row.get("base"), row)
         if row.get("answered_pairs") is None or row["n_unanswered"] * base["n"] == base["n_unanswered"] * row["n"]:
             continue
+        ours, theirs = (share(each["n_unanswered"], each["n"]) for each in (row, base))
         both, least, most, lenient = (
             "-" if (value := row[f"answered_{name}"]) is None else f"{100 * value:+.1f}"
             for name in ("difference", "least", "most", "lenient")
         )
         lines.append(
-            f"{row['label']}: {share_of('n_unanswered', row)} of its episodes state no answer or ended at a limit, "
-            f"{share_of('n_unanswered', base)} of the baseline's, so format and limits are a part of its difference. "
+            f"{row['label']}: {ours} of its episodes state no answer or ended at a limit, {theirs} of the baseline's: "
+            "format and limits are a part of its difference. "
             f"Over the {row['answered_pairs']:.0f} pairs that both answered it is {both} points; had the others been "
             f"solved it would lie between {least} and {most}; read leniently it is {lenient}."
         )

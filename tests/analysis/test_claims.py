@@ -165,16 +165,22 @@ def test_every_sentence_and_title_says_whose_labels_which_models_and_which_setti
         assert build(frame)[1][0].title.endswith(f"; with {said}")
     found = answer_of(tmp_path / "runs", Question(design=Design(first=2, most=2)))
     label = frame.loc[frame["arm"] == "reasoningbank", ["arm", "overridden"]].iloc[0].str.cat(sep=" ").strip()
-    assert f": {label} solves " in found["sentence"] and f"; with {said}; {label}: " in found["sentence"]
-    assert re.search(r"\d x the baseline's tokens\.$", found["sentence"])
+    assert f": {label} solves " in found["sentence"]
+    assert re.search(rf"; with {re.escape(said)}; \d\.\d x the baseline's tokens\.$", found["sentence"])
 
 
 def test_what_only_some_arms_hold_is_said_with_their_names():
     rows = [
         {"label": label, "label_source": source, "helpers": {}, "noted": noted}
-        for label, source, noted in (("none", "none", {}), ("a", "llm", {}), ("b", "oracle", {"memory.path": ("x",)}))
+        for label, source, noted in (
+            ("none", "none", {}),
+            ("a", "llm", {}),
+            ("b", "oracle", {"memory.inject": ("user",)}),
+        )
     ]
-    assert qualified("Table", rows, counts=False) == "Table; with a: labels llm; b: labels oracle; b: memory.path=x"
+    assert (
+        qualified("Table", rows, counts=False) == "Table; with a: labels llm; b: labels oracle; b: memory.inject=user"
+    )
     assert qualified("They differ.", rows[:2], counts=False) == "They differ; with labels llm."
     assert qualified("They differ.", rows[:1], counts=False) == "They differ."
 
