@@ -7,7 +7,7 @@ ladder as far as its arms were run: the same folder gives the same answer, byte 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,7 @@ class Runs:
         return paired_outcomes(mine, other, mine)
 
     def cells(self, n_seeds: int) -> list[dict[str, Any]]:
-        """The rows of the two arms in a table of the first n_seeds seeds, the baseline's first."""
+        """The rows that the two arms have in a table of the first n_seeds seeds, the baseline's first."""
         arms = (self._question.baseline, self._question.arm)
         seen = self.frame["arm"].isin(arms) & (self.frame["seed"] < self._question.first_seed + n_seeds)
         made = make_cells(self.frame[seen], self._question.baseline)
@@ -153,10 +153,11 @@ def answer_of(folder: Path, question: Question) -> dict[str, Any]:
     last = looks[-1] if looks else None
     ladder = climb(question.steps(), runs.compare, question.design.effect) if last and last.outcome != "go on" else []
     outcome = _outcome(last)
+    rows = runs.cells(question.design.first + len(looks) - 1) if looks else []
     return {
         "question": _asked(question),
         "outcome": outcome,
-        "sentence": sentence(question, last, runs.n_seeds(), runs.cells(last.n_seeds) if last else []),
+        "sentence": qualified(sentence(_named(question, rows), last, runs.n_seeds()), rows),
         "looks": [asdict(look) for look in looks],
         "ladder": [asdict(each) for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
@@ -182,10 +183,14 @@ def _asked(question: Question) -> dict[str, Any]:
     return asdict(question) | {"strong_extractor": list(question.strong_extractor)}
 
 
-def sentence(question: Question, last: Interim | None, n_seeds: int, rows: list[dict[str, Any]]) -> str:
-    """The answer in one sentence. rows: `Runs.cells` at the last look; [] where there was none."""
+def _named(question: Question, rows: list[dict[str, Any]]) -> Question:
+    """The question with its two arms called as in a table. rows: `Runs.cells`, or none."""
+    return replace(question, baseline=rows[0]["label"], arm=rows[1]["label"]) if rows else question
+
+
+def sentence(question: Question, last: Interim | None, n_seeds: int) -> str:
+    """The answer in one sentence."""
     facts = {"arm": question.arm, "baseline": question.baseline, "effect": f"{100 * question.design.effect:g}"}
-    facts |= dict(zip(("baseline", "arm"), (row["label"] for row in rows), strict=False))
     facts |= {"first": question.design.first, "n_seeds": n_seeds}
     if last is None or last.p is None:
         return SENTENCES["untested"].format(**facts)
@@ -196,7 +201,7 @@ def sentence(question: Question, last: Interim | None, n_seeds: int, rows: list[
         f" ({level} interval {100 * last.low:+.1f} to {100 * last.high:+.1f}, p = {last.p:.3g}, both corrected for "
         f"looking after each seed; {last.n_seeds} seeds)"
     )
-    return qualified(SENTENCES[_outcome(last)].format(**facts), rows)
+    return SENTENCES[_outcome(last)].format(**facts)
 
 
 def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis.answer import Question, answer_of, page, stored
+from analysis.answer import Question, answer_of, page
 from analysis.audit import BROKEN, WORTH_A_LOOK, findings
 from analysis.runs import find_runs, read_run
 from core.checksum import KEY
@@ -162,19 +162,11 @@ def table_of(mark: re.Match[str], into: Path) -> list[str]:
 
 def verdict_of(folder: Path) -> list[str]:
     """The lines of the answer that the runs of a study by experiment=verdict give, up to what to try next."""
-    question, kept = Question.read(folder), stored(folder)
-    found = question and answer_of(folder, question)
-    if not found or not kept or numbers_of(kept, kept) != numbers_of(found, kept):
-        raise UserError(f"docs/study.md: the runs of {folder.name} do not give the answer of its verdict.json.")
-    lines = page(folder, found | {"try": [], "not_tested": []})
+    if (question := Question.read(folder)) is None:
+        raise UserError(f"docs/study.md: {folder.name} is no study by experiment=verdict.")
+    lines = page(folder, answer_of(folder, question) | {"try": [], "not_tested": []})
     wrapped = (textwrap.wrap(line, 116, subsequent_indent="  ") or [""] for line in lines)
     return [f"    {line}".rstrip() for part in wrapped for line in part]
-
-
-def numbers_of(answer: dict[str, Any], kept: dict[str, Any]) -> list[Any]:
-    """The outcome of an answer and its looks, as far as `kept` has their values: words and further values may come."""
-    looks = zip(answer["looks"], kept["looks"], strict=False)
-    return [answer["outcome"], len(answer["looks"]), *({key: look.get(key) for key in old} for look, old in looks)]
 
 
 def figure_of(mark: re.Match[str], into: Path) -> str:
