@@ -67,7 +67,7 @@ NEEDED = {  # what an arm asks for, or would download
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_passes(here, clean, tmp_path, arm):
     words = (f"memory.path={clean / 'bank.sqlite'}",) if arm == "given_bank" else NEEDED.get(arm, ())
-    run, _ = here(*TOY, f"arm={arm}", *words, "limit=6", run_dir=tmp_path / arm)
+    run, _ = here(*TOY, f"arm={arm}", *words, "limit=3", run_dir=tmp_path / arm)
     report = audit(read_run(run))
     assert report["broken"] == {}
     if arm in ("placebo", "empty_block"):

@@ -92,7 +92,7 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(copy, tmp_path, c
     assert main([str(folder), "--table", "main"]) == 1
     said = capsys.readouterr().out
     assert f"{wanted_dir} stopped after" in said
-    assert "0 (+1 partial)" in said
+    assert "0 of 2 (+1 partial)" in said
     gaps = [shlex.split(line.removeprefix("- missing: ")) for line in said.splitlines() if "missing: " in line]
     assert [gap[-2:] for gap in gaps] == [["arm=reasoningbank", f"seed={seed}"] for seed in (0, 1)]
     # The printed command finishes the cell where it stopped.
