@@ -47,13 +47,10 @@ def alike_before(queries: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
     """{task: those before it with nearly the same query}, of the first MOST_TASKS of (task, query)."""
     from rapidfuzz import fuzz, process
 
-    names, texts = zip(*queries[:MOST_TASKS], strict=True) if queries else ((), ())
+    names, texts = [name for name, _ in queries[:MOST_TASKS]], [query for _, query in queries[:MOST_TASKS]]
     scores = process.cdist(texts, texts, scorer=fuzz.ratio, score_cutoff=ALIKE)  # 0 where it is lower
-    return {
-        name: [names[other] for other in scores[one, :one].nonzero()[0]]
-        for one, name in enumerate(names)
-        if scores[one, :one].any()
-    }
+    found = {name: [names[other] for other in scores[one, :one].nonzero()[0]] for one, name in enumerate(names)}
+    return {name: like for name, like in found.items() if like}
 
 
 def twins_retrieved(run: Run) -> Iterator[str]:
