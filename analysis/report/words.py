@@ -44,13 +44,14 @@ def differences(study: Study) -> list[dict[str, str]]:
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
     compared = [cell | {"base_partial": base is not None and base["partial"]} for cell in compared]
-    return [difference(cell, base, study.n_compared) for cell in compared if base]
+    made = [(cell, difference(cell, base["label"], study.n_compared)) for cell in compared if base]
+    return [said | {"scope": qualified(said["scope"], [row for row in (base, cell) if row])} for cell, said in made]
 
 
-def difference(cell: dict[str, Any], base: dict[str, Any], n_compared: int) -> dict[str, str]:
+def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
     """{label, base, points, interval, verdict, scope, flips, tests}: the paired difference and what is behind it.
 
-    scope   what a verdict speaks of, or why a difference that looks like one has none; and what both cells hold under
+    scope   what a verdict speaks of, or why a difference that looks like one has none; "" where neither is to be said
     """
     seeds = int(cell["n_paired_seeds"])
     tests = f"over {seeds} seeds {p_value(cell['p'])}"
@@ -64,7 +65,7 @@ def difference(cell: dict[str, Any], base: dict[str, Any], n_compared: int) -> d
         tests += f"; {said}"
     return {
         "label": cell["label"],
-        "base": base["label"],
+        "base": base,
         "points": f"{points(cell['difference'])} points",
         "interval": f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
         "verdict": OUTCOME_WORDS[outcome],
