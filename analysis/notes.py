@@ -46,7 +46,7 @@ def qualified(text: str, rows: Rows, *, counts: bool = True) -> str:
     facts = [fact for fact, names in held.items() if learners <= {*names}]
     facts += [f"{', '.join(dict.fromkeys(names))}: {fact}" for fact, names in held.items() if not learners <= {*names}]
     facts += [fact for row in rows if counts for fact in _compared(row)]
-    facts += [f"{row['label']}: {', '.join(said)}" for row in rows if counts and (said := [*_counted(row)])]
+    facts += [f"{row['label']}: {', and '.join(said)}" for row in rows if counts and (said := [*_counted(row)])]
     told = [f"with {'; '.join(facts)}"] if facts else []
     return "; ".join(filter(None, (text.removesuffix("."), *told))) + ("." if text.endswith(".") else "")
 

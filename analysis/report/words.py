@@ -69,7 +69,7 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
         "points": f"{points(cell['difference'])} points",
         "interval": f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
         "verdict": OUTCOME_WORDS[outcome],
-        "scope": qualified(scope, [base, cell]),
+        "scope": scope,
         "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
         "tests": tests,
     }
