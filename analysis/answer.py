@@ -7,16 +7,18 @@ ladder as far as its arms were run: the same folder gives the same answer, byte 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yaml import YAMLError
 
+from analysis.cells import make_cells, rows_of
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
 from analysis.measure import measure
+from analysis.notes import qualified
 from analysis.pairing import against, paired_outcomes
 from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS, alike
@@ -109,6 +111,13 @@ class Runs:
         mine, other = (self.of(arm, n_seeds) for arm in (self._question.arm, self._question.baseline))
         return paired_outcomes(mine, other, mine)
 
+    def cells(self, n_seeds: int) -> list[dict[str, Any]]:
+        """The rows that the two arms have in a table of the first n_seeds seeds, the baseline's first."""
+        arms = (self._question.baseline, self._question.arm)
+        seen = self.frame["arm"].isin(arms) & (self.frame["seed"] < self._question.first_seed + n_seeds)
+        made = make_cells(self.frame[seen], self._question.baseline)
+        return sorted(rows_of(made.table), key=lambda row: arms.index(row["arm"]))
+
     def compare(self, arm: str, than: str, late: bool) -> dict[str, Any] | None:
         """The comparison of two arms, a row as for a table; None if one has not been run. late: of second halves."""
         mine, other = self.of(arm), self.of(than)
@@ -144,10 +153,11 @@ def answer_of(folder: Path, question: Question) -> dict[str, Any]:
     last = looks[-1] if looks else None
     ladder = climb(question.steps(), runs.compare, question.design.effect) if last and last.outcome != "go on" else []
     outcome = _outcome(last)
+    rows = runs.cells(question.design.first + len(looks) - 1) if looks else []
     return {
         "question": _asked(question),
         "outcome": outcome,
-        "sentence": sentence(question, last, runs.n_seeds()),
+        "sentence": qualified(sentence(_named(question, rows), last, runs.n_seeds()), rows),
         "looks": [asdict(look) for look in looks],
         "ladder": [asdict(each) for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
@@ -171,6 +181,11 @@ def _outcome(last: Interim | None) -> str:
 
 def _asked(question: Question) -> dict[str, Any]:
     return asdict(question) | {"strong_extractor": list(question.strong_extractor)}
+
+
+def _named(question: Question, rows: list[dict[str, Any]]) -> Question:
+    """The question with its two arms called as in a table. rows: `Runs.cells`, or none."""
+    return replace(question, baseline=rows[0]["label"], arm=rows[1]["label"]) if rows else question
 
 
 def sentence(question: Question, last: Interim | None, n_seeds: int) -> str:

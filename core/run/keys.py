@@ -103,7 +103,7 @@ KEYS = {
     "grader": Key(),
     "tracker": Key(outcome=False, shown=False),
     "dry_run": Key(switch=True, outcome=False, shown=False),
-    "strip_lessons": Key(switch=True),
+    "strip_lessons": Key(arm=True, switch=True),
     "scrub_episodes": Key(switch=True),
     "attempts_from": Key(arm=True),
     "bank": Key(arm=True, column="bank"),
