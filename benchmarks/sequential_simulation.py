@@ -3,15 +3,15 @@
     python -m benchmarks.sequential_simulation [--studies 4000] [--tasks 40,140,500] [--sd 0,5,10] [--normal]
 
 Made-up studies as in benchmarks/null_simulation.py, of 3 to 10 seeds (`analysis.sequential.Design`), without a gain and
-with the planned one of 10 points. --normal: with the boundaries for normal luck. The columns, in per cent if they name
-no other unit:
+with the planned one of 10 points; with banks alone also with gains of 30, 50 and 70. --normal: with the boundaries for
+normal luck. The columns, in per cent if they name no other unit:
 
 false      studies without a gain that are ever called better or worse, had they gone on past each stop for futility
 power      studies with the gain that stop because it is clear
 seeds      mean number at the stop: without the gain, with it; and that of the fixed design which has the same power
            (between two whole numbers by interpolation)
 cost       mean number of seeds in per cent of the fixed design's: without the gain, with it
-futile     studies that stop because more seeds will not show it: without the gain, with it
+futile     studies that stop because more seeds will not show it: without the gain, with it, with gains of 30, 50, 70
 covered    intervals at the stop that hold the true difference: without the gain, with it. Where attempts break as they
            fail, what is left is no sample of the difference, and nothing is said
 """
@@ -35,6 +35,7 @@ from benchmarks.null_simulation import (
     breaking_by_chance,
     by_order,
     by_type,
+    collapsing,
     numbers,
     outcomes,
     skewed,
@@ -42,13 +43,15 @@ from benchmarks.null_simulation import (
 
 WORLDS: dict[str, Callable[[Rng, float, Size], Study]] = {  # beside banks alone: one study of this gain and size
     "banks with skewed luck": skewed,
+    "one bank in ten collapses": collapsing,
     "an order worth sd 5 for each seed": by_order,
     "effects by type, sd 20": lambda rng, gain, size: by_type(rng, True, gain, size),
     "2 % of both arms break": breaking_by_chance,
     "the arm breaks where it fails": lambda rng, gain, size: breaking(rng, 1, gain, size),
 }
 NO_SAMPLE = "the arm breaks where it fails"
-HEADS = "world,tasks,sd,false,power,seeds,,fixed,cost,,futile,,covered,".split(",")
+LARGE = (0.3, 0.5, 0.7)  # gains that a study must not take for none
+HEADS = "world,tasks,sd,false,power,seeds,,fixed,cost,,futile,,,,,covered,".split(",")
 
 
 def looks(study: Study, design: Design) -> list[Interim]:
@@ -96,13 +99,21 @@ def measured(world: str, size: Size, n: int, design: Design) -> list[str]:
     false = np.mean([any(look.outcome == "clear" for look in seen) for seen in null])
     both = [(0.0, ends), (design.effect, gains)]
     seeds = [np.mean([look.n_seeds for look in each]) for _, each in both]
-    futile = [100 * np.mean([look.outcome == "futile" for look in each]) for _, each in both]
+    futile = [f"{100 * np.mean([look.outcome == 'futile' for look in each]):.1f}" for _, each in both]
+    futile += [f"{futile_share(gain, size, n, design):.1f}" if world not in WORLDS else "-" for gain in LARGE]
     covered = [100 * np.mean([look.low <= gain <= look.high for look in each]) for gain, each in both]
     held = ["-", "-"] if world == NO_SAMPLE else [f"{share:.1f}" for share in covered]
     per_cent = [f"{100 * false:.1f}", f"{100 * power:.1f}"]
     cost = [f"{100 * each / fixed:.0f}" for each in seeds]
-    shown = [*per_cent, *(f"{each:.1f}" for each in (*seeds, fixed)), *cost, *(f"{each:.1f}" for each in futile), *held]
+    shown = [*per_cent, *(f"{each:.1f}" for each in (*seeds, fixed)), *cost, *futile, *held]
     return [world, str(size.n_tasks), f"{100 * size.sd:.0f}", *shown]
+
+
+def futile_share(gain: float, size: Size, n: int, design: Design) -> float:
+    """The share of n studies with a large gain, in per cent, that stop because more seeds will not show it."""
+    rng = np.random.default_rng([size.n_tasks, round(1000 * size.sd), round(1000 * gain)])
+    drawn = (outcomes(rng, gain, size, room=1 - gain) for _ in range(n))
+    return 100 * sum(stopped(looks(study, design)).outcome == "futile" for study in drawn) / n
 
 
 def main() -> int:
