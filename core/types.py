@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -37,6 +38,22 @@ class Task:
     def seeded_by(self) -> tuple[str, ...]:
         """The names from which the seeds of its calls are derived; in later passes with the pass's number."""
         return (self.id, f"pass {self.visit + 1}") if self.visit else (self.id,)
+
+
+def types_before(tasks: Sequence[tuple[str, str]], batch: int = 1) -> list[tuple[str, ...]]:
+    """For each (id, type) in the order of a stream: the types of the other tasks in the batches before its own, sorted.
+
+    A task of type "" has none.
+    """
+    found: list[tuple[str, ...]] = []
+    seen: dict[str, set[str]] = {}
+    for start in range(0, len(tasks), batch):
+        together = tasks[start : start + batch]
+        found += [tuple(sorted(kind for kind, ids in seen.items() if ids - {task})) for task, _ in together]
+        for task, kind in together:
+            if kind:
+                seen.setdefault(kind, set()).add(task)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from analysis.cells import BLOCK
 from analysis.made_of import cells_differ
 from analysis.reach import findable
 from analysis.studies import Study
-from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason
+from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason, unended
 from core.run.display import percent
 from core.setting import TRUE_LABELS
 
@@ -41,7 +41,7 @@ def differences(study: Study) -> list[dict[str, str]]:
     """For each arm that was compared with the baseline: what to say of it, as texts; see `difference`."""
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
-    compared = [cell | {"base_partial": base is not None and base["partial"]} for cell in compared]
+    compared = [cell | {"base_partial": base is not None and unended(base)} for cell in compared]
     return [difference(cell, base["label"], study.n_compared) for cell in compared if base]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,6 +89,31 @@ def _departures(chosen: dict[str, Any], hydra: dict[str, Any], config: dict[str,
     changed = {key: chosen[key] for key in groups}
     changed |= {key: _at(here, key) for key in keys if key not in chosen and _at(here, key) != _at(there, key)}
     return [f"{key}={_short(value)}" for key, value in changed.items() if _acts(key, config)]
+
+
+def words_that_change(runtime: dict[str, Any], words: Iterable[str], arms: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(word, arm) for each word of a command that sets what an arm sets itself: with it, the arm would be another one.
+
+    runtime   `runtime` of Hydra's own configuration
+    """
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    folders, words = tuple(_folders(runtime)), tuple(words)
+    for arm in arms:
+        mine = [word for word in words if _is_of(word, [*ARM_KEYS, *_set_by(arm, folders)])]
+        if not mine:
+            continue
+        others = tuple(word for word in words if word not in mine)
+        try:
+            (usual, options), (own, chosen) = (_composed(folders, (*others, *it)) for it in ((), (f"arm={arm}",)))
+        except (HydraException, OmegaConfBaseException):  # its run says what is wrong
+            continue
+        for word in mine:
+            key = key_of(word)
+            is_set = chosen[key] != options.get(key) if key in chosen else _at(own, key) not in (None, _at(usual, key))
+            if is_set:
+                yield word, arm
 
 
 def _place(key: str, kept: list[str]) -> tuple[int, str]:
