@@ -137,7 +137,7 @@ class Runs:
     def recur(self) -> tuple[int, int]:
         """(how many tasks had an earlier one of their type, of how many whose type is known), over the arm's seeds."""
         mine = self.of(self._question.arm)
-        return int(recurring(mine).sum()), int((mine["task_type"] != "").sum())
+        return int(had_earlier(mine).sum()), int((mine["task_type"] != "").sum())
 
     def compare(self, arm: str, than: str, recurring: bool) -> dict[str, Any] | None:
         """The comparison of two arms, a row as for a table; None if one has not been run.
@@ -145,14 +145,14 @@ class Runs:
         recurring   of the tasks that had an earlier one of their type
         """
         mine, other = self.of(arm), self.of(than)
-        if recurring:
-            mine, other = (each[recurring(each)] for each in (mine, other))
+        if recurring and len(mine) and len(other):
+            mine, other = (each[had_earlier(each)] for each in (mine, other))
         if not len(mine) or not len(other):
             return None
         return against(mine, other, mine) | {"alike": max(map(alike, (mine, other)))}
 
 
-def recurring(episodes: pd.DataFrame) -> pd.Series:
+def had_earlier(episodes: pd.DataFrame) -> pd.Series:
     """Of each episode, whether an earlier batch of its run had another task of its type."""
     found = episodes["task_type"] != ""
     for _, run in episodes.sort_values("index").groupby("run_dir"):

@@ -116,9 +116,10 @@ def climb(
               which an arm was run
     """
     rows = [compare(step.arm, step.than, step.recurring) or {} if step.arm else {} for step in steps]
+    was_run = any(rows)
     correct(rows)
     return [
-        _result(step, row, effect) if step.arm or not any(rows) else _recurrence(step, effect, *recur)
+        _result(step, row, effect) if step.arm or not was_run else _recurrence(step, effect, *recur)
         for step, row in zip(steps, rows, strict=True)
     ]
 

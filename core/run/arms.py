@@ -135,7 +135,7 @@ def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[s
         with initialize_config_dir(str(OWN), version_base="1.3", job_name="main"):
             cfg = compose("config", overrides=[*words, *more], return_hydra_config=True)
     finally:
-        current.hydra = ours
+        GlobalHydra.instance().hydra = ours  # another instance by now
     options = plain_data(cfg.hydra.runtime.choices)
     with open_dict(cfg):
         del cfg["hydra"]

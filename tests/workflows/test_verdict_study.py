@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows, wait_for
 
-from analysis.answer import Question, answer_of, recurring, sentence, spent, stored
+from analysis.answer import Question, answer_of, had_earlier, sentence, spent, stored
 from analysis.ladder import BREAKS, HOLDS, STEPS, UNKNOWN, climb, first_break, steps_for
 from analysis.load import load_runs
 from analysis.report.page import verdicts
@@ -111,7 +111,7 @@ def test_memory_helps_or_harms_only_where_its_content_does(sign):
     assert sentence(question, clear, 3, [clear]).startswith(f"Memory {'helps' if sign > 0 else 'harms'} here, with the")
     plain = sentence(replace(question, control=""), clear, 3, [])  # two arms with a memory, or two without
     assert plain.startswith(f"reasoningbank is {verdicts[sign]} than no_memory here: reasoningbank solves 60.0 points")
-    assert "emory h" not in plain and "placebo" not in plain
+    assert "Memory" not in plain and "block" not in plain and "placebo" not in plain
 
 
 def test_what_a_task_cost_counts_the_tries_that_broke(here, tmp_path, monkeypatch):
@@ -353,11 +353,11 @@ def test_where_nothing_recurs_the_best_lessons_come_too_late():
 
 def test_a_task_recurs_where_an_earlier_batch_had_another_of_its_type():
     tasks = [("a", "x"), ("b", "y"), ("c", "x"), ("a", "x"), ("b", "y")]  # the last two in a second pass
-    assert types_before(tasks) == [(), ("x",), ("y",), ("x", "y"), ("x",)]
+    assert types_before(tasks) == [(), ("x",), ("x", "y"), ("x", "y"), ("x",)]
     assert types_before(tasks, 3) == [(), (), (), ("x", "y"), ("x",)]
     frame = pd.DataFrame(tasks, columns=["task_id", "task_type"]).assign(run_dir="r", index=range(5), batch=1)
-    assert recurring(frame).tolist() == [False, False, True, True, False]
-    assert not recurring(frame.assign(task_type="")).any()
+    assert had_earlier(frame).tolist() == [False, False, True, True, False]
+    assert not had_earlier(frame.assign(task_type="")).any()
 
 
 def test_a_told_bank_has_the_lessons_of_the_types_seen(here):
