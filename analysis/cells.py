@@ -196,7 +196,8 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
         as_named = (group["arm"] == baseline) & group["overridden"].map(
             lambda words, shared=shared: {*words.split()} <= shared
         )
-        ways = (group["label"] == baseline, as_named, words)
+        alone = (group["workflow"] == "vanilla") & (baseline == "no_memory")  # in a block of two passes
+        ways = (group["label"] == baseline, as_named, words, alone)
         candidates = next((fitting for way in ways if len(fitting := group[way])), group[:0])
         bases[block] = candidates.iloc[0]["cell"] if len(candidates) == 1 and candidates.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:

@@ -12,7 +12,7 @@ from analysis.notes import labels, limits, qualified, share
 from analysis.reach import findable
 from analysis.tables import gaps, load_episodes, published, tables_of, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
-from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders
+from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders, unended
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def build_matrix(
     """
     base = baseline or usual_baseline(frame)
     cells = make_cells(frame, base, partial=partial, command=command)
-    partial_cells = {row["cell"] for row in rows_of(cells.table) if row["partial"]}
+    partial_cells = {row["cell"] for row in rows_of(cells.table) if unended(row)}
     rows = [row | {"base_partial": row.get("base") in partial_cells} for row in rows_of(cells.table)]
     blocks = {tuple(row[key] for key in BLOCK): None for row in rows}
     by_place = {(row["label"], *(row[key] for key in BLOCK)): row for row in rows}

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason
+from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason, unended
 from core.run.keys import NOTED
 from core.setting import SOURCES
 
@@ -193,7 +193,7 @@ def _attempts_between(row: dict[str, Any]) -> str:
 
 def verdicts(rows: Rows) -> list[str]:
     """For each compared cell: why a difference that looks like one has no verdict; whether one holds over types."""
-    base_partial = {row["cell"]: row["partial"] for row in rows}
+    base_partial = {row["cell"]: unended(row) for row in rows}
     lines = []
     for row in rows:
         if row["difference"] is None:

@@ -10,7 +10,7 @@ from analysis.made_of import cells_differ
 from analysis.notes import labels, missing_seeds, not_answered, qualified
 from analysis.reach import findable
 from analysis.studies import Study
-from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason
+from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason, unended
 from core.run.display import percent
 from core.setting import TRUE_LABELS
 
@@ -43,7 +43,7 @@ def differences(study: Study) -> list[dict[str, str]]:
     """For each arm that was compared with the baseline: what to say of it, as texts; see `difference`."""
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
-    compared = [cell | {"base_partial": base is not None and base["partial"]} for cell in compared]
+    compared = [cell | {"base_partial": base is not None and unended(base)} for cell in compared]
     made = [(cell, difference(cell, base["label"], study.n_compared)) for cell in compared if base]
     return [said | {"scope": qualified(said["scope"], [row for row in (base, cell) if row])} for cell, said in made]
 
