@@ -7,30 +7,40 @@ ladder as far as its arms were run: the same folder gives the same answer, byte 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yaml import YAMLError
 
+from analysis.cells import make_cells, rows_of
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
-from analysis.measure import measure
+from analysis.notes import qualified
 from analysis.pairing import against, paired_outcomes
+from analysis.runs import read_run
 from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS, alike
 from core.errors import UserError
 from core.run.arms import key_of
 from core.textfile import write_whole
+from core.types import types_before
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FILE = "verdict.json"
+SAME_COST = "no_memory_same_cost"  # the arm that spends on attempts without memory what memory costs
+BLOCK = "block, "  # before a verdict: of the block before the task, as it was not shown for the lessons in it
+CLAIMS = {
+    "better": "Memory helps here, with the usual bank",
+    "worse": "Memory harms here, with the usual bank",
+    "block, better": "A block before the task helps here, with the usual bank; whether its content does was not shown",
+    "block, worse": "A block before the task harms here, with the usual bank; whether its content does was not shown",
+}
 SENTENCES = {
-    "better": "Memory helps here: {arm} solves {points} points more than {baseline}{interval}.",
-    "worse": "Memory harms here: {arm} solves {points} points less than {baseline}{interval}.",
+    "clear": "{claim}: {arm} solves {points} points {way} than {baseline}{interval}{control}.",
     "futile": "No difference shown, and more seeds are unlikely to show one of {effect} points: {arm} solves {points} "
     "points {way} than {baseline}{interval}.",
     "most": "No difference shown: {arm} solves {points} points {way} than {baseline}{interval}, and no seeds are left.",
@@ -50,6 +60,8 @@ class Question:
     configuration      id of the baseline's configuration: the model, the environment and all else that the arms share
     lessons            the environment has lessons to tell
     strong_extractor   overrides that name a stronger extractor; (): none
+    control            the arm with everything but the lessons' content, "ARM" or "ARM KEY=VALUE": a claim on memory is
+                       made against it, too; "": the two arms do not differ by having a memory
     """
 
     arm: str = "reasoningbank"
@@ -59,6 +71,7 @@ class Question:
     configuration: str = ""
     lessons: bool = False
     strong_extractor: tuple[str, ...] = ()
+    control: str = "placebo"
 
     @classmethod
     def read(cls, folder: Path) -> Question | None:
@@ -76,6 +89,11 @@ class Question:
         """The steps of the ladder that it can take."""
         return steps_for(lessons=self.lessons, strong_extractor=bool(self.strong_extractor))
 
+    def name_of(self, arm: str | None, retrieval: str | None) -> str | None:
+        """The name under which the study knows a run: the control may be its arm with another retrieval."""
+        own, _, word = self.control.partition(" ")
+        return self.control if word and (arm, f"retrieval={retrieval}") == (own, word) else arm
+
 
 class Runs:
     """The finished runs of a study's folder: those of its seeds, by arm.
@@ -87,7 +105,9 @@ class Runs:
         self._question = question
         frame = load_runs([folder])
         seeds = range(question.first_seed, question.first_seed + question.design.most)
-        asked = {question.arm, question.baseline, *(arm for step in question.steps() for arm in (step.arm, step.than))}
+        asked = {question.arm, question.baseline, question.control, SAME_COST}
+        asked |= {arm for step in question.steps() for arm in (step.arm, step.than)}
+        frame["arm"] = list(map(question.name_of, frame["arm"], frame["retrieval"]))
         mine = frame["complete"] & (frame["index"] >= 0) & frame["seed"].isin(seeds) & frame["arm"].isin(asked)
         self.frame = frame[mine]
         for arm, runs in self.frame.groupby("arm"):
@@ -99,42 +119,84 @@ class Runs:
         mine = self.frame[self.frame["arm"] == arm]
         return mine if n_seeds is None else mine[mine["seed"] < self._question.first_seed + n_seeds]
 
-    def n_seeds(self) -> int:
-        """The number of seeds, from the first one without a gap, that both arms have finished."""
-        both = set(self.of(self._question.arm)["seed"]) & set(self.of(self._question.baseline)["seed"])
+    def n_seeds(self, than: str | None = None) -> int:
+        """The seeds, from the first one without a gap, that the arm and `than` (the baseline) have finished."""
+        both = set(self.of(self._question.arm)["seed"]) & set(self.of(than or self._question.baseline)["seed"])
         return next(n for n in count() if self._question.first_seed + n not in both)
 
-    def outcomes(self, n_seeds: int) -> tuple[Any, ...]:
-        """`analysis.pairing.paired_outcomes` of the two arms over the first n_seeds seeds."""
-        mine, other = (self.of(arm, n_seeds) for arm in (self._question.arm, self._question.baseline))
+    def outcomes(self, n_seeds: int, than: str | None = None) -> tuple[Any, ...]:
+        """`analysis.pairing.paired_outcomes` of the arm and `than` (the baseline) over the first n_seeds seeds."""
+        mine, other = (self.of(arm, n_seeds) for arm in (self._question.arm, than or self._question.baseline))
         return paired_outcomes(mine, other, mine)
 
-    def compare(self, arm: str, than: str, late: bool) -> dict[str, Any] | None:
-        """The comparison of two arms, a row as for a table; None if one has not been run. late: of second halves."""
+    def cells(self, n_seeds: int) -> list[dict[str, Any]]:
+        """The rows that the two arms have in a table of the first n_seeds seeds, the baseline's first."""
+        arms = (self._question.baseline, self._question.arm)
+        seen = self.frame["arm"].isin(arms) & (self.frame["seed"] < self._question.first_seed + n_seeds)
+        made = make_cells(self.frame[seen], self._question.baseline)
+        return sorted(rows_of(made.table), key=lambda row: arms.index(row["arm"]))
+
+    def look(self, n_seeds: int, than: str | None = None) -> Interim:
+        """What the first n_seeds seeds show of the arm against `than` (the baseline)."""
+        values, base, broke, base_broke, names = self.outcomes(n_seeds, than)
+        luck = max(alike(self.of(arm, n_seeds)) for arm in (self._question.arm, than or self._question.baseline))
+        given = {"broke": broke, "baseline_broke": base_broke, "alike": luck, "n_run": n_seeds}
+        return self._question.design.look(values, base, names, **given)
+
+    def recur(self) -> tuple[int, int]:
+        """(how many tasks had an earlier one of their type, of how many whose type is known), over the arm's seeds."""
+        mine = self.of(self._question.arm)
+        return int(had_earlier(mine).sum()), int((mine["task_type"] != "").sum())
+
+    def compare(self, arm: str, than: str, recurring: bool) -> dict[str, Any] | None:
+        """The comparison of two arms, a row as for a table; None if one has not been run.
+
+        recurring   of the tasks that had an earlier one of their type
+        """
         mine, other = self.of(arm), self.of(than)
-        if late:
-            mine, other = _late(mine), _late(other)
+        if recurring and len(mine) and len(other):
+            mine, other = (each[had_earlier(each)] for each in (mine, other))
         if not len(mine) or not len(other):
             return None
         return against(mine, other, mine) | {"alike": max(map(alike, (mine, other)))}
 
 
-def _late(episodes: pd.DataFrame) -> pd.DataFrame:
-    """The second half of each run."""
-    n_tasks = episodes.groupby("run_dir")["index"].transform("size")
-    return episodes[episodes["index"] >= n_tasks // 2]
+def had_earlier(episodes: pd.DataFrame) -> pd.Series:
+    """Of each episode, whether an earlier batch of its run had another task of its type."""
+    found = episodes["task_type"] != ""
+    for _, run in episodes.sort_values("index").groupby("run_dir"):
+        before = types_before(list(zip(run["task_id"], run["task_type"], strict=True)), int(run["batch"].iloc[0]))
+        found[run.index] = [kind in types for kind, types in zip(run["task_type"], before, strict=True)]
+    return found
 
 
-def looks_of(question: Question, runs: Runs) -> list[Interim]:
-    """What the study saw after each seed, up to the look at which it stopped or would go on."""
+def looks_of(question: Question, runs: Runs, than: str | None = None, first: int = 0) -> list[Interim]:
+    """What the study saw after each seed, up to the look at which it stopped or would go on.
+
+    than    the arm compared with; None: the baseline
+    first   seeds at the first of these looks, where it is later than the study's
+    """
     found: list[Interim] = []
-    for n_seeds in range(question.design.first, runs.n_seeds() + 1):
-        values, base, broke, base_broke, names = runs.outcomes(n_seeds)
-        luck = max(alike(runs.of(arm, n_seeds)) for arm in (question.arm, question.baseline))
-        found.append(question.design.look(values, base, names, broke=broke, baseline_broke=base_broke, alike=luck))
+    for n_seeds in range(max(question.design.first, first), runs.n_seeds(than) + 1):
+        found.append(runs.look(n_seeds, than))
         if found[-1].outcome != "go on":
             break
     return found
+
+
+def n_run(question: Question, looks: list[Interim]) -> int:
+    """The seeds that had been run at the last of the study's looks; 0 before the first."""
+    return question.design.first + len(looks) - 1 if looks else 0
+
+
+def content_looks(question: Question, runs: Runs, looks: list[Interim]) -> list[Interim]:
+    """What the study saw of the lessons' content, against the control: from the look that was clear on the arms.
+
+    Both tests must be passed, and each holds the level at whichever look it is passed, so no p needs a correction.
+    """
+    if not looks or looks[-1].outcome != "clear" or not question.control:
+        return []
+    return looks_of(question, runs, question.control, n_run(question, looks))
 
 
 def answer_of(folder: Path, question: Question) -> dict[str, Any]:
@@ -142,18 +204,24 @@ def answer_of(folder: Path, question: Question) -> dict[str, Any]:
     runs = Runs(folder, question)
     looks = looks_of(question, runs)
     last = looks[-1] if looks else None
-    ladder = climb(question.steps(), runs.compare, question.design.effect) if last and last.outcome != "go on" else []
-    outcome = _outcome(last)
+    content = content_looks(question, runs, looks)
+    effect, has_ended = question.design.effect, last is not None and last.outcome != "go on"
+    ladder = climb(question.steps(), runs.compare, effect, runs.recur()) if has_ended else []
+    outcome = _outcome(question, last, content)
+    rows = runs.cells(n_run(question, looks)) if looks else []
+    said = sentence(_named(question, rows), last, runs.n_seeds(), content)
     return {
         "question": _asked(question),
         "outcome": outcome,
-        "sentence": sentence(question, last, runs.n_seeds()),
+        "sentence": qualified(said, rows),
         "looks": [asdict(look) for look in looks],
+        "content": [asdict(look) for look in content],
+        "same_cost": same_cost(question, runs, looks),
         "ladder": [asdict(each) for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
         "costs": costs(question, runs, last),
         "try": things_to_try(question, outcome, ladder),
-        "not_tested": not_tested(question, runs, ladder),
+        "not_tested": not_tested(question, runs, ladder, outcome),
     }
 
 
@@ -162,10 +230,12 @@ def unasked(question: Question) -> dict[str, Any]:
     return {"question": _asked(question), "outcome": "untested"}
 
 
-def _outcome(last: Interim | None) -> str:
-    """better | worse | undecided | futile | most | go on | untested."""
+def _outcome(question: Question, last: Interim | None, content: list[Interim]) -> str:
+    """better | worse, of a block alone with BLOCK before it | undecided | futile | most | go on | untested."""
     if last is None or last.p is None:
         return "untested"
+    if last.verdict in VERDICTS and question.control and (not content or content[-1].verdict != last.verdict):
+        return BLOCK + last.verdict
     return last.verdict if last.verdict in (*VERDICTS, "undecided") and last.outcome != "go on" else last.outcome
 
 
@@ -173,8 +243,13 @@ def _asked(question: Question) -> dict[str, Any]:
     return asdict(question) | {"strong_extractor": list(question.strong_extractor)}
 
 
-def sentence(question: Question, last: Interim | None, n_seeds: int) -> str:
-    """The answer in one sentence."""
+def _named(question: Question, rows: list[dict[str, Any]]) -> Question:
+    """The question with its two arms called as in a table. rows: `Runs.cells`, or none."""
+    return replace(question, baseline=rows[0]["label"], arm=rows[1]["label"]) if rows else question
+
+
+def sentence(question: Question, last: Interim | None, n_seeds: int, content: list[Interim]) -> str:
+    """The answer in one sentence. content: `content_looks`."""
     facts = {"arm": question.arm, "baseline": question.baseline, "effect": f"{100 * question.design.effect:g}"}
     facts |= {"first": question.design.first, "n_seeds": n_seeds}
     if last is None or last.p is None:
@@ -184,9 +259,38 @@ def sentence(question: Question, last: Interim | None, n_seeds: int) -> str:
     level = f"{100 * (1 - question.design.level):g} %"
     facts["interval"] = (
         f" ({level} interval {100 * last.low:+.1f} to {100 * last.high:+.1f}, p = {last.p:.3g}, both corrected for "
-        f"looking after each seed; {last.n_seeds} seeds)"
+        f"looking after each seed; {last.n_seeds} seeds, the worst {100 * last.worst_seed:+.1f})"
     )
-    return SENTENCES[_outcome(last)].format(**facts)
+    outcome = _outcome(question, last, content)
+    facts["claim"], facts["control"] = CLAIMS.get(outcome), _against_control(question, content)
+    if not question.control:  # no claim on memory
+        facts["claim"] = f"{question.arm} is {outcome} than {question.baseline} here"
+    return SENTENCES["clear" if outcome in CLAIMS else outcome].format(**facts)
+
+
+def _against_control(question: Question, content: list[Interim]) -> str:
+    """The end of the sentence: what the arm solves beside its control, which has all but the lessons' content."""
+    if not question.control:
+        return ""
+    if not content or content[-1].p is None:
+        return f"; {question.control}, which has the form of lessons without their content, was not run on these seeds"
+    last = content[-1]
+    return (
+        f", and {abs(100 * last.difference):.1f} points {'more' if last.difference >= 0 else 'less'} than "
+        f"{question.control} ({100 * last.low:+.1f} to {100 * last.high:+.1f}, p = {last.p:.3g}; {last.n_seeds} seeds)"
+    )
+
+
+def same_cost(question: Question, runs: Runs, looks: list[Interim]) -> dict[str, Any] | None:
+    """The arm against attempts without memory for what memory costs (SAME_COST), on the study's seeds; None: not run.
+
+    {k: the attempts, n_seeds, difference, low, high, p}; p and the interval as at the study's last look
+    """
+    if not looks or looks[-1].outcome == "go on" or runs.n_seeds(SAME_COST) < n_run(question, looks):
+        return None
+    look = asdict(runs.look(n_run(question, looks), SAME_COST))
+    k = int(runs.of(SAME_COST)["k"].iloc[0])
+    return {"k": k} | {name: look[name] for name in ("n_seeds", "difference", "low", "high", "p")}
 
 
 def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any]:
@@ -196,14 +300,38 @@ def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any
     """
     if last is None:
         return {}
-    mine, base = (measure(runs.of(arm, last.n_seeds)) for arm in (question.arm, question.baseline))
+    mine, base = (spent(runs.of(arm, last.n_seeds)) for arm in (question.arm, question.baseline))
     found = {}
-    for name, column in (("usd", "cost"), ("tokens", "tokens")):
-        more = None if None in (mine[column], base[column]) else mine[column] - base[column]
+    for name in ("usd", "tokens"):
+        more = None if None in (mine[name], base[name]) else mine[name] - base[name]
         gain = last.difference if last.verdict == "better" else None
         per = None if more is None or not gain else more / gain
-        found[name] = {"arm": mine[column], "baseline": base[column], "per_extra_success": per}
+        found[name] = {"arm": mine[name], "baseline": base[name], "per_extra_success": per}
     return found
+
+
+def spent(episodes: pd.DataFrame) -> dict[str, float | None]:
+    """{usd, tokens} that a task of these runs cost, its tries that broke among them; None where it is unknown.
+
+    An episode has the tokens of its last try alone, and the run's meter those of all calls, but for replies from a
+    cache, which cost nothing. What is larger counts. Embeddings count as money alone.
+    """
+    found: dict[str, float | None] = {"usd": 0.0, "tokens": 0.0}
+    for run_dir, own in episodes.groupby("run_dir"):
+        used = read_run(str(run_dir), episodes=False, must_be_as_left=False).summary.get("calls", {})
+        metered = {
+            "usd": used.get("total", {}).get("cost_usd", 0.0),
+            "tokens": sum(
+                role["prompt_tokens"] + role["completion_tokens"]
+                for name, role in used.items()
+                if name not in ("total", "embedder")
+            ),
+        }
+        for name, column in (("usd", "cost"), ("tokens", "tokens")):
+            told = float(own[column].sum(skipna=False) + own[f"{column}_consolidation"].iloc[0])
+            known = None not in (found[name], metered[name]) and told == told
+            found[name] = found[name] + max(metered[name], told) if known else None
+    return {name: None if total is None else total / len(episodes) for name, total in found.items()}
 
 
 def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) -> list[str]:
@@ -214,7 +342,7 @@ def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) ->
         "better": ["retrieval.top_k=3", "hydra.sweeper.arm=matts_parallel", "stream.passes=2"],
         "go on": [f"hydra.sweeper.effect={2 * question.design.effect:g}"],
     }
-    general = ["+distiller.style=quote", "judge=self_consistency", "retrieval.top_k=3"]
+    general = ["+distiller.style=quote", "hydra.sweeper.arm=labels_self_consistency", "retrieval.top_k=3"]
     return list(dict.fromkeys([*broken, *usual.get(outcome, general)]))[:3]
 
 
@@ -235,7 +363,9 @@ def commands(folder: Path, found: dict[str, Any]) -> list[str]:
     except (OSError, ValueError, AttributeError, YAMLError, OmegaConfBaseException):
         return found["try"]  # its command is not known
     doubled = [f"budget.run.{key}={2 * limit:g}" for key, limit in limits.items() if limit is not None]
-    more = [again(folder, _with(words, doubled))] if found["outcome"] == "go on" and doubled else []
+    looks = [*found["looks"], *found.get("content", ())]  # of the last comparison that was begun
+    goes_on = looks and looks[-1]["outcome"] == "go on"
+    more = [again(folder, _with(words, doubled))] if goes_on and doubled else []
     return more + [
         again(folder.with_name(f"{folder.name}-{n}"), _with(words, [word])) for n, word in enumerate(found["try"], 2)
     ]
@@ -247,13 +377,17 @@ def _with(words: list[str], more: list[str]) -> list[str]:
     return [*(word for word in words if key_of(word) not in keys), *more]
 
 
-def not_tested(question: Question, runs: Runs, ladder: list[StepResult]) -> list[str]:
+def not_tested(question: Question, runs: Runs, ladder: list[StepResult], outcome: str) -> list[str]:
     """What the study says nothing about."""
     frame = runs.frame
     n_tasks = frame["task_id"].nunique()
     said = [f"other tasks than these {n_tasks}, other models and other prompts"]
     if frame["task_order"].nunique() == 1:
         said.append("other orders of the tasks (stream.order=shuffled)")
+    if outcome.endswith(VERDICTS):
+        said.append("banks that collapse once in many seeds: the mean of a few seeds is that of the usual bank")
+    if outcome.endswith("better") and question.control and not len(runs.of(SAME_COST)):
+        said.append(f"attempts without memory for what memory costs (arm={SAME_COST})")
     if not question.lessons:
         said.append("whether the right lesson would be used, and found: this environment has no lessons to tell")
     if not question.strong_extractor:
@@ -285,13 +419,16 @@ def stored(folder: Path) -> dict[str, Any] | None:
 def page(folder: Path, found: dict[str, Any]) -> list[str]:
     """The answer of a folder as lines for a terminal: one screen."""
     lines = [found["sentence"], ""]
-    for look in (look for look in found["looks"] if look["p"] is not None):
-        power = look["conditional_power"] if look["outcome"] in ("go on", "futile") else None
-        rest = "" if power is None else f"   chance of an answer with more seeds {100 * power:.0f} %"
-        lines.append(
-            f"  {look['n_seeds']:>2} seeds   {100 * look['difference']:+5.1f} points   "
-            f"{100 * look['low']:+6.1f} to {100 * look['high']:+6.1f}   p {look['p']:.3g}   {look['outcome']}{rest}"
-        )
+    lines += _look_lines(found["looks"])
+    if found.get("content"):
+        lines += ["", f"  against {found['question']['control']}:", *_look_lines(found["content"])]
+    if equal := found.get("same_cost"):
+        lines += [
+            "",
+            f"  at equal cost, against {equal['k']} attempts without memory and the answer that most of them gave: "
+            f"{100 * equal['difference']:+.1f} points ({100 * equal['low']:+.1f} to {100 * equal['high']:+.1f}, "
+            f"p = {equal['p']:.3g})",
+        ]
     lines += _cost_line(found["costs"])
     if any(each["why"] != "not run" for each in found["ladder"]):
         lines += ["", "which link breaks: " + (found["breaks"] or "none of those that were run")]
@@ -304,6 +441,20 @@ def page(folder: Path, found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _look_lines(looks: list[dict[str, Any]]) -> list[str]:
+    """A line for each look with a test."""
+    lines = []
+    for look in (look for look in looks if look["p"] is not None):
+        power = look["conditional_power"] if look["outcome"] in ("go on", "futile") else None
+        rest = "" if power is None else f"   chance of an answer with more seeds {100 * power:.0f} %"
+        lines.append(
+            f"  {look['n_seeds']:>2} seeds   {100 * look['difference']:+5.1f} points   "
+            f"{100 * look['low']:+6.1f} to {100 * look['high']:+6.1f}   worst seed {100 * look['worst_seed']:+6.1f}   "
+            f"p {look['p']:.3g}   {look['outcome']}{rest}"
+        )
+    return lines
+
+
 def _cost_line(costs: dict[str, Any]) -> list[str]:
     said = []
     for name, words in (("usd", "{:.4g} USD"), ("tokens", "{:,.0f} tokens")):
@@ -313,6 +464,8 @@ def _cost_line(costs: dict[str, Any]) -> list[str]:
 
 
 def _rung(each: dict[str, Any]) -> str:
-    numbers = f"{100 * each['difference']:+.1f} ({100 * each['low']:+.1f} to {100 * each['high']:+.1f})"
     why = f": {each['why']}" if each["why"] else ""
+    if each["difference"] is None:
+        return f"  {each['link']:<14} {each['answer']:<10}{why.removeprefix(':')}"
+    numbers = f"{100 * each['difference']:+.1f} ({100 * each['low']:+.1f} to {100 * each['high']:+.1f})"
     return f"  {each['link']:<14} {each['answer']:<10} {each['arm']} - {each['than']} {numbers}{why}"

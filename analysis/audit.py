@@ -22,8 +22,8 @@ from analysis.runs import Run, explaining, read_run
 from core.models.reply_text import without_surrogates
 from core.run.files import CALLS, changed_files, lines_of
 from core.run.manifest import code_of, prompt_digests, shown_by
-from core.run.metrics import VALID
-from core.run.records import changed_leaves, outcomes_of
+from core.run.metrics import VALID, limit_of
+from core.run.records import answer_of, changed_leaves, outcomes_of
 
 
 def audit_folder(path: Path) -> tuple[Run, dict[str, Any]]:
@@ -146,6 +146,17 @@ def cut_prompts(run: Run) -> Iterator[str]:
         )
 
 
+def unanswered(run: Run) -> Iterator[str]:
+    """Episodes that count and whose reply states no answer, or that ended at a limit of length, time, context, ..."""
+    valid = [answer_of(row) for row in run.rows if row["status"] in VALID]
+    none = sum(not attempt.get("info", {}).get("stated", True) for attempt in valid)
+    limits = Counter(limit.replace("_", " ") for attempt in valid if (limit := limit_of(attempt)))
+    said = [f"{none} of {len(valid)} episodes state no answer"] * bool(none)
+    said += ["ended by limit: " + ", ".join(f"{n} {name}" for name, n in sorted(limits.items()))] * bool(limits)
+    if said:
+        yield "; ".join(said)
+
+
 def broken_attempts(run: Run) -> Iterator[str]:
     """Attempts that broke in episodes that count, and tasks that broke and were tried again with the whole bank."""
     valid = [row for row in run.rows if row["status"] in VALID]
@@ -201,5 +212,6 @@ WORTH_A_LOOK: tuple[Check, ...] = (
     unread_replies,
     tampered,
     cut_prompts,
+    unanswered,
     broken_attempts,
 )

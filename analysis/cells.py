@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis import notes
 from analysis.made_of import cells_differ
 from analysis.measure import measure
-from analysis.pairing import GAIN, OVER_TYPES, WORST, against, gain, over_types
+from analysis.pairing import ANSWERED, GAIN, OVER_TYPES, WORST, against, among_answers, gain, over_types
 from analysis.verdict import correct, scope
 from core.errors import UserError
 from core.run.arms import named
@@ -30,6 +30,7 @@ PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks
 CORRECTED = ("p_holm", "p_worst_holm", "n_compared")  # from analysis.verdict.correct
 SCOPE = ("n_orders", "n_banks", "scope", "alike")  # from analysis.verdict.scope
 SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *COLUMNS]
+COMPARED = (*PAIRED, *WORST, *CORRECTED, *GAIN, *OVER_TYPES, *SCOPE, *ANSWERED, "times_tokens")
 MAX_LABEL_SETTINGS, MAX_LABEL_CHARS = 2, 60  # more settings than this, or longer ones, are not written into a label
 
 # The order of arms in every table: the paper's, then those that this project adds, then the user's own by name.
@@ -88,7 +89,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     for cell, runs in used.groupby("cell", sort=False):
         lines += notes.unfinished(runs, partial)
         n_partial = runs[~runs["complete"]]["run_dir"].nunique()
-        facts = {"n_partial": n_partial, "partial": partial and n_partial > 0}
+        facts = {"n_partial": n_partial, "partial": partial and n_partial > 0} | seeds_of(runs)
         as_named = runs.sort_values("overridden", kind="stable").iloc[0]  # one configuration may have had two names
         rows.append({**as_named[SHARED], **facts, **measure(counted[counted["cell"] == cell])})
     table = pd.DataFrame(rows)
@@ -96,12 +97,19 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     table.insert(0, "label", _labels(table, settings))
     table = _in_order(table)
     rows = _for_notes(table)
-    for note in (notes.broken, notes.of_cells, notes.fallbacks):
+    for note in (notes.missing_seeds, notes.broken, notes.of_cells, notes.fallbacks):
         lines += note(rows)
     lines += notes.one_bank(rows)
+    lines += notes.twins(used, BLOCK)
     lines += cells_differ(used, dict(zip(table["cell"], table["label"], strict=True)), BLOCK)
     cells = Cells(table=table, frame=counted, notes=lines)
     return cells if baseline is None else _compared(cells, baseline, command)
+
+
+def seeds_of(runs: pd.DataFrame) -> dict[str, Any]:
+    """{n_asked, seeds_missing}: how many seeds the sweeps of a cell's runs have, and those without a run."""
+    asked = {seed for text in runs["seeds_asked"].unique() for seed in json.loads(text)}
+    return {"n_asked": len(asked), "seeds_missing": tuple(sorted(asked - {*runs["seed"]}))}
 
 
 def place_of_arm(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -180,6 +188,7 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
 
     rows, lines = [], list(cells.notes)
     table = cells.table
+    tokens = {row["cell"]: row["tokens"] for row in rows_of(table)}
     bases = {}
     for block, group in table.groupby(list(BLOCK), sort=False):
         words = [baseline in label.split()[1:] for label in group["label"]]
@@ -187,7 +196,8 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
         as_named = (group["arm"] == baseline) & group["overridden"].map(
             lambda words, shared=shared: {*words.split()} <= shared
         )
-        ways = (group["label"] == baseline, as_named, words)
+        alone = (group["workflow"] == "vanilla") & (baseline == "no_memory")  # in a block of two passes
+        ways = (group["label"] == baseline, as_named, words, alone)
         candidates = next((fitting for way in ways if len(fitting := group[way])), group[:0])
         bases[block] = candidates.iloc[0]["cell"] if len(candidates) == 1 and candidates.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:
@@ -199,13 +209,19 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
             continue
         mine, other = cells.episodes(row["cell"]), cells.episodes(base)
         rows[-1] |= against(mine, other, mine) | gain(mine, other) | over_types(mine, other) | scope(mine, other)
+        rows[-1] |= among_answers(mine, other) | {"times_tokens": _times(tokens.get(row["cell"]), tokens.get(base))}
         lines += notes.without_partner(row["label"], mine, other) + notes.other_settings(row["label"], mine, other)
     correct(rows)
-    effects = pd.DataFrame(rows, columns=["base", *PAIRED, *WORST, *CORRECTED, *GAIN, *OVER_TYPES, *SCOPE])
+    effects = pd.DataFrame(rows, columns=["base", *COMPARED])
     effects = effects.astype(dict.fromkeys(("p", "p_worst", "p_holm", "p_worst_holm"), float))
     effects = effects.rename(columns={"low": "difference_low", "high": "difference_high"})
     table = pd.concat([table, effects], axis=1)
-    return Cells(table=table, frame=cells.frame, notes=lines + notes.verdicts(_for_notes(table)))
+    rows = _for_notes(table)
+    return Cells(table=table, frame=cells.frame, notes=[*lines, *notes.verdicts(rows), *notes.not_answered(rows)])
+
+
+def _times(mine: float | None, base: float | None) -> float | None:
+    return mine / base if mine is not None and base else None
 
 
 def short(value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from analysis.funnel_steps import STEPS
+from analysis.notes import labels, limits, share
 from analysis.published import comparable
 
 Format = Callable[[dict[str, Any]], str]
@@ -53,7 +54,10 @@ def p_value(column: str) -> Format:
 
 
 def seeds(row: dict[str, Any]) -> str:
-    return f"{row['n_seeds']}" + (f" (+{row['n_partial']} partial)" if row["n_partial"] and not row["partial"] else "")
+    """How many seeds are shown, and of how many where the sweep has others; those that did not finish."""
+    asked = f" of {row['n_asked']}" if row.get("seeds_missing") else ""
+    partial = f" (+{row['n_partial']} partial)" if row["n_partial"] and not row["partial"] else ""
+    return f"{row['n_seeds']}{asked}{partial}"
 
 
 def lessons_at(step: str) -> Format:
@@ -87,10 +91,18 @@ HEADINGS: dict[str, Column] = {
     "seeds": ("seeds", seeds),
     "n": ("n", plain("n")),
     "infra_errors": ("broken", broken),
-    "labels": ("labels", plain("label_source")),
+    "labels": ("labels", labels),
     "success": ("success % [95 %]", success),
+    "unstated": ("no answer stated", lambda row: share(row["n_unstated"], row["n"])),
+    "limits": ("ended by limit", limits),
+    "lenient": ("success, read leniently %", number("lenient", 1, 100)),
     "sd": ("sd over seeds", number("sd", 1, 100)),
     "difference": ("difference [95 %]", interval("difference", "difference_low", "difference_high", "+")),
+    "times_tokens": ("tokens x baseline", number("times_tokens", 1)),
+    "answered": (
+        "difference, both answered [95 %]",
+        interval("answered_difference", "answered_low", "answered_high", "+"),
+    ),
     "n_pairs": ("pairs", number("n_pairs", 0)),
     "flips": ("won / lost", lambda row: "-" if row.get("won") is None else f"{row['won']:.0f} / {row['lost']:.0f}"),
     "p": ("p", p_value("p")),

@@ -15,12 +15,11 @@ from core.build import option, options, part
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
 from core.memory.open import first_tick, read_records
-from core.run.columns import source_tasks
+from core.run.columns import SHORTEST, source_tasks
 from core.run.records import records_of
-from core.types import MemoryRecord
+from core.types import Lesson, MemoryRecord
 
 Check = Callable[[Run], Iterator[str]]  # yields a line for each place where it fails
-SHORTEST = 4  # an answer of fewer characters is found only if the text calls it the answer, a longer one anywhere
 ARTICLES = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
 
 
@@ -29,7 +28,10 @@ class NotChecked(Exception):
 
 
 def answer_in(text: str, gold: str, context: str) -> str | None:
-    """The answer if a text reveals it and the context (all text before it) did not; else None."""
+    """The answer if a text reveals it and the context (all text before it) did not; else None.
+
+    One of fewer than SHORTEST characters is found only if the text calls it the answer, a longer one anywhere.
+    """
     secret = secret_of(gold, context)
     if not secret.strip():
         return None
@@ -83,6 +85,14 @@ def known_records(run: Run) -> dict[str, list[MemoryRecord]]:
     for record in (*run.banked, *(record for row in run.rows for record in records_of(row))):
         by_id[record.id].append(record)
     return by_id
+
+
+def lessons_of(hit: dict, records: dict[str, list[MemoryRecord]]) -> list[tuple[Lesson, ...]]:
+    """The lessons of a retrieved record: those in the episode if it has them, for they were rewritten; else those of
+    each record of this id."""
+    if "items" in hit:
+        return [tuple(Lesson(**item) for item in hit["items"])]
+    return [record.items for record in records[hit["id"]]]
 
 
 def bank_owners(run: Run) -> dict[str, set[str]]:

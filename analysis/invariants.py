@@ -14,6 +14,7 @@ from analysis.evidence import (
     has_ended,
     is_own_kind,
     known_records,
+    lessons_of,
     stored_before,
     where,
 )
@@ -112,7 +113,8 @@ def followed_lessons(run: Run) -> Iterator[str]:
         if played[-1].ended_by == "infra_error":  # in no number
             continue
         for hit in row["retrieved"]:
-            now = {followed(env.follows, task, played, record.items[: hit["n_shown"]]) for record in records[hit["id"]]}
+            versions = [lessons[: hit["n_shown"]] for lessons in lessons_of(hit, records)]
+            now = {followed(env.follows, task, played, lessons) for lessons in versions}
             lost += "followed" in hit and not now
             if "followed" not in hit:
                 unnoted += bool(now - {None})

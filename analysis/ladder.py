@@ -4,7 +4,8 @@ no_memory -> empty_block -> placebo -> random_retrieval -> reasoningbank -> true
 
 A step asks one question of two arms, and answers "holds", "breaks" or "not known". The first three ask for harm: a
 block, any text in it, other tasks' lessons. The others replace one link by an ideal one: what then gets better was
-broken. docs/verdict.md shows worlds in which exactly one link is broken.
+broken. One step compares no arms: where hardly any task has an earlier one of its type, even perfect lessons come too
+late. docs/verdict.md shows worlds in which exactly one link is broken.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from analysis.stats import Spread, least_difference
 from analysis.verdict import LEVEL, comparison_outcome, correct
 
 HOLDS, BREAKS, UNKNOWN = "holds", "breaks", "not known"
-HARM, REPAIR, USELESS = "harm", "repair", "useless"
+HARM, REPAIR, USELESS, COUNT = "harm", "repair", "useless", "count"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +28,11 @@ class LadderStep:
     link     what it is about
     arm      the arm that has the link otherwise than its baseline `than`
     kind     harm: the link breaks if the arm is worse; repair: if the arm, which has an ideal link, is better; useless:
-             unless the arm is better
+             unless the arm is better; count: if too few tasks can gain at all, of no arms ("")
     broken   what is said where it breaks
     advice   what to try then
-    late     asked of the second half of each stream alone: a bank that is learned begins empty, a told one does not
+    recurring   asked of those tasks alone that had an earlier one of their type: for the others told_bank, as a bank
+                that is learned, has no lesson
     """
 
     link: str
@@ -39,26 +41,28 @@ class LadderStep:
     kind: str
     broken: str
     advice: str
-    late: bool
+    recurring: bool
 
 
 # fmt: off
 STEPS = tuple(
-    LadderStep(link=link, arm=arm, than=than, kind=kind, broken=broken, advice=advice, late=arm == "told_bank")
-    for link, arm, than, kind, advice, broken in (
+    LadderStep(link=link, arm=a, than=b, kind=kind, broken=broken, advice=advice, recurring="told_bank" in (a, b))
+    for link, a, b, kind, advice, broken in (
         ("attention", "empty_block", "no_memory", HARM, "memory.inject=user",
          "the frame of the memory block alone, without a lesson in it, makes the agent worse"),
         ("any text", "placebo", "empty_block", HARM, "retrieval.min_score=0.6",
          "any text before the task makes the agent worse, also one that says nothing about it"),
         ("wrong lessons", "random_retrieval", "placebo", HARM, "retrieval.min_score=0.6",
          "lessons of other tasks make the agent worse than text that says nothing"),
-        ("labels", "true_labels", "reasoningbank", REPAIR, "judge=self_consistency",
+        ("labels", "true_labels", "reasoningbank", REPAIR, "hydra.sweeper.arm=labels_self_consistency",
          "with the environment's labels in place of the judge's, memory helps more"),
+        ("recurrence", "", "", COUNT, "",
+         "too few tasks have an earlier one of their type, so hardly any lesson meets a task that it is about"),
         ("distillation", "strong_extractor", "reasoningbank", REPAIR, "+distiller.style=quote",
          "with lessons of the stronger model, memory helps more"),
         ("use", "told_lesson", "no_memory", USELESS, "",
          "even the right lesson, in the environment's own words, does not help: there is nothing to gain here"),
-        ("retrieval", "told_lesson", "told_bank", REPAIR, "retrieval=hybrid",
+        ("retrieval", "told_lesson", "told_bank", REPAIR, "hydra.sweeper.arm=rrf",
          "the right lesson helps where it is handed over, and less where it has to be found"),
         ("distillation", "told_bank", "true_labels", REPAIR, "+distiller.style=quote",
          "the environment's own lessons, found in the same way, help more than the learned ones"),
@@ -97,24 +101,42 @@ def steps_for(*, lessons: bool, strong_extractor: bool) -> tuple[LadderStep, ...
     return tuple(step for step in STEPS if not {step.arm, step.than} & left_out)
 
 
-# (arm, than, late) -> the comparison of two arms, a row as `analysis.pairing.against` makes it, with `alike`.
+# (arm, than, recurring) -> the comparison of two arms, a row as `analysis.pairing.against` makes it, with `alike`.
 Compare = Callable[[str, str, bool], dict[str, Any] | None]
 
 
-def climb(steps: Sequence[LadderStep], compare: Compare, effect: float) -> list[StepResult]:
+def climb(
+    steps: Sequence[LadderStep], compare: Compare, effect: float, recur: tuple[int, int] = (0, 0)
+) -> list[StepResult]:
     """The answers of the steps, in order.
 
-    compare   of two arms, over the whole stream or its second half; None where an arm has not been run
+    compare   of two arms, over all tasks or those that recur; None where an arm has not been run
     effect    the difference that counts: a step "holds" where its interval leaves out one of this size
+    recur     (how many tasks had an earlier one of their type, of how many whose type is known); asked of a ladder of
+              which an arm was run
     """
-    rows = [compare(step.arm, step.than, step.late) or {} for step in steps]
+    rows = [compare(step.arm, step.than, step.recurring) or {} if step.arm else {} for step in steps]
+    was_run = any(rows)
     correct(rows)
-    return [_result(step, row, effect) for step, row in zip(steps, rows, strict=True)]
+    return [
+        _result(step, row, effect) if step.arm or not was_run else _recurrence(step, effect, *recur)
+        for step, row in zip(steps, rows, strict=True)
+    ]
+
+
+def _recurrence(step: LadderStep, effect: float, n_recurring: int, n_tasks: int) -> StepResult:
+    """Breaks where the effect could not be reached even if a lesson solved every task that had an earlier one."""
+    if not n_tasks:
+        return StepResult(link=step.link, arm="", than="", answer=UNKNOWN, why="the tasks have no types")
+    counted = f"{n_recurring} of {n_tasks} tasks had an earlier one of their type"
+    if n_recurring < effect * n_tasks:
+        return StepResult(link=step.link, arm="", than="", answer=BREAKS, why=f"{counted}: {step.broken}")
+    return StepResult(link=step.link, arm="", than="", answer=HOLDS, why=counted)
 
 
 def _result(step: LadderStep, row: dict[str, Any], effect: float) -> StepResult:
     said = {"link": step.link, "arm": step.arm, "than": step.than, "n_seeds": row.get("n_paired_seeds", 0)}
-    if row["p_holm"] is None:
+    if row.get("p_holm") is None:
         return StepResult(**said, answer=UNKNOWN, why="not run" if not said["n_seeds"] else "it needs two seeds")
     low, high = row["low"], row["high"]
     said |= {"difference": row["difference"], "low": low, "high": high, "p": row["p_holm"]}
@@ -129,7 +151,11 @@ def _result(step: LadderStep, row: dict[str, Any], effect: float) -> StepResult:
         return StepResult(**said, answer=BREAKS, why=step.broken)
     if holds[step.kind]:
         return StepResult(**said, answer=HOLDS, why="")
-    return StepResult(**said, answer=UNKNOWN, why=f"the interval holds both 0 and {100 * effect:g} points")
+    sought = -effect if step.kind == HARM else effect
+    if low <= 0 <= high and low <= sought <= high:
+        return StepResult(**said, answer=UNKNOWN, why=f"the interval holds both 0 and {100 * sought:g} points")
+    why = f"the interval leaves out 0, but p is {row['p_holm']:.2g} after Holm's correction for the other steps"
+    return StepResult(**said, answer=UNKNOWN, why=why)
 
 
 def first_break(answers: Sequence[StepResult]) -> StepResult | None:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from analysis.evidence import (
-    SHORTEST,
     Check,
     NotChecked,
     answer_in,
     known_records,
+    lessons_of,
     require_secret_answers,
     require_whole_texts,
     secret_of,
@@ -27,6 +27,7 @@ from analysis.evidence import (
 from analysis.runs import Run
 from core.build import ROLES
 from core.control_tokens import escape
+from core.run.columns import SHORTEST, holds
 from core.run.files import CALLS, PROMPTS, lines_of
 from core.run.manifest import prompt_texts, shown_by
 from core.run.records import answer_of
@@ -88,11 +89,12 @@ def shown_items(run: Run) -> Iterator[str]:
     whole = prompts.memory_block == "paper"
     records, lost = known_records(run), 0
     for row in run.rows:
-        items = [item for hit in row["retrieved"] for record in records[hit["id"]] for item in record.items]
+        found = [lessons_of(hit, records) for hit in row["retrieved"]]
+        items = [item for versions in found for lessons in versions for item in lessons]
         shown = [item.text if whole else f"Title: {item.title} Content: {item.content}" for item in items]
         texts = [plain(WARNING.sub("", text)) for text in shown]
         rest = {foreign(block, texts) for attempt in row["trajectories"] for block in blocks(attempt)} - {""}
-        if rest and all(records[hit["id"]] for hit in row["retrieved"]):
+        if rest and all(found):
             yield f"{where(row)}: was shown what it had not retrieved: {min(rest)[:100]!r}"
         elif rest:
             lost += 1
@@ -224,10 +226,7 @@ def stands(gold: str, texts: list[tuple[str, str]]) -> bool:
 
     texts   each with its context, what stood before it
     """
-    if not any(gold.lower() in text.lower() for text, _ in texts):
-        return False
-    word = re.compile(rf"(?<![\w.]){re.escape(gold)}(?!\w|\.\d)", 0 if len(gold) < SHORTEST else re.IGNORECASE)
-    return any(word.search(text) and not word.search(before) for text, before in texts)
+    return any(holds(text, gold) and not holds(before, gold) for text, before in texts)
 
 
 def lessons_shown(run: Run) -> list[TextInContext]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis import twins
 from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from analysis.runs import Run, explaining, find_runs, read_run
 from core.build import LLMS, ROLES
+from core.checksum import read_whole
+from core.errors import UserError
 from core.run.arms import env_label
-from core.run.columns import banked_records, written_columns
+from core.run.columns import banked_records
 from core.run.columns import columns_of as episodes_as_columns
 from core.run.files import CALLS, lines_of
 from core.run.keys import COLUMNS, RUN_KEYS
@@ -32,7 +36,7 @@ STREAM = {  # {column: the usual value}
 
 def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
     """One row an episode of every run below the paths; see `run_columns` and `core.run.columns.columns_of`."""
-    return frame_of_columns(map(columns_at, find_runs(paths)))
+    return frame_of_columns(columns_of(read_run(path)) for path in find_runs(paths))
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
@@ -40,17 +44,8 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     return frame_of_columns(map(columns_of, runs))
 
 
-def columns_at(path: Path) -> dict[str, Any]:
-    """`columns_of` the run in a directory: its episodes are read only where it did not write their columns."""
-    run = read_run(path, episodes=False, must_be_as_left=False)
-    if (episodes := written_columns(path, run.summary)) is None:
-        return columns_of(read_run(path))
-    with explaining(path):
-        return {"run": run_columns(run, episodes), "episodes": episodes}
-
-
 def columns_of(run: Run) -> dict[str, Any]:
-    """The columns of a run that was read whole: {run: {column: value}, episodes: {column: values}}."""
+    """The columns of a run: {run: {column: value}, episodes: {column: values}}."""
     with explaining(run.path):
         episodes = episodes_as_columns(run.rows, partial(banked_records, run.path, run.memory))
         return {"run": run_columns(run, episodes), "episodes": episodes}
@@ -70,7 +65,8 @@ def frame_of_columns(found: Iterable[dict[str, Any]]) -> pd.DataFrame:
             values += each["episodes"].get(key, [float("nan")] * (len(owners) - len(values)))
     shared = _as_frame({key: [each.get(key) for each in facts] for key in (facts or [{}])[0]})
     frame = pd.concat([_as_frame(columns), shared.iloc[owners].reset_index(drop=True)], axis=1)
-    frame.loc[~frame["evaluated"], "success"] = float("nan")
+    for name in ("success", "lenient"):
+        frame.loc[~frame["evaluated"], name] = float("nan")
     return frame
 
 
@@ -101,7 +97,10 @@ def run_columns(run: Run, episodes: dict[str, list[Any]]) -> dict[str, Any]:
         "env": env_label(choices.get("env") or "unknown", config.get("env")),
         **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
         "model": run.manifest["models"]["agent"]["model"],
+        "helpers": json.dumps(helpers(run, episodes)),  # {role: its model, if it is not the agent's}
         "seed": config["seed"],
+        "seeds_asked": json.dumps(seeds_asked(run)),
+        "twins": twins.in_stream(run),
         "setting": run.setting,
         "label_source": label_source(run.manifest, episodes.get("verdict_source", ())),
         "knobs": json.dumps(non_default_memory_settings(config)),
@@ -126,6 +125,68 @@ def run_columns(run: Run, episodes: dict[str, list[Any]]) -> dict[str, Any]:
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
         "settings": run.settings,
     }
+
+
+def helpers(run: Run, episodes: dict[str, list[Any]]) -> dict[str, str]:
+    """{role: model} of the roles beside the agent's that were asked something and have another model."""
+    models = {role: about.get("model") for role, about in run.manifest["models"].items()}
+    asked = (role for role in ROLES[1:] if role in models and sum(episodes.get(f"tokens_{role}", ())))
+    return {role: models[role] for role in asked if models[role] != models["agent"]}
+
+
+def seeds_asked(run: Run) -> list[int]:
+    """The seeds of the sweep that made a run, or of a later one in its folder that has the run among its cells.
+
+    Its own seed alone where it is of no sweep, or of one that does not say (experiment=verdict).
+    """
+    own, seeds = run.config["seed"], set()
+    if run.hydra.get("mode") == "MULTIRUN":
+        job, file = _typed(run.hydra["overrides"]["task"]), run.path.parent / "multirun.yaml"
+        last = _written_sweep(file, file.stat().st_mtime_ns) if file.is_file() else {}
+        sweeps = [_varied(run.hydra, run.manifest["command"][1:])]
+        sweeps += [last] if all(job.get(key) in values for key, values in last.items() if key != "seed") else []
+        seeds = {int(seed) for values in sweeps for seed in values.get("seed", ()) if seed.isdigit()}
+    return sorted(seeds | {own})
+
+
+def _varied(hydra: Mapping[str, Any], words: Iterable[str]) -> dict[str, list[str]]:
+    """{key: its values} of a sweep: those of its experiment, and those of its command, which take precedence.
+
+    hydra   Hydra's own configuration; words: those of the command line
+    """
+    params = {key: str(values) for key, values in ((hydra.get("sweeper") or {}).get("params") or {}).items()}
+    found = {key: swept(key, values) for key, values in (params | _typed(words)).items()}
+    return {key: values for key, values in found.items() if key in params or len(values) > 1}
+
+
+@lru_cache(maxsize=64)
+def _written_sweep(file: Path, _changed: int) -> dict[str, list[str]]:
+    """The values of the sweep that wrote a multirun.yaml; {} where it cannot be read."""
+    try:
+        hydra = (read_whole(file) or {})["hydra"]
+        return _varied(hydra, hydra["overrides"]["task"])
+    except (OSError, UserError, LookupError, TypeError):
+        return {}
+
+
+def typed(command: str) -> dict[str, str]:
+    """The overrides of a command: {key: value}."""
+    return _typed(shlex.split(command))
+
+
+def _typed(words: Iterable[str]) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words if re.match(r"[+~]*[\w.@/]+=", word))
+
+
+@cache  # Hydra's parser takes a millisecond a word
+def swept(key: str, values: str) -> list[str]:
+    """The values of a sweep in Hydra's grammar: "1,2", "range(0,3)", or the only one."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    override = OverridesParser.create().parse_override(f"{key}={values}")
+    if override.is_sweep_override():
+        return [text.replace("'", "") for text in override.sweep_string_iterator()]
+    return [override.get_value_element_as_str()]
 
 
 def given_bank(run: Run) -> str | None:

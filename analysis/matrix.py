@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
-from analysis.columns import HEADINGS, broken, success
+from analysis.columns import HEADINGS, broken, seeds, success
+from analysis.notes import labels, limits, qualified, share
 from analysis.reach import findable
 from analysis.tables import gaps, load_episodes, published, tables_of, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
-from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders
+from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders, unended
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,14 +40,15 @@ def build_matrix(
     """
     base = baseline or usual_baseline(frame)
     cells = make_cells(frame, base, partial=partial, command=command)
-    partial_cells = {row["cell"] for row in rows_of(cells.table) if row["partial"]}
+    partial_cells = {row["cell"] for row in rows_of(cells.table) if unended(row)}
     rows = [row | {"base_partial": row.get("base") in partial_cells} for row in rows_of(cells.table)]
     blocks = {tuple(row[key] for key in BLOCK): None for row in rows}
     by_place = {(row["label"], *(row[key] for key in BLOCK)): row for row in rows}
     arms = {row["label"]: None for row in sorted(rows, key=place_of_arm)}
     models = {model for _, model, _ in blocks}
+    title = "Success, %: mean over seeds [95 % interval]" + (f", {models.pop()}" if len(models) == 1 else "")
     text = TextTable(
-        title="Success, %: mean over seeds [95 % interval]" + (f", {models.pop()}" if len(models) == 1 else ""),
+        title=qualified(title, [row for row in rows if row["n"]], counts=False),
         head=["arm", *_headings(list(blocks), rows)],
         rows=[[arm, *(_cell(by_place.get((arm, *block))) for block in blocks)] for arm in arms],
         notes=[*_legend(rows, base), *cells.notes, *missing(frame)],
@@ -105,15 +107,19 @@ def _headings(blocks: list[tuple[str, ...]], rows: list[dict[str, Any]]) -> list
 
 
 def _cell(row: dict[str, Any] | None) -> str:
-    """Success and interval; difference and n below; then what broke, did not finish or has other labels than usual."""
+    """Success and interval; difference and n below; then tokens, and what its reader must know."""
     if row is None:
         return "-"
     if not row["n"]:
         return success(row)
     lines = [success(row), f"{_difference(row)}n {row['n']}"]
+    lines += [f"{times:.1f} x tokens"] if (times := row.get("times_tokens")) is not None else []
+    lines += [f"{seeds(row)} seeds"] if row["seeds_missing"] else []
     lines += [f"{broken(row)} broken"] if row["n_infra_error"] or row["n_broken_attempts"] else []
     lines += [f"{row['n_partial']} unfinished"] if row["n_partial"] else []
-    lines += [f"labels {row['label_source']}"] if row["label_source"] not in USUAL else []
+    lines += [f"labels {said}"] if (said := labels(row)) not in USUAL else []
+    lines += [f"no answer stated in {share(row['n_unstated'], row['n'])}"] if row["n_unstated"] else []
+    lines += [f"ended by limit {limits(row)}"] if row["limits"] else []
     lines += [of_banks(n).removeprefix(", ")] if (n := row["n_shared_banks"]) else []
     return "\n".join(lines)
 
@@ -151,7 +157,11 @@ def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
     sources = {row["label_source"] for row in rows if row["n"]} - {"none"}
     if "llm" in sources:
         where = " where a cell names no others" if len(sources) > 1 else ""
-        notes.append(f"The learner's labels are those of the judging model{where}.")
+        notes.append(f"The learner's labels are those of the judging model (llm){where}.")
+    if any("%" in labels(row) for row in rows):
+        notes.append("% right: how many of the judge's labels agree with the environment's evaluation.")
+    if any(row.get("times_tokens") is not None for row in rows):
+        notes.append("x tokens: how many times the baseline's a task takes, of all models together.")
     if any(row["n_partial"] for row in rows):
         notes.append("Unfinished: runs that did not end, left out; * where they are counted as far as they go.")
     return notes

@@ -40,6 +40,12 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n_bank_names": episodes["knobs"].nunique(),  # several, where one bank was given under several
         "n_tampered": int(episodes["n_tampered"].sum()),
         "label_source": joined_labels(episodes["label_source"]),
+        "n_unstated": int(valid["stated"].eq(False).sum()),
+        "n_unanswered": int(unanswered(valid).sum()),
+        "limits": {limit: int(n) for limit, n in valid["limit"].value_counts().sort_index().items() if limit},
+        "lenient": _seed_mean(valid, "lenient"),
+        "helpers": _merged(episodes["helpers"]),
+        "noted": _merged(episodes["knobs"]),
     }
     facts |= answered(episodes.drop_duplicates("run_dir"))
     own = distinct_seeds(episodes)
@@ -155,6 +161,12 @@ def unsure(episodes: pd.DataFrame) -> pd.Series:
     return (episodes["status"] == "infra_error") | in_attempts | (episodes["retried"] == True)  # noqa: E712 - NaN: none
 
 
+def unanswered(episodes: pd.DataFrame) -> pd.Series:
+    """Of each episode that counts, whether it states no answer or ended at a limit (`core.run.metrics.limit_of`)."""
+    none = episodes["stated"].eq(False) | episodes["limit"].fillna("").ne("")
+    return none & episodes["success"].notna()
+
+
 def bounds(episodes: pd.DataFrame, value: float) -> tuple[float, float] | None:
     """95 % interval of the success rate if all `unsure` episodes counted as `value`; None where there are none."""
     broke = unsure(episodes)
@@ -191,6 +203,15 @@ def _spent(episodes: pd.DataFrame, column: str) -> float | None:
         return None
     shares = episodes.groupby("seed")[f"{column}_consolidation"].agg(lambda rounds: rounds.iloc[0] / len(rounds))
     return None if shares.isna().any() else own + float(shares.mean())
+
+
+def _merged(texts: pd.Series) -> dict[str, tuple[str, ...]]:
+    """{key: its different values} of JSON objects, e.g. one for each seed."""
+    found: dict[str, dict[str, None]] = {}
+    for text in texts.unique():
+        for key, value in json.loads(text).items():
+            found.setdefault(key, {})[value] = None
+    return {key: tuple(values) for key, values in found.items()}
 
 
 def _plain(value: float) -> float | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason
+from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason, unended
 from core.run.keys import NOTED
 from core.setting import SOURCES
 
@@ -24,7 +25,131 @@ REPEATED = (
     "for attempt count once in interval and p."
 )
 MOST_BASELINES = 6  # possible baselines that a note proposes
+MOST_SEEDS = 10  # seeds that a note lists
+MOST_VALUES = 3  # values that a note lists for one arm and key: memory.path may have one for each seed
 MOST_KEYS = 6  # differing configuration keys that a note names
+
+
+def qualified(text: str, rows: Rows, *, counts: bool = True) -> str:
+    """A sentence or a title on some cells, followed by all that it rests on. Every claim is written by this function.
+
+    That is whose labels the cells learn from, which models judge, select and distil where they are not the agent's, and
+    settings that let a task see other lessons. What holds for all cells that learn is said without their names.
+
+    counts   also how often the labels are right, and what limits the numbers of each cell
+    """
+    held: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for fact in _made_with(row, counts):
+            held[fact].append(row["label"])
+    learners = {row["label"] for row in rows if row["label_source"] != "none"} or {row["label"] for row in rows}
+    facts = [fact for fact, names in held.items() if learners <= {*names}]
+    facts += [f"{', '.join(dict.fromkeys(names))}: {fact}" for fact, names in held.items() if not learners <= {*names}]
+    facts += [fact for row in rows if counts for fact in _compared(row)]
+    facts += [f"{row['label']}: {', and '.join(said)}" for row in rows if counts and (said := [*_counted(row)])]
+    told = [f"with {'; '.join(facts)}"] if facts else []
+    return "; ".join(filter(None, (text.removesuffix("."), *told))) + ("." if text.endswith(".") else "")
+
+
+def _made_with(row: dict[str, Any], counts: bool) -> Iterator[str]:
+    """Whose labels, which models and which settings are behind a cell."""
+    if row["label_source"] != "none":
+        yield f"labels {labels(row) if counts else row['label_source']}"
+    roles: dict[str, list[str]] = defaultdict(list)
+    for role, models in row["helpers"].items():
+        roles[", ".join(models)].append(role)
+    yield from (f"{' and '.join(mine)} {model}" for model, mine in roles.items())
+    for key, values in row["noted"].items():
+        if key == "memory.path":
+            yield "a given bank"  # a note names it
+        elif key != "memory.namespace":
+            yield f"{key}={', '.join(values)}"
+
+
+def _compared(row: dict[str, Any]) -> Iterator[str]:
+    """What stands beside the difference of a cell to its baseline."""
+    if row.get("times_tokens") is not None:
+        yield f"{row['times_tokens']:.1f} x the baseline's tokens"
+    if row.get("answered_difference") is not None:
+        pairs = f"the {row['answered_pairs']:.0f} pairs that both answered"
+        yield f"{100 * row['answered_difference']:+.1f} points over {pairs}"
+
+
+def _counted(row: dict[str, Any]) -> Iterator[str]:
+    """What limits the numbers of a cell."""
+    if row.get("seeds_missing"):
+        yield f"{row['n_seeds']} of {row['n_asked']} seeds"
+    if said := _broke(row):
+        yield said
+    if row["n_unstated"]:
+        yield f"no answer stated in {share(row['n_unstated'], row['n'])}"
+    if row["limits"]:
+        yield f"ended by limit {limits(row)}"
+    yield from (f"{n} calls answered by the fallback {name}" for name, n in row["fallbacks"].items())
+    if row["n_tampered"]:
+        yield f"{row['n_tampered']} attempts tampered with their result"
+
+
+def labels(row: dict[str, Any]) -> str:
+    """The source of the learner's labels and, where the judge is wrong, how often it is right."""
+    wrong = row["judge_n"] and row["judge_agreement"] < 1
+    return row["label_source"] + (f", {100 * row['judge_agreement']:.1f} % right" if wrong else "")
+
+
+def share(count: int, n: int) -> str:
+    """A count of episodes, and which share of n it is."""
+    return f"{count} ({100 * count / n:.1f} %)" if count else "0"
+
+
+def limits(row: dict[str, Any]) -> str:
+    """How many episodes of a cell ended at a limit, and at which."""
+    which = ", ".join(f"{n} {limit.replace('_', ' ')}" for limit, n in row["limits"].items())
+    return share(sum(row["limits"].values()), row["n"]) + (f": {which}" if which else "")
+
+
+def not_answered(rows: Rows) -> list[str]:
+    """For each compared cell that left another share without an answer than its baseline: what that does to the
+    difference."""
+    by_cell, lines = {row["cell"]: row for row in rows}, []
+    for row in rows:
+        base = by_cell.get(row.get("base"), row)
+        if row.get("answered_pairs") is None or row["n_unanswered"] * base["n"] == base["n_unanswered"] * row["n"]:
+            continue
+        ours, theirs = (share(each["n_unanswered"], each["n"]) for each in (row, base))
+        both, least, most, lenient = (
+            "-" if (value := row[f"answered_{name}"]) is None else f"{100 * value:+.1f}"
+            for name in ("difference", "least", "most", "lenient")
+        )
+        lines.append(
+            f"{row['label']}: {ours} of its episodes state no answer or ended at a limit, {theirs} of the baseline's: "
+            "format and limits are a part of its difference. "
+            f"Over the {row['answered_pairs']:.0f} pairs that both answered it is {both} points; had the others been "
+            f"solved it would lie between {least} and {most}; read leniently it is {lenient}."
+        )
+    return lines
+
+
+def missing_seeds(rows: Rows) -> list[str]:
+    """For each cell of which the table lacks seeds that its sweep has."""
+    return [
+        f"{row['label']}: {row['n_asked'] - len(lacking)} of the {row['n_asked']} seeds of its sweep are here, without "
+        f"{', '.join(map(str, lacking[:MOST_SEEDS]))}{', ...' if len(lacking) > MOST_SEEDS else ''}: who chooses among "
+        "seeds chooses the result."
+        for row in rows
+        if (lacking := row.get("seeds_missing"))
+    ]
+
+
+def twins(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
+    """For each set of tasks that something is learned from: how many are nearly the same as another one."""
+    lines = [
+        f"{env}: {said}, so that a lesson may hold another task's answer."
+        for (env, *_), group in used.groupby([*block], sort=False)
+        if (group["label_source"] != "none").any()
+        for said in group["twins"].unique()
+        if said
+    ]
+    return list(dict.fromkeys(lines))
 
 
 def broken(rows: Rows) -> list[str]:
@@ -68,7 +193,7 @@ def _attempts_between(row: dict[str, Any]) -> str:
 
 def verdicts(rows: Rows) -> list[str]:
     """For each compared cell: why a difference that looks like one has no verdict; whether one holds over types."""
-    base_partial = {row["cell"]: row["partial"] for row in rows}
+    base_partial = {row["cell"]: unended(row) for row in rows}
     lines = []
     for row in rows:
         if row["difference"] is None:
@@ -199,9 +324,6 @@ def different_data(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
         if group["data"].nunique() > 1:
             lines.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(group['arm'])))}.")
     return list(dict.fromkeys(lines))
-
-
-MOST_VALUES = 3  # values that a note lists for one arm and key: memory.path may have one for each seed
 
 
 def non_default_memory_settings(config: dict[str, Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from analysis.measure import grid, outcomes, unsure
+from analysis.measure import grid, outcomes, unanswered, unsure
 from analysis.stats import late_minus_early, paired, paired_worst, spread
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # The difference and its p in the worst case of what broke; the paired tasks that broke, here and in the baseline.
 WORST = ("difference_worst", "p_worst", "n_broke", "n_broke_base")
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline: late in the stream minus early
+ANSWERED = tuple(f"answered_{what}" for what in "pairs difference low high least most lenient".split())
 OVER_TYPES = ("n_types", "over_types", "over_types_low", "over_types_high")  # the mean of the differences of each type
 
 
@@ -43,6 +44,33 @@ def paired_outcomes(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFram
     seeds = values.columns.get_level_values("seed")
     alone = seeds.isin(distinct_pairs(mine, other))
     return *(each.loc[:, alone].to_numpy() for each in (values, baselines, *broke)), seeds[alone]
+
+
+def among_answers(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
+    """The difference of a cell (`mine`) to its baseline (`other`), with regard to what was not answered (`unanswered`).
+
+    {ANSWERED: the pairs of task and seed that both answered; their difference and its 95 % interval; the difference of
+    all pairs had the baseline solved what it did not answer, had the cell done so, and with success read leniently}
+    {} where everything was answered.
+    """
+
+    def told(cell: pd.DataFrame, value: float) -> pd.DataFrame:
+        return cell.assign(success=cell["success"].mask(unanswered(cell), value))
+
+    def differs(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Any]:
+        values, baseline, *_, seeds = paired_outcomes(first, second, first)
+        return paired(values, baseline, seeds)
+
+    if not any(unanswered(cell).any() for cell in (mine, other)):
+        return {}
+    both, least, most = (
+        differs(told(mine, float("nan")), told(other, float("nan"))),
+        differs(mine, told(other, 1.0)),
+        differs(told(mine, 1.0), other),
+    )
+    lenient = differs(*(cell.assign(success=cell["lenient"]) for cell in (mine, other)))
+    found = (both["n_pairs"], both["difference"], both["low"], both["high"])
+    return dict(zip(ANSWERED, (*found, *(each["difference"] for each in (least, most, lenient))), strict=True))
 
 
 def distinct_pairs(mine: pd.DataFrame, other: pd.DataFrame) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.measure import grid
+from analysis.notes import qualified
 from analysis.stats import cumulative, rate_interval
 from analysis.studies import Study
 from core.run.metrics import wilson
@@ -78,7 +79,8 @@ def plots_of(study: Study, palette: Palette | None = None) -> Iterator[Plot]:
         with style(palette):
             if drawn := draw(study, palette):
                 key(drawn[0])
-                yield Plot(name=name, title=title, figure=drawn[0], caption=drawn[1])
+                caption = qualified(drawn[1], study.counted, counts=False)
+                yield Plot(name=name, title=title, figure=drawn[0], caption=caption)
 
 
 def learning_curve(study: Study, palette: Palette) -> Drawn | None:

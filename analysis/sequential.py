@@ -28,7 +28,7 @@ FEW = 100  # where fewer simulated studies cross a boundary, it is not taken fro
 FORECASTS = 2000  # simulated continuations of a study, for its conditional power
 LUCK = 0.91  # share of skewed luck in the variance of a seed's mean: as of 500 tasks and banks of sd 10 points
 STUDIES = 20_000  # simulated studies of each true difference, for the detectable one
-FUTILE = 0.10  # conditional power below which more seeds will not show the planned effect
+FUTILE = 0.10  # conditional power below which more seeds will show neither the planned effect nor the one seen
 SEED = 46  # of the simulations: the same design has the same boundaries everywhere
 
 
@@ -41,7 +41,9 @@ class Interim:
     nominal_p          p of `paired` at this look, as if there were no other
     p                  the repeated p: the smallest overall level at which this look crosses its boundary; and p_worst
     low, high          the repeated confidence interval, of confidence 1 - level: it leaves out 0 where p < level
-    conditional_power  the chance of crossing a boundary at a later look, if the true difference is the planned effect
+    conditional_power  the chance of crossing a boundary at a later look, if the true difference is the planned effect,
+                       or what was seen so far where that is larger
+    worst_seed         the seed's difference that is furthest from the mean's side: of a mean above 0 the lowest one
     verdict            better | worse | undecided | same | untested (`analysis.verdict.comparison_outcome`)
     outcome            clear (better or worse) | futile | most (no seeds are left) | go on
     """
@@ -55,6 +57,7 @@ class Interim:
     low: float | None = None
     high: float | None = None
     conditional_power: float | None = None
+    worst_seed: float | None = None
     verdict: str
     outcome: str
 
@@ -66,7 +69,8 @@ class Design:
     first   seeds at the first look; at least 2
     most    seeds at the last look
     level   the chance that a study without a difference is ever called better or worse, over all looks
-    effect  the planned difference of success rates, in (0, 1]: what "more seeds will not show it" speaks of
+    effect  the planned difference of success rates, in (0, 1]: what "more seeds will not show it" speaks of, unless a
+            larger one was seen
     skewed  whether the level holds also if the banks' luck is skewed as an exponential distribution is; False: if the
             means of the seeds are normal, for which the boundaries are wider open
     """
@@ -96,6 +100,7 @@ class Design:
         broke: np.ndarray | None = None,
         baseline_broke: np.ndarray | None = None,
         alike: float = 0.0,
+        n_run: int | None = None,
     ) -> Interim:
         """What the seeds so far show.
 
@@ -103,15 +108,19 @@ class Design:
         broke, baseline_broke     as in `analysis.stats.paired_worst`; default: nothing broke
         alike                     the share of attempts that repeat another seed's, as in `analysis.verdict.scope`: with
                                   too high a share there is no verdict
+        n_run                     seeds that were run, with those left out because they repeat another one word for
+                                  word; default: those of the columns
         """
         by_seed = paired_by_seed(values, baseline, seeds)
         n_seeds, n_given = by_seed.shape[1], (*np.shape(values), 1)[1] if seeds is None else len(set(seeds))
-        left = max(self.most - n_given, 0)  # a seed that broke altogether is not made good for
+        left = max(self.most - (n_run or n_given), 0)  # a seed that broke altogether is not made good for
         stop = "go on" if left else "most"
         if not n_seeds:
             return Interim(n_seeds=0, verdict="untested", outcome=stop)
-        difference, about = float(seed_means(by_seed).mean()), paired_spread(by_seed)
+        means, about = seed_means(by_seed), paired_spread(by_seed)
+        difference = float(means.mean())
         found = {"n_seeds": n_seeds, "difference": difference, "nominal_p": about.p if n_seeds > 1 else None}
+        found["worst_seed"] = float(means.max() if difference < 0 else means.min())
         if n_seeds < self.first:
             return Interim(**found, verdict="untested", outcome=stop)
         found |= {"p": self._repeated(about.p, n_seeds)} | self._interval(about, n_seeds)
@@ -169,14 +178,16 @@ class Design:
         return float(2 * ndtr(-np.interp(-ndtri(p / 2), boundary, levels)))
 
     def _conditional_power(self, about: Spread, n_seeds: int, left: int) -> float:
-        """The chance of crossing a boundary with one of the seeds that are left, if the effect is as planned.
+        """The chance of crossing a boundary with one of the seeds that are left, if the effect is the planned one.
 
-        It has the direction of the mean so far, in which the chance is larger. The means of the seeds to come are drawn
-        from a normal distribution with the standard deviation that the error so far gives; each later look has its t.
+        Or the mean so far, where that is larger: seeds drawn at a smaller one would add variance that is not
+        there, and end a study whose gain nobody can miss. It has that mean's direction, in which the chance is larger.
+        The means of the seeds to come are drawn from a normal distribution with the standard deviation that the error
+        so far gives; each later look has its t.
         """
         looks = np.arange(n_seeds + 1, min(n_seeds + left, self.most) + 1)
         deviation = about.error * sqrt(n_seeds)
-        to_come = self.effect + deviation * _normal(left, FORECASTS)[: len(looks)]
+        to_come = max(self.effect, abs(about.mean)) + deviation * _normal(left, FORECASTS)[: len(looks)]
         sums = n_seeds * abs(about.mean) + to_come.cumsum(axis=0)
         squares = (n_seeds - 1) * deviation**2 + n_seeds * about.mean**2 + (to_come**2).cumsum(axis=0)
         reached = np.array(self._reached)[looks - self.first]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, REFERENCES, Cells, make_cells, rows_of, short
 from analysis.columns import HEADINGS, of_measure, of_type
-from analysis.load import load_runs
+from analysis.load import load_runs, swept, typed
+from analysis.notes import qualified
 from analysis.published import reference
 from analysis.text_table import TextTable
 from analysis.verdict import ONE_TABLE, orders
@@ -35,9 +36,15 @@ COMPARABLE = "comparable?"
 REFERENCE = ["benchmark", "model", "method", "published", "ours", COMPARABLE, "source"]
 OPEN = "main"  # the table that also has every run made by hand
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
-CALIBRATION = ("n_rated", "brier", "ece")  # stand in a table only where a judge gave a confidence
+ANSWERS = ("unstated", "limits", "lenient")  # stand in every table in which something was not answered
+WHERE = {  # {a column: what some row has to have, or the column is left out}
+    **dict.fromkeys(("n_rated", "brier", "ece"), "judge_n_rated"),
+    **dict.fromkeys(("lenient", "answered"), "n_unanswered"),
+    "unstated": "n_unstated",
+    "limits": "limits",
+}
 RATED = "Brier, ECE: of the judge's confidence that its label is right, over the attempts that have one; 0 is best."
-EFFECT = ("difference", "n_pairs", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
+EFFECT = ("difference", "answered", "times_tokens", "n_pairs", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,16 +123,6 @@ def wanted(experiment: str, command: str) -> Iterator[dict[str, str]]:
         yield dict(zip(params, combination, strict=True))
 
 
-def swept(key: str, values: str) -> list[str]:
-    """The values of a sweep in Hydra's grammar: "1,2", "range(0,3)", or the only one."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    override = OverridesParser.create().parse_override(f"{key}={values}")
-    if override.is_sweep_override():
-        return [text.replace("'", "") for text in override.sweep_string_iterator()]
-    return [override.get_value_element_as_str()]
-
-
 def is_cell(row: dict[str, Any], cell: dict[str, str], also: Container[str] = ()) -> bool:
     """Whether a row (of cells or of runs) is the wanted cell, judged by the columns that the row has.
 
@@ -153,11 +150,6 @@ def fill(experiment: str, command: str, cell: dict[str, str]) -> str:
         word for word in shlex.split(command) if word.split("=")[0] not in (*cell, "experiment", "-m", "--multirun")
     ]
     return shlex.join(["python", "main.py", f"experiment={experiment}", *words, *(f"{k}={v}" for k, v in cell.items())])
-
-
-def typed(command: str) -> dict[str, str]:
-    """The overrides of a command: {key: value}."""
-    return dict(word.split("=", 1) for word in shlex.split(command) if "=" in word)
 
 
 def gaps(experiment: str, runs: pd.DataFrame) -> list[str]:
@@ -250,12 +242,13 @@ def build_tables(
             "types": types,
             "measures": [of_measure(name, kind) for name in measured for kind in ("macro", "micro")],
         }
-        rated = any(row["judge_n_rated"] for row in each)
-        names = [name for name in (*ALWAYS, *table.columns) if rated or name not in CALIBRATION]
+        title = f"{table.title}: {whole_name(each[0])}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks"
+        names = dict.fromkeys((*ALWAYS, *ANSWERS, *table.columns))
+        names = [name for name in names if name not in WHERE or any(row[WHERE[name]] for row in each)]
         columns = [one for name in names for one in (many[name] if name in many else [HEADINGS[name]])]
         texts.append(
             TextTable(
-                title=f"{table.title}: {whole_name(each[0])}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
+                title=qualified(title, each, counts=False),
                 head=[heading for heading, _ in columns],
                 rows=[[show(row) for _, show in columns] for row in each],
                 cells=[(row["cell"], row.get("base")) for row in each],

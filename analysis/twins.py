@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 
 from analysis.evidence import Check, known_records, stored_before, where
 from analysis.runs import Run, read_records_of
@@ -17,16 +18,19 @@ MOST_NAMED = 3
 KINDS = ("the same", "the same but for a number", "nearly the same")
 
 
+def in_stream(run: Run) -> str:
+    """How many tasks of a run have nearly the same query as another one, in words; "" for none."""
+    queries = {row["task_id"]: row["query"] for row in run.rows}
+    found = alike_before(tuple(sorted(queries.items())))
+    first = "".join(f" ({name} and {like[0]})" for name, like in list(found.items())[:1])
+    return f"{len(found)} of {len(queries)} tasks are nearly the same as another one{first}" if found else ""
+
+
 def near_duplicate_tasks(run: Run) -> Iterator[str]:
     """Tasks whose queries are nearly the same, in the stream or in a given bank: one may teach the other's answer."""
-    from rapidfuzz import fuzz, process
-
     queries = list({row["task_id"]: row["query"] for row in run.rows}.items())[:MOST_TASKS]
-    scores = process.cdist([query for _, query in queries], [query for _, query in queries], scorer=fuzz.ratio)
-    for one, (name, _) in enumerate(queries):
-        like = [other for other in range(one) if scores[one][other] >= ALIKE]
-        if like:
-            yield f"{name} is like {queries[like[0]][0]}" + (f" and {len(like) - 1} others" if len(like) > 1 else "")
+    for name, like in alike_before(tuple(queries)).items():
+        yield f"{name} is like {like[0]}" + (f" and {len(like) - 1} others" if len(like) > 1 else "")
     if (given := run.memory.get("path")) is None:
         return
     made, before = {record["id"] for row in run.rows for record in row["records"]}, stored_before(run)
@@ -36,6 +40,17 @@ def near_duplicate_tasks(run: Run) -> Iterator[str]:
     if pairs:
         first = "; ".join(f"{name} and {twin.task_id}" for name, _, twin in pairs[:MOST_NAMED])
         yield f"{counted([(query, twin) for _, query, twin in pairs], len(queries))} in the given bank: {first}"
+
+
+@lru_cache(maxsize=8)  # the seeds of a sweep have the same tasks
+def alike_before(queries: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
+    """{task: those before it with nearly the same query}, of the first MOST_TASKS of (task, query)."""
+    from rapidfuzz import fuzz, process
+
+    names, texts = [name for name, _ in queries[:MOST_TASKS]], [query for _, query in queries[:MOST_TASKS]]
+    scores = process.cdist(texts, texts, scorer=fuzz.ratio, score_cutoff=ALIKE)  # 0 where it is lower
+    found = {name: [names[other] for other in scores[one, :one].nonzero()[0]] for one, name in enumerate(names)}
+    return {name: like for name, like in found.items() if like}
 
 
 def twins_retrieved(run: Run) -> Iterator[str]:

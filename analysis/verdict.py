@@ -36,10 +36,9 @@ def comparison_outcome(row: dict[str, Any], level: float = LEVEL) -> str:
 
     It is "undecided" if the worst case of what broke (`analysis.stats.paired_worst`) turns the difference round, or
     takes p over the level; "untested" with one seed, or with seeds that are largely one (`alike`); "unfinished" while
-    runs of the row or of its baseline go on (`partial`, `base_partial`): testing at every look would find a difference
-    by chance.
+    seeds of the row or of its baseline have not ended (`unended`, `base_partial`).
     """
-    if row.get("partial") or row.get("base_partial"):
+    if unended(row) or row.get("base_partial"):
         return "unfinished"
     if row["p_holm"] is None or row.get("alike", 0) > ALIKE:
         return "untested"
@@ -48,6 +47,15 @@ def comparison_outcome(row: dict[str, Any], level: float = LEVEL) -> str:
     p_worst, worst = (row.get(name, row[usual]) for name, usual in WORST_OF)  # no worst case where nothing broke
     lost = p_worst >= level or row["difference"] * worst <= 0
     return "undecided" if lost else "better" if row["difference"] > 0 else "worse"
+
+
+def unended(row: dict[str, Any]) -> bool:
+    """Whether some of a row's seeds were begun, or asked for, and have not ended, counted as far as they go or not.
+
+    Those that ended may have ended because of how they went, and testing at every look would find a difference by
+    chance.
+    """
+    return bool(row.get("partial") or row.get("n_partial") or row.get("seeds_missing"))
 
 
 def correct(rows: list[dict[str, Any]]) -> None:

@@ -1,11 +1,10 @@
 """Time and memory of reasoningbank tables and report over many runs of the size of real ones.
 
-    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--json COLUMNS_FILE] [--quick]
+    python -m benchmarks.bench_tables [--runs 200] [--episodes 500] [--steps 12] [--json FILE] [--quick]
 
 An arm is run once, in the toy world, and lengthened; its other seeds are copies in which a coin, loaded a little by
-memory, says how each episode ended. The first table has the columns that runs write at their end; for the second one
-these are removed, so that it reads every episode. Beside them stands what Python's own json takes to parse the same
-lines.
+memory, says how each episode ended. A table reads every episode. Beside it stands what Python's own json takes to parse
+the same lines.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from pathlib import Path
 from benchmarks.lines import Lines, lines_parser
 from core.checksum import read_whole, whole_json
 from core.jsonl import JsonLines, read_lines
-from core.run.columns import FORMAT, columns_of
-from core.run.files import COLUMNS_FILE, noted_files
+from core.run.files import noted_files
 from core.run.metrics import summarise
 from scripts.command_line import REPO, command_of
 
@@ -90,8 +88,6 @@ def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) ->
     ends = rng.choices(ENDS, (chance, 0.99 - chance, 0.01), k=len(rows))
     rows = [ended(row, end) for row, end in zip(rows, ends)]
     write_episodes(path, rows)
-    columns = {"format": FORMAT, "columns": columns_of(rows, lambda: ())}
-    (path / COLUMNS_FILE).write_text(whole_json(columns), encoding="utf-8")
     summary = summarise(rows, len(rows), 0.0) | {"files": noted_files(path)}
     (path / "summary.json").write_text(whole_json(summary), encoding="utf-8")
     return path
@@ -146,13 +142,9 @@ def main() -> int:
         parsed = parsed_s(runs)
         table, page = (where / "runs", "--table", "main"), (where / "runs", "-o", where / "report.html")
         for name, words, limit, limit_x in (
-            ("tables, of columns", ("scripts.tables", *table), 1.0, 2),
-            ("tables, of episodes", ("scripts.tables", *table), 3.0, 4),
+            ("tables", ("scripts.tables", *table), 3.0, 4),
             ("report", ("scripts.report", *page), 6.0, 10),
         ):
-            if name == "tables, of episodes":
-                for run in runs:
-                    (run / COLUMNS_FILE).unlink()
             took, memory, said = looked(where, *words)
             if words[0] == "scripts.tables" and "| no_memory |" not in said:
                 sys.exit(said)

@@ -49,6 +49,16 @@ def play_disturbed(messages: list[Message], role: str, sample: int) -> str:
     return play(messages, role, sample)
 
 
+def play_encouraged(messages: list[Message], role: str, sample: int) -> str:
+    """Help by any block: an agent that acts only with a block before it, and a distiller whose lessons say nothing."""
+    if role == "extractor":
+        item = "# Memory Item 1\n## Title Be calm\n## Description Of any box.\n## Content Take your time."
+        return f"```\n{item}\n```"
+    if role == "agent" and "<memory_items>" not in messages[0]["content"]:
+        return "Thought: Where to begin?\nAction: look around"
+    return play(messages, role, sample)
+
+
 def play_mislabelled(messages: list[Message], role: str, sample: int) -> str:
     """Broken labels: a judge that is always wrong, and a distiller that believes it."""
     said = play(messages, role, sample)
@@ -90,7 +100,10 @@ def _script(name: str) -> str:
 WORLDS = {
     "clear gain": World(words=(*LUCK, "env.families=4"), verdicts=("better",), broken=None),
     "no gain": World(words=(*LUCK, "env.p_word=0.3"), verdicts=("futile", "most"), broken="use"),
-    "harm by any text": World(words=(*LUCK, _script("play_disturbed")), verdicts=("worse",), broken="any text"),
+    "help by any block": World(
+        words=(*LUCK, "env.p_guess=0.9", _script("play_encouraged")), verdicts=("block, better",), broken=None
+    ),
+    "harm by any text": World(words=(*LUCK, _script("play_disturbed")), verdicts=("block, worse",), broken="any text"),
     "broken retrieval": World(
         words=(*LUCK, "env._target_=benchmarks.broken_worlds.UnnamedToyEnv"),
         verdicts=("better", "futile", "most"),

@@ -96,9 +96,13 @@ def hardness(rng: Rng, size: Size) -> np.ndarray:
     return 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(size.n_tasks, 1))
 
 
-def outcomes(rng: Rng, shift: np.ndarray | float, size: Size = SIZE) -> Study:
-    """A study in which seeds have banks and nothing breaks. shift: what the arm's success rate is higher by."""
-    hard = hardness(rng, size)
+def outcomes(rng: Rng, shift: np.ndarray | float, size: Size = SIZE, room: float = 1.0) -> Study:
+    """A study in which seeds have banks and nothing breaks.
+
+    shift   what the arm's success rate is higher by
+    room    what all rates without memory are multiplied by, for a shift that has no room above them
+    """
+    hard = room * hardness(rng, size)
     rates = np.clip(hard + shift + rng.normal(0, size.sd, size.of_seeds), 0, 1), hard
     arm, baseline = ((rng.random(size.shape) < rate).astype(float) for rate in rates)
     return arm, baseline, np.zeros(arm.shape, bool), np.zeros(arm.shape, bool)
@@ -155,6 +159,12 @@ def skewed(rng: Rng, gain: float = 0.0, size: Size = Size(sd=0.1)) -> Study:
     return outcomes(rng, luck, replace(size, sd=0.0))
 
 
+def collapsing(rng: Rng, gain: float = 0.0, size: Size = SIZE) -> Study:
+    """One bank in ten costs 45 points, and the others are worth 5, beside the gain that is the mean of all."""
+    luck = np.where(rng.random(size.of_seeds) < 0.1, -9.0, 1.0) * 0.05
+    return outcomes(rng, gain + luck, replace(size, sd=0.0))
+
+
 def by_order(rng: Rng, gain: float = 0.0, size: Size = SIZE) -> Study:
     """Each seed has an order of the tasks of its own, which is worth something."""
     return outcomes(rng, gain + rng.normal(0, BY_ORDER, size.of_seeds), size)
@@ -178,6 +188,7 @@ WORLDS: dict[str, tuple[str, Callable[[Rng], Study]]] = {  # {name: (what is cla
         "any order: not claimed",
         lambda rng: outcomes(rng, rng.normal(0, BY_ORDER)),
     ),
+    "one bank in ten collapses": ("the mean of all banks: not claimed", collapsing),
     "effects by type, sd 20 over six types": ("other types: not claimed", lambda rng: by_type(rng, False)),
 }
 

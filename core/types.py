@@ -40,6 +40,22 @@ class Task:
         return (self.id, f"pass {self.visit + 1}") if self.visit else (self.id,)
 
 
+def types_before(tasks: Sequence[tuple[str, str]], batch: int = 1) -> list[tuple[str, ...]]:
+    """For each (id, type) in the order of a stream: the types of the other tasks in the batches before its own, sorted.
+
+    A task of type "" has none.
+    """
+    found: list[tuple[str, ...]] = []
+    seen: dict[str, set[str]] = {}
+    for start in range(0, len(tasks), batch):
+        together = tasks[start : start + batch]
+        found += [tuple(sorted(kind for kind, ids in seen.items() if ids - {task})) for task, _ in together]
+        for task, kind in together:
+            if kind:
+                seen.setdefault(kind, set()).add(task)
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Usage:
     """Tokens and cost of some calls. cost_usd is None if any part of it is unknown."""

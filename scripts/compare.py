@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS = (
-    "n infra_errors labels success reward steps steps_won steps_lost tokens tokens_per_success cost lessons hit_rate "
-    "late_early agreement kappa"
+    "n infra_errors labels success unstated limits reward steps steps_won steps_lost tokens tokens_per_success cost "
+    "lessons hit_rate late_early agreement kappa"
 ).split()
 
 

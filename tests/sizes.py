@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
-    "analysis": 6_750,
+    "analysis": 7_100,
     "benchmarks": 3_900,
     "core": 23_700,
     "docs": 30,
     "envs": 7_950,
-    "hydra_plugins": 650,
+    "hydra_plugins": 720,
     "main.py": 190,
     "mcp_server": 4_600,
     "prompts": 120,

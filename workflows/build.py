@@ -32,6 +32,7 @@ from core.build import (
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.memory.open import has_bank
+from core.memory.ports import SEEN
 from core.memory.protocol import Memory
 from core.memory.records import id_in_bank, tell
 from core.models.base import Role
@@ -145,7 +146,8 @@ def assemble(
     is_given = given_bank is not None and has_bank(given_bank)
     bank = open_bank(cfg, records, roles, meter, stack, env_lessons, stored)
     bank_labels = labels_given(cfg, bank, stored)
-    workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored)
+    seen = stream.types_before(tasks) if cfg.retrieval.get("domain") == SEEN else None
+    workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored, seen)
     is_empty = is_given and workflow.has_memory and not records.rows and not bank.ids()
     if learn:
         rows = records.rows[: stream.n_consolidated(len(records.rows), len(tasks))]
@@ -278,10 +280,12 @@ def build_workflow(
     records: RunRecords | None,
     meter: Meter,
     stored: StoredRun | None = None,
+    seen: dict[tuple[str, ...], tuple[str, ...]] | None = None,
 ) -> ReasoningBank:
     """Build the workflow of `cfg.workflow`. Each part is passed only if the workflow class has a field of that name.
 
     stored   with attempts_from: that run. Raises UserError if the workflow cannot learn from its attempts
+    seen     with retrieval.domain=seen: `Stream.types_before`
     """
     agent = roles["agent"]
     rollout = partial(StoredAttempts, stored=stored) if stored else Rollout
@@ -302,6 +306,7 @@ def build_workflow(
         "follows": part(cfg.env).follows,
         "meter": meter,
         "strip_lessons": cfg.strip_lessons,
+        "seen": seen,
     }
     workflow = make_with(cfg.workflow, details_for(cfg.workflow, cfg) | parts)
     if stored is not None:

@@ -21,14 +21,16 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from core.build import plain_data
 from core.console import Console
 from core.errors import extra_for
 from core.mistakes import sentence_for
 from core.run.finalize import finalize
+from core.run.manifest import identity
 from core.run.settle import settle
 from core.run.sweep import planned
 from core.terminal import started
-from core.types import Usage
+from core.types import Usage, content_id
 from workflows.plan import Opened, Plan, plan_of, print_notes, print_prompts, times, usd
 
 
@@ -50,7 +52,8 @@ class SweepEstimate(Callback):
         found = plan_sweep(config, jobs, begin=bool(config.get("dry_run")))
         if config.get("dry_run"):
             sys.exit(print_sweep(found))  # Hydra turns other exceptions here into a warning
-        print("\n".join([in_one_line(found), *findable(found, get_method(self.reach))]), flush=True)
+        lines = [in_one_line(found), *alike(found), *findable(found, get_method(self.reach))]
+        print("\n".join(lines), flush=True)
 
 
 @dataclass(kw_only=True)
@@ -60,12 +63,14 @@ class SeedGroup:
     words     the overrides that distinguish it from other groups: {key: value}
     n_cells   number of its cells
     problem   why there is no plan; "" if there is one
+    content   an id of its configuration; "" where there is no plan
     """
 
     words: dict[str, str]
     n_cells: int = 0
     plan: Plan | None = None
     problem: str = ""
+    content: str = ""
 
     @property
     def name(self) -> str:
@@ -102,6 +107,7 @@ def plan_sweep(config: DictConfig, jobs: list[list[str]], *, begin: bool) -> lis
                         finalize(cfg)
                         settle(cfg)
                         each.plan = plan_of(cfg, stack, opened, begin=begin)
+                        each.content = content_id(identity(plain_data(cfg, resolve=True)))
                 except Exception as error:  # noqa: BLE001 - concerns one cell: the others keep their plan
                     each.problem = _first_line(error)
             found[key].n_cells += 1
@@ -134,6 +140,18 @@ def in_one_line(found: list[SeedGroup]) -> str:
         n = sum(each.n_cells for each in missing)
         text += f"; without {n} of them, which could not be estimated ({missing[0].problem})"
     return text + ". dry_run=true says how."
+
+
+def alike(found: list[SeedGroup]) -> list[str]:
+    """A sentence for each configuration that several groups have, as arms do that a word makes equal."""
+    names: dict[str, list[str]] = {}
+    for each in found:
+        names.setdefault(each.content or each.name, []).append(each.name)
+    return [
+        f"{' and '.join(same)} are one configuration here: a table has one row for them."
+        for same in names.values()
+        if len(same) > 1
+    ]
 
 
 def findable(found: list[SeedGroup], reach: Callable[[int, int, int], str]) -> list[str]:

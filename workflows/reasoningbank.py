@@ -6,7 +6,7 @@ The other workflows are subclasses that override some of the steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -51,6 +51,7 @@ class ReasoningBank:
     strip_lessons  the text of retrieved lessons is removed from an attempt before judge, selector and distiller read it
     k              attempts for each task; None: 1
     r              refinements after an attempt; None: 0
+    seen           {`Task.seeded_by`: domains that the task may see lessons of}; None: as retrieval.domain says
     follows        the env's rule that says whether an attempt followed a lesson (`BaseEnv.follows`)
     """
 
@@ -67,6 +68,7 @@ class ReasoningBank:
     strip_lessons: bool = True
     k: int | None = None
     r: int | None = None
+    seen: Mapping[tuple[str, ...], tuple[str, ...]] | None = None
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
     judges: bool = field(init=False)  # whether attempts are judged
     kept_back: frozenset[str] = field(init=False)  # which of OUTCOME and ANSWER (core/setting.py) nobody is told
@@ -102,7 +104,9 @@ class ReasoningBank:
         """The records retrieved for the task, best first."""
         if (before := self.rollout.retrieved(task)) is not None:
             return before
-        domain, _ = self.bank.filing(task)
+        domain, _ = self.bank.filing(task) if self.seen is None else (self.seen[task.seeded_by], ())
+        if domain == ():
+            return []
         within = {} if domain is None else {"domain": domain}
         return hits_of(self.bank, "retrieve", self.bank.retrieve(task.query, exclude_task=task.id, **within))
 

@@ -10,7 +10,7 @@ from core.concurrency import ordered_map
 from core.errors import StopRun, check_choice, check_numbers
 from core.run.records import current, place_of
 from core.seeding import derive_seed
-from core.types import Episode, Task
+from core.types import Episode, Task, types_before
 from workflows.reasoningbank import ReasoningBank, Turn
 
 
@@ -48,6 +48,11 @@ class Stream:
     def every_pass(self, tasks: list[Task]) -> list[Task]:
         """The tasks of all passes, one pass after another; `Task.visit` is the number of the pass."""
         return [replace(task, visit=number) for number in range(self.passes) for task in tasks]
+
+    def types_before(self, tasks: list[Task]) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """{`Task.seeded_by`: `core.types.types_before`} of the tasks of all passes."""
+        before = types_before([(task.id, task.type) for task in tasks], self.batch)
+        return {task.seeded_by: types for task, types in zip(tasks, before, strict=True)}
 
     def described(self) -> dict[str, int | str]:
         """For summary.json: {batch, order, passes}."""

@@ -7,9 +7,10 @@ from typing import Any
 
 from analysis.cells import BLOCK
 from analysis.made_of import cells_differ
+from analysis.notes import labels, missing_seeds, not_answered, qualified
 from analysis.reach import findable
 from analysis.studies import Study
-from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason
+from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason, unended
 from core.run.display import percent
 from core.setting import TRUE_LABELS
 
@@ -18,7 +19,8 @@ def headline(study: Study) -> str:
     """One sentence with the rates, and how many tasks are in none; no arm is picked out because it came out best."""
     broken = sum(cell["n_infra_error"] for cell in study.counted)
     missing = "1 task is" if broken == 1 else f"{broken} tasks are"
-    return _rates(study) + (f" ({missing} broken and in no rate)" if broken else "")
+    said = _rates(study) + (f" ({missing} broken and in no rate)" if broken else "")
+    return qualified(said, study.counted, counts=False)
 
 
 def _rates(study: Study) -> str:
@@ -41,8 +43,9 @@ def differences(study: Study) -> list[dict[str, str]]:
     """For each arm that was compared with the baseline: what to say of it, as texts; see `difference`."""
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
-    compared = [cell | {"base_partial": base is not None and base["partial"]} for cell in compared]
-    return [difference(cell, base["label"], study.n_compared) for cell in compared if base]
+    compared = [cell | {"base_partial": base is not None and unended(base)} for cell in compared]
+    made = [(cell, difference(cell, base["label"], study.n_compared)) for cell in compared if base]
+    return [said | {"scope": qualified(said["scope"], [row for row in (base, cell) if row])} for cell, said in made]
 
 
 def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
@@ -115,6 +118,9 @@ def warnings(study: Study) -> list[str]:
         found.append(f"{attempts} attempts are broken in episodes that count: the rates are of the others.")
     if again := sum(cell["n_retried"] for cell in counted):
         found.append(f"{again} tasks broke and were tried again at the end of the stream, with the whole bank.")
+    found += missing_seeds(counted) + not_answered(counted)
+    if wrong := [f"{cell['label']} {labels(cell)}" for cell in counted if "%" in labels(cell)]:
+        found.append(f"The judge is wrong at times, by the environment's own evaluation: {'; '.join(wrong)}.")
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
         found.append(UNTESTED[:1].upper() + UNTESTED[1:])
     if any(cell["n_shared_banks"] for cell in counted):
@@ -130,16 +136,16 @@ def warnings(study: Study) -> list[str]:
         found.append("A bank was given whose labels are not known (unknown): they may be the environment's.")
     if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
         found.append("Nothing is compared: no finished arm here, or more than one, is the baseline (--baseline ARM).")
-    labels = {cell["cell"]: cell["label"] for cell in study.cells}
-    return found + [line[:1].upper() + line[1:] for line in cells_differ(study.frame, labels, BLOCK)]
+    names = {cell["cell"]: cell["label"] for cell in study.cells}
+    return found + [line[:1].upper() + line[1:] for line in cells_differ(study.frame, names, BLOCK)]
 
 
 def legend(study: Study) -> str:
     """How the intervals in the picture were made, and on what."""
     kinds = "Wilson's; with several seeds, the wider the more these differ"
     sources = sorted({str(cell["label_source"]) for cell in study.counted} - {"none"})
-    labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
-    said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{labels}."
+    source = f"; the learner's labels: {', '.join(sources)}" if sources else ""
+    said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{source}."
     if any(cell.get("difference") is not None for cell in study.cells):
         said += (
             f" Better and worse are said for these tasks {orders(list(study.cells))}, if they hold in the worst case of"

@@ -19,7 +19,7 @@ from core.memory.hygiene.scrub import scrub_records
 from core.memory.lexical import WordSearch
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
-from core.memory.ports import SAME, Consolidates, Hygiene, OpenChange, Policy
+from core.memory.ports import SAME, SEEN, Consolidates, Hygiene, OpenChange, Policy
 from core.memory.protocol import Memory, Steps
 from core.memory.ranking import ranked
 from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_of
@@ -149,17 +149,18 @@ class MemoryBank(Contents, Memory):
         top_k: int | None = None,
         exclude_task: str | None = None,
         where: Filter | None = None,
-        domain: str | None = None,
+        domain: str | tuple[str, ...] | None = None,
     ) -> list[Scored]:
         """The records that the policy chooses for a query, best first. Never writes.
 
         top_k    None: the policy's
-        domain   domain of the task, for `retrieval.domain=same`; None: not known, records of all domains are searched
+        domain   domain of the task, for `retrieval.domain=same`, or those seen, for `seen`; None: not known, records of
+                 all domains are searched
         """
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        if domain is not None and self.policy.domain == SAME:
+        if domain is not None and self.policy.domain in (SAME, SEEN):
             where = where or Filter()
             where = replace(where, domain=domain) if where.domain is None else where
         return ranked(self, self.policy, query, top_k, exclude_task, where)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,6 +91,31 @@ def _departures(chosen: dict[str, Any], hydra: dict[str, Any], config: dict[str,
     return [f"{key}={_short(value)}" for key, value in changed.items() if _acts(key, config)]
 
 
+def words_that_change(runtime: dict[str, Any], words: Iterable[str], arms: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(word, arm) for each word of a command that sets what an arm sets itself: with it, the arm would be another one.
+
+    runtime   `runtime` of Hydra's own configuration
+    """
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    folders, words = tuple(_folders(runtime)), tuple(words)
+    for arm in arms:
+        mine = [word for word in words if _is_of(word, [*ARM_KEYS, *_set_by(arm, folders)])]
+        if not mine:
+            continue
+        others = tuple(word for word in words if word not in mine)
+        try:
+            (usual, options), (own, chosen) = (_composed(folders, (*others, *it)) for it in ((), (f"arm={arm}",)))
+        except (HydraException, OmegaConfBaseException):  # its run says what is wrong
+            continue
+        for word in mine:
+            key = key_of(word)
+            is_set = chosen[key] != options.get(key) if key in chosen else _at(own, key) not in (None, _at(usual, key))
+            if is_set:
+                yield word, arm
+
+
 def _place(key: str, kept: list[str]) -> tuple[int, str]:
     """The order of the words in a name: that of `KEYS`, then by name."""
     return next((n for n, each in enumerate(kept) if _is_of(key, [each])), len(kept)), key
@@ -110,7 +135,7 @@ def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[s
         with initialize_config_dir(str(OWN), version_base="1.3", job_name="main"):
             cfg = compose("config", overrides=[*words, *more], return_hydra_config=True)
     finally:
-        current.hydra = ours
+        GlobalHydra.instance().hydra = ours  # another instance by now
     options = plain_data(cfg.hydra.runtime.choices)
     with open_dict(cfg):
         del cfg["hydra"]

@@ -23,7 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from core.build import part, plain_data
 from core.errors import UserError
 from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
-from core.run.launch import swept
+from core.run.keys import ARM_KEYS
+from core.run.launch import given_words, other_arm, swept
 from core.run.manifest import identity, recorded_config
 from core.run.records import differences
 from core.run.settle import kept_from
@@ -32,12 +33,16 @@ MOST_VALUE, MOST_NAME = 60, 200  # characters; a file name may have 255 bytes
 
 
 def cell_folder(*, _root_: DictConfig) -> str:
-    """The name of a cell's folder: `cell_name`, or that of a folder which holds this very run. Resolves ${cell:}."""
+    """The name of a cell's folder: `cell_name`, or that of a folder which holds this very run. Resolves ${cell:}.
+
+    A run of another arm is another run, though both have one configuration: it keeps the name that it was made under.
+    """
     name, here = cell_name(_root_), Path(HydraConfig.get().sweep.dir)
     if (here / name / "manifest.json").is_file() or (config := _config(_root_)) is None:
         return name
     folders = (path.parent for path in sorted(here.glob("*/manifest.json")))
-    return next((folder.name for folder in folders if _holds(folder, _root_, config)), name)
+    fitting = (folder for folder in folders if _holds(folder, _root_, config) and not other_arm(folder))
+    return next((folder.name for folder in fitting), name)
 
 
 def _holds(folder: Path, root: DictConfig, config: dict[str, Any]) -> bool:
@@ -65,7 +70,8 @@ def cell_name(root: DictConfig) -> str:
     left_out = {*keys_for_other_envs(typed, choices["env"]), *words, "seed"}
     with suppress(UserError):  # the workflow cannot be imported: its run reports that
         left_out |= {*unused_k_r(root), *(() if part(root.workflow).has_memory else ("bank",))}
-    words |= {key: typed[key] for key in sorted({*swept(), "llm"}) if key in typed and key not in left_out}
+    added = {*typed} & {*ARM_KEYS} - {word.get_key_element() for word in given_words()}  # by a sweeper of its own
+    words |= {key: typed[key] for key in sorted({*swept(), "llm", *added}) if key in typed and key not in left_out}
     words["seed"] = str(root.seed)
     name = ",".join(f"{safe(key, MOST_VALUE, '@')}={safe(str(value), MOST_VALUE)}" for key, value in words.items())
     return safe(name, MOST_NAME, "@,=~")

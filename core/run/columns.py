@@ -1,12 +1,11 @@
-"""What a table needs of each episode, as columns. A run writes them at its end, so that its tables read no episode."""
+"""What a table needs of each episode, as columns."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ from core.build import ROLES
 from core.errors import UserError
 from core.memory.open import read_records
 from core.models.reply_text import without_surrogates
-from core.run.files import COLUMNS_FILE, EPISODES, changed_files
-from core.run.metrics import VALID, n_tampered, steps, tokens
-from core.run.records import RunRecords, answer_of, evaluated, outcomes_of, place_of, records_of
+from core.run.metrics import VALID, limit_of, n_tampered, steps, tokens
+from core.run.records import answer_of, evaluated, outcomes_of, place_of, records_of
 from core.types import MemoryRecord, content_id
 
-FORMAT = 1  # raised when a column is added or changes its meaning: columns of another format are made anew
+SHORTEST = 4  # an answer of fewer characters stands in many texts by chance
 Kinds = dict[str, set[str | None]]  # {record: the types of the tasks that it came from; None for one not known}
 
 
@@ -43,36 +41,6 @@ def columns_of(rows: list[dict[str, Any]], banked: Callable[[], Iterable[MemoryR
     return {key: [each[key] for each in episodes] for key in episodes[0]}
 
 
-def write_columns(records: RunRecords, rows: list[dict[str, Any]], n_tasks: int, memory: dict[str, Any]) -> None:
-    """Write the columns of a run, before the summary that notes them. memory: its configuration.
-
-    A run in which not every task has an episode has none: those that it wrote with a smaller limit are removed.
-    """
-    if len(rows) < n_tasks:
-        (records.path / COLUMNS_FILE).unlink(missing_ok=True)
-        return
-    columns = columns_of(records.safe(rows), partial(banked_records, records.path, memory))
-    records.write_json(COLUMNS_FILE, {"format": FORMAT, "columns": columns})
-
-
-def written_columns(run_dir: Path, summary: dict[str, Any]) -> dict[str, list[Any]] | None:
-    """What a run wrote at its end; None if it wrote none, has gone on since, or if they or its episodes were changed.
-
-    They have to be those that the summary notes. Only episodes that are younger, as in a copy, are compared with it.
-    """
-    noted = summary.get("files", {})
-    try:
-        data, now = (run_dir / COLUMNS_FILE).read_bytes(), (run_dir / EPISODES).stat()
-        older = now.st_mtime_ns <= (run_dir / COLUMNS_FILE).stat().st_mtime_ns
-    except FileNotFoundError:
-        return None
-    if [len(data), hashlib.sha256(data).hexdigest()] != noted.get(COLUMNS_FILE) or now.st_size != noted[EPISODES][0]:
-        return None
-    if (found := json.loads(data))["format"] != FORMAT:
-        return None
-    return found["columns"] if older or not changed_files(run_dir, {"files": {EPISODES: noted[EPISODES]}}) else None
-
-
 def banked_records(run_dir: Path, memory: dict[str, Any]) -> list[MemoryRecord]:
     """The records of a run's own bank and of the one it was given, as far as they can be read. memory: its config."""
     found = []
@@ -87,10 +55,15 @@ def banked_records(run_dir: Path, memory: dict[str, Any]) -> list[MemoryRecord]:
 def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of one episode. success is 1.0, 0.0 or NaN (infra_error); a cost of NaN is unknown.
 
-    attempts has an outcome an attempt: success | failure | infra_error; verdicts the label of each, None where it was
-    not judged; confidences the judge's in that label, None where it gave none.
+    lenient is success read leniently: a reply that states no answer, or was cut off, counts as right if the answer
+    stands anywhere in it. limit: see `core.run.metrics.limit_of`. attempts has an outcome an attempt: success | failure
+    | infra_error; verdicts the label of each, None where it was not judged; confidences the judge's in that label, None
+    where it gave none.
     """
     chosen, spent = answer_of(row), tokens([row])
+    stated, limit = chosen.get("info", {}).get("stated", True), limit_of(chosen)
+    counts, solved = row["status"] in VALID, row["status"] == "success"
+    found = solved or ((not stated or bool(limit)) and holds(_last_text(chosen), chosen["gold"] or ""))
     costs = [used["cost_usd"] for used in row["usage"].values()]
     return {
         "index": place_of(row),
@@ -99,7 +72,10 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "status": row["status"],
         "graded": evaluated(row),
         "retried": "retries" in row,  # it broke, and this is the try at the end of the stream
-        "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
+        "success": float(solved) if counts else float("nan"),
+        "lenient": float(found) if counts else float("nan"),
+        "stated": bool(stated),
+        "limit": limit,
         "reward": row["reward"],
         "steps": steps(row),
         "measures": json.dumps(chosen.get("info", {}).get("measures", {})),  # {name: [sum, over how many]}
@@ -122,6 +98,18 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "verdict_source": row["verdict"]["source"],
         "verdict_parsed": row["verdict"]["parsed"],
     }
+
+
+def holds(text: str, answer: str) -> bool:
+    """Whether an answer stands in a text as a word of its own; a short one in its own case."""
+    if not answer.strip() or answer.lower() not in text.lower():
+        return False
+    case = 0 if len(answer) < SHORTEST else re.IGNORECASE
+    return re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)", text, case) is not None
+
+
+def _last_text(attempt: dict[str, Any]) -> str:
+    return attempt["steps"][-1]["text"] if attempt["steps"] else ""
 
 
 def said_in(row: dict[str, Any]) -> str:

@@ -25,8 +25,7 @@ from core.types import Episode
 
 EPISODES, CALLS, PROMPTS, TIMINGS = "episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl"
 ROLLOUTS = "rollouts.jsonl"
-COLUMNS_FILE = "columns.json"  # core/run/columns.py
-NOTED = (EPISODES, CALLS, PROMPTS, TIMINGS, COLUMNS_FILE)  # the files that a summary notes
+NOTED = (EPISODES, CALLS, PROMPTS, TIMINGS)  # the files that a summary notes
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
 WHOLE = {MANIFEST: rows.Manifest, SUMMARY: rows.Summary}
 KINDS = {CALLS: rows.CallLine, PROMPTS: rows.PromptLine, TIMINGS: rows.TimingLine}
@@ -123,13 +122,13 @@ def noted_files(run_dir: Path, n_unfinished: int = 0) -> dict[str, list[Any]]:
 def changed_files(run_dir: Path, summary: Mapping[str, Any] | None) -> list[UserError]:
     """An error for each file that no longer begins with what it held when the summary was written (`noted_files`).
 
-    A log of calls, prompts or times that is not there any more is none: whoever asks for it is told. Neither are other
-    columns: a run that was killed before its summary leaves them, and no table uses them.
+    A log of calls, prompts or times that is not there any more is none: whoever asks for it is told. Neither is a file
+    that no reader uses any more (columns.json of earlier versions).
     """
     found = []
     for name, (size, known) in (summary or {}).get("files", {}).items():
         path = run_dir / name
-        if name != COLUMNS_FILE and (name == EPISODES or path.exists()) and _sha256(path, size) != known:
+        if name in NOTED and (name == EPISODES or path.exists()) and _sha256(path, size) != known:
             found.append(damaged(path, "it is not as the run left it"))
     return found
 

@@ -103,7 +103,7 @@ KEYS = {
     "grader": Key(),
     "tracker": Key(outcome=False, shown=False),
     "dry_run": Key(switch=True, outcome=False, shown=False),
-    "strip_lessons": Key(switch=True),
+    "strip_lessons": Key(arm=True, switch=True),
     "scrub_episodes": Key(switch=True),
     "attempts_from": Key(arm=True),
     "bank": Key(arm=True, column="bank"),
@@ -195,8 +195,8 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
     if cfg.distiller.get("style") == QUOTE and (cfg.max_steps or cfg.env.get("max_steps")) == 1:
         raise UserError("distiller.style=quote: here a reply is the whole attempt, and no answer to it can be quoted.")
-    if cfg.retrieval.get("domain") == "same" and cfg.memory.get("domain", "") is None:
-        raise UserError("retrieval.domain=same: say what a task's domain is, e.g. memory.domain=type.")
+    if (domain := cfg.retrieval.get("domain")) in ("same", "seen") and cfg.memory.get("domain", "") is None:
+        raise UserError(f"retrieval.domain={domain}: say what a task's domain is, e.g. memory.domain=type.")
     for key, facts in TOP_KEYS.items():
         if facts.least is not None:
             check_number(key, cfg[key], facts)

@@ -15,9 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from core.build import plain_data
 from core.checksum import whole_yaml
+from core.errors import UserError
 from core.jsonl import in_strings
 from core.redact import redactor
 from core.run.arms import Name, key_of, name_of
+from core.run.files import read_hydra
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -147,8 +149,22 @@ def quoted(words: list[str]) -> list[str]:
     return [f'{found[1]}="{found[2]}"' if found else word for word, found in zip(words, plain, strict=True)]
 
 
+def other_arm(run_dir: Path) -> str | None:
+    """The arm of the run that a folder holds, if that is another one than this run's; None if either was given none."""
+    made = (read_hydra(run_dir, "hydra.yaml").get("runtime") or {}).get("choices", {}).get("arm")
+    return made if choice("arm") and made != choice("arm") else None
+
+
 def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
-    """Write .hydra, as Hydra would. Done only after it is known that the run directory belongs to this run."""
+    """Write .hydra, as Hydra would. Done only after it is known that the run directory belongs to this run.
+
+    Raises UserError for a run of another arm with the same configuration: it keeps the name that it was made under.
+    """
+    if made := other_arm(records.path):
+        raise UserError(
+            f"{records.path} holds a run of arm={made}, of which arm={choice('arm')} has the configuration here: give "
+            f"arm={made}, or another run_dir."
+        )
     folder = records.path / ".hydra"
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}

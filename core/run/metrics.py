@@ -240,6 +240,15 @@ def _by_round(row: dict) -> list[bool]:
     return found
 
 
+def limit_of(attempt: dict) -> str:
+    """The limit, other than of steps, at which an attempt ended: one of CUT_OFF | length (its last reply was cut off) |
+    "" (none)."""
+    if attempt["ended_by"] in CUT_OFF:
+        return attempt["ended_by"]
+    last = attempt["steps"][-1]["finish_reason"] if attempt["steps"] else ""
+    return last if last in ("length", "content_filter") else ""
+
+
 def states_answer(answer: str | None, info: dict) -> bool:
     """Whether an attempt states an answer. Envs that parse answers from prose report that in `info.stated`."""
     return answer is not None and bool(info.get("stated", True))

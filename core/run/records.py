@@ -164,7 +164,7 @@ class RunRecords:
         self.write_text(name, whole_json(self.safe(value)))
 
     def write_summary(self, value: dict) -> None:
-        """Write summary.json, with the size and hash of each file of lines and of the columns (`noted_files`)."""
+        """Write summary.json, with the size and hash of each file of lines (`noted_files`)."""
         stopped = self._stopped_before or (self.rows and self.rows[-1]["status"] == "stopped")
         files = noted_files(self.path, len(self._episodes.last()) if stopped else 0)
         self.write_text(SUMMARY, whole_json(self.safe(value) | {"files": files}))

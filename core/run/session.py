@@ -19,7 +19,6 @@ from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import Name, env_label, key_of
-from core.run.columns import write_columns
 from core.run.display import RunProgress, print_summary
 from core.run.keys import METHOD_KEYS
 from core.run.launch import (
@@ -126,8 +125,7 @@ class Session:
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json") or {"config": {}}, sources)
         about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
-        write_columns(self.records, rows, n_tasks, self.config["memory"] or {})
-        self.records.write_summary(self.summary | about)  # which notes the columns
+        self.records.write_summary(self.summary | about)
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])

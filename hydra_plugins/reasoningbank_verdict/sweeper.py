@@ -23,9 +23,10 @@ from omegaconf import DictConfig, OmegaConf
 if TYPE_CHECKING:
     from analysis.answer import Question
     from analysis.runs import Run
-    from analysis.sequential import Interim
+    from analysis.sequential import Design, Interim
 
 LIMITS = ("calls", "tokens", "usd", "wall_s")  # of budget.run
+WITHOUT_CONTENT = ("empty_block", "placebo")  # arms with a block that says nothing: controls themselves
 
 
 class VerdictSweeper(Sweeper):
@@ -44,12 +45,13 @@ class VerdictSweeper(Sweeper):
         effect: float,
         pilot: int,
         diagnose: bool | None,
+        same_cost: int | None,
         strong_extractor: Sequence[str],
     ) -> None:
         self.asked = {"arm": arm, "baseline": baseline, "first_seed": first_seed}
         self.asked["strong_extractor"] = tuple(strong_extractor)
         self.design = {"first": first, "most": most, "level": level, "skewed": skewed, "effect": effect}
-        self.pilot, self.diagnose = pilot, diagnose
+        self.pilot, self.diagnose, self.same_cost = pilot, diagnose, same_cost
         self.finished: set[tuple[str, int]] = set()  # (arm, seed) of the runs that this start has seen complete
         self.n_launched = 0
         self.n_tasks: int | None = None
@@ -73,6 +75,7 @@ class VerdictSweeper(Sweeper):
         try:
             self._check_words(arguments)
             self.words = self._same_tasks([word for word in arguments if not word.startswith("budget.run")])
+            self._check_arms(arguments)
             self._check_plan()
             self._say_plan()
             found = self.config.get("dry_run") or self._run()
@@ -102,6 +105,33 @@ class VerdictSweeper(Sweeper):
             if word.get_key_element().endswith(".limit"):
                 raise UserError(f"{word.input_line}: a verdict has one environment: give limit=N.")
 
+    def _check_arms(self, arguments: list[str]) -> None:
+        """Raise UserError for words with which an arm would be another one, and for two arms that are one."""
+        from analysis.answer import SAME_COST
+        from core.errors import UserError
+        from core.run.arms import words_that_change
+        from core.run.manifest import identity
+
+        question = self.question
+        arms = [question.arm, question.baseline, question.control.partition(" ")[0], SAME_COST]
+        arms += [arm for step in question.steps() for arm in (step.arm, step.than)]
+        changed = words_that_change(self.config.hydra.runtime, arguments, dict.fromkeys(filter(None, arms)))
+        for word, arm in changed:
+            raise UserError(
+                f"{word}: arm={arm} of this study sets that itself, and would be another arm with it. Ask about an arm "
+                "that has it, with hydra.sweeper.arm=ARM."
+            )
+        passes = [self.arm.stream.passes, self.baseline.stream.passes]
+        if identity(_plain(self.arm)) == identity(_plain(self.baseline)):
+            raise UserError(
+                f"arm={question.arm} and arm={question.baseline} are one configuration here: nothing is compared."
+            )
+        if passes[0] != passes[1]:
+            raise UserError(
+                f"arm={question.arm} plays each task {passes[0]} times, arm={question.baseline} {passes[1]}: give a "
+                "baseline that plays as often, e.g. hydra.sweeper.baseline=no_memory_two_passes."
+            )
+
     def _check_plan(self) -> None:
         """Raise UserError for another study than the folder holds."""
         from analysis.answer import Question
@@ -118,22 +148,28 @@ class VerdictSweeper(Sweeper):
     @cached_property
     def baseline(self) -> DictConfig:
         """The composed configuration of the baseline's runs."""
-        words = [*self.words, f"arm={self.asked['baseline']}"]
-        return self.context.config_loader.load_sweep_config(self.config, words)
+        return self.context.config_loader.load_sweep_config(self.config, [*self.words, f"arm={self.asked['baseline']}"])
+
+    @cached_property
+    def arm(self) -> DictConfig:
+        """The composed configuration of the arm's runs."""
+        return self.context.config_loader.load_sweep_config(self.config, [*self.words, f"arm={self.asked['arm']}"])
 
     @cached_property
     def question(self) -> Question:
         from analysis.answer import Question
         from analysis.sequential import Design
-        from core.build import part, plain_data
+        from core.build import part
         from core.run.manifest import identity
         from core.types import content_id
         from envs.base import BaseEnv
 
-        config = {key: value for key, value in plain_data(self.baseline).items() if key != "hydra"}
         lessons = part(self.baseline.env).lessons is not BaseEnv.lessons
-        about = {"configuration": content_id(identity(config)), "lessons": lessons}
-        return Question(**self.asked, **about, design=Design(**self.design))
+        about = {"configuration": content_id(identity(_plain(self.baseline))), "lessons": lessons}
+        arm, control = self.asked["arm"], ""
+        if _has_memory(self.arm) and not _has_memory(self.baseline) and arm not in WITHOUT_CONTENT:
+            control = "placebo" if arm == "reasoningbank" else f"{arm} retrieval=placebo"
+        return Question(**self.asked, **about, design=Design(**self.design), control=control)
 
     def _run(self) -> bool:
         """Grow the study and climb the ladder. Returns whether no run failed."""
@@ -150,9 +186,10 @@ class VerdictSweeper(Sweeper):
         for n_seeds in range(self.question.design.first, self.question.design.most + 1):
             if not self._launch(arms, self._seeds(n_seeds)):
                 break
-            last = looks_of(self.question, Runs(self.folder, self.question))[-1]
-            if last.outcome != "go on":
-                self._climb(last)
+            looks = looks_of(self.question, Runs(self.folder, self.question))
+            if looks[-1].outcome != "go on":
+                self._run_controls(looks)
+                self._climb(looks[-1])
                 break
         if self.failed:
             return False
@@ -172,6 +209,36 @@ class VerdictSweeper(Sweeper):
             return not self.failed
         return self._say_costs()
 
+    def _run_controls(self, looks: list[Interim]) -> None:
+        """Where the arms differ: is it the lessons' content, and is it more than their cost buys without memory?
+
+        The control runs on the study's seeds, and both go on until that is answered, too.
+        """
+        from analysis.answer import SAME_COST, Runs, content_looks, n_run
+        from analysis.verdict import VERDICTS
+
+        question, seeds = self.question, n_run(self.question, looks)
+        if not question.control or looks[-1].verdict not in VERDICTS:
+            return
+        for n_seeds in range(seeds, question.design.most + 1):
+            print(f"is it the lessons' content? {question.control} on {n_seeds} seeds", flush=True)
+            if not self._launch([question.arm, question.control], self._seeds(n_seeds)):
+                break
+            if content_looks(question, Runs(self.folder, question), looks)[-1].outcome != "go on":
+                break
+        self.same_cost = self._attempts_at_same_cost() if self.same_cost is None else self.same_cost
+        if looks[-1].verdict == "better" and self.same_cost > 1:
+            self._launch([SAME_COST], self._seeds(seeds))
+        self.failed = False  # the study has its answer
+
+    def _attempts_at_same_cost(self) -> int:
+        """How many attempts of the baseline have the tokens of one of the arm's, by the first seed; 0: not known."""
+        from analysis.answer import Runs, spent
+
+        runs = Runs(self.folder, self.question)
+        mine, base = (spent(runs.of(arm, 1))["tokens"] for arm in (self.question.arm, self.question.baseline))
+        return round(mine / base) if mine and base else 0
+
     def _climb(self, last: Interim) -> None:
         """Run the ladder's arms, step by step, until a link breaks, or cannot be run."""
         from analysis.answer import Runs
@@ -185,11 +252,12 @@ class VerdictSweeper(Sweeper):
         about = paired_spread(paired_by_seed(values, baseline, seeds))
         n_seeds = seeds_needed(about, last.n_seeds, effect, len(steps), question.design.most)
         print(f"which link breaks? {len(steps)} steps, each with {n_seeds} seeds, until one does", flush=True)
-        for step in steps:
-            if not self._launch([step.than, step.arm], self._seeds(n_seeds)):
+        for place, step in enumerate(steps, 1):
+            if not self._launch(filter(None, [step.than, step.arm]), self._seeds(n_seeds)):
                 self.failed = False  # the study has its answer
                 return
-            if first_break(climb(steps, Runs(self.folder, question).compare, effect)):
+            runs = Runs(self.folder, question)
+            if first_break(climb(steps[:place], runs.compare, effect, runs.recur())):
                 return
 
     def _launch(self, arms: Iterable[str], seeds: Iterable[int], *more: str) -> bool:
@@ -229,7 +297,11 @@ class VerdictSweeper(Sweeper):
         return range(self.question.first_seed, self.question.first_seed + n_seeds)
 
     def _words_of(self, arm: str, seed: int) -> list[str]:
-        more = self.question.strong_extractor if arm == "strong_extractor" else ()
+        from analysis.answer import SAME_COST
+
+        arm, *more = arm.split(" ")
+        more += self.question.strong_extractor if arm == "strong_extractor" else ()
+        more += [f"k={self.same_cost}"] if arm == SAME_COST and self.same_cost else ()
         return [f"arm={arm}", f"seed={seed}", *more]
 
     @cached_property
@@ -240,7 +312,9 @@ class VerdictSweeper(Sweeper):
 
     def summaries(self) -> dict[tuple[str, int], dict[str, Any]]:
         """{(arm, seed): summary} of the study's runs; {} for one that has not ended once."""
-        return {(run.arm, run.config["seed"]): run.summary for run in self.runs()}
+        name = self.question.name_of
+        found = [(name(run.arm, run.choices.get("retrieval")), run) for run in self.runs()]
+        return {(arm, run.config["seed"]): run.summary for arm, run in found if arm}
 
     def runs(self) -> list[Run]:
         """The study's runs, without their episodes."""
@@ -250,12 +324,15 @@ class VerdictSweeper(Sweeper):
 
     def _say_plan(self) -> None:
         """Print what the study will do and what it could find; with dry_run=true also what a seed asks and costs."""
+        from analysis.answer import SAME_COST
         from analysis.stats import GUESSES
         from core.errors import UserError
         from workflows.plan_sweep import plan_sweep, print_sweep
 
         question, design, is_dry = self.question, self.question.design, bool(self.config.get("dry_run"))
-        jobs = [[*self.words, *self._words_of(arm, question.first_seed)] for arm in (question.baseline, question.arm)]
+        arms = [question.baseline, question.arm]
+        arms += [question.control, SAME_COST] if is_dry and question.control else []
+        jobs = [[*self.words, *self._words_of(arm, question.first_seed)] for arm in arms]
         groups = plan_sweep(self.config, jobs, begin=is_dry)
         if is_dry and print_sweep(groups):
             raise UserError("a run of this study cannot be planned, for the reason above.")
@@ -277,12 +354,12 @@ class VerdictSweeper(Sweeper):
         n_pilot = max(run.n_tasks for run in self.runs())
         n_tasks = self.n_tasks or n_pilot
         a_seed = {key: spent(found.values(), key) * n_tasks / n_pilot for key in LIMITS}
-        ends = " to ".join(
-            f"{a_seed['usd'] * n:.2f} USD, {a_seed['tokens'] * n:,.0f} tokens, {a_seed['wall_s'] * n / 60:.0f} min "
-            f"({n} seeds)"
-            for n in (design.first, design.most)
-        )
-        print(f"after {n_pilot} tasks of both arms, the whole study is about {ends}, without the ladder", flush=True)
+        mine = [summary for (arm, _), summary in found.items() if arm == self.question.arm]
+        more = {key: 2 * spent(mine, key) * n_tasks / n_pilot for key in LIMITS}  # two controls, each like the arm
+        controls = f", nor its controls if the arms differ, {_amounts(more, design)}" if self.question.control else ""
+        ends = _amounts(a_seed, design)
+        said = f"after {n_pilot} tasks of both arms, the whole study is about {ends}, without the ladder{controls}"
+        print(said, flush=True)
         for key, limit in self.budget.items():
             if (needed := a_seed.get(key, 0.0) * design.first) > limit:
                 raise UserError(
@@ -296,6 +373,28 @@ class VerdictSweeper(Sweeper):
 
         found = json.loads((self.folder / "verdict.json").read_text(encoding="utf-8"))
         print("\n" + "\n".join(page(self.folder, found)) + f"\n\n  {self.folder / 'verdict.json'}", flush=True)
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain data, without Hydra's own."""
+    from core.build import plain_data
+
+    return {key: value for key, value in plain_data(config).items() if key != "hydra"}
+
+
+def _has_memory(config: DictConfig) -> bool:
+    from core.build import part
+
+    return part(config.workflow).has_memory and part(config.memory).learns
+
+
+def _amounts(a_seed: dict[str, float], design: Design) -> str:
+    """What the fewest and the most seeds cost. a_seed: of one seed, by the keys of LIMITS."""
+    usd, tokens, wall_s = (a_seed[key] for key in ("usd", "tokens", "wall_s"))
+    sizes = (design.first, design.most)
+    return " to ".join(
+        f"{usd * n:.2f} USD, {tokens * n:,.0f} tokens, {wall_s * n / 60:.0f} min ({n} seeds)" for n in sizes
+    )
 
 
 def _n_done(summaries: dict[Any, dict[str, Any]]) -> int:

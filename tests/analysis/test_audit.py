@@ -57,6 +57,33 @@ def plant(clean, tmp_path):
     return with_fault
 
 
+ARMS = sorted(path.stem for path in (REPO / "config" / "arm").glob("*.yaml"))
+NEEDED = {  # what an arm asks for, or would download
+    "strong_extractor": ("llm@extractor_llm=scripted",),
+    **dict.fromkeys(("outline", "outline_sequential"), ("memory.consolidate.contradict=null",)),
+}
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_arm_passes(here, clean, tmp_path, arm):
+    words = (f"memory.path={clean / 'bank.sqlite'}",) if arm == "given_bank" else NEEDED.get(arm, ())
+    run, _ = here(*TOY, f"arm={arm}", *words, "limit=3", run_dir=tmp_path / arm)
+    report = audit(read_run(run))
+    assert report["broken"] == {}
+    if arm in ("placebo", "empty_block"):
+        assert "shown_items" in report["ok"] and any(row["retrieved"] for row in read_rows(run))
+
+
+def test_a_lesson_that_is_neither_the_banks_nor_the_episodes_is_found(here):
+    run, _ = here(*TOY, "arm=placebo", "limit=6")
+    rows = read_rows(run)
+    place = next(place for place, row in enumerate(rows) if row["retrieved"])
+    rows[place]["retrieved"][0]["items"][0]["content"] = "Other words."
+    write_rows(run, rows)
+    [line] = audit(read_run(run))["broken"]["shown_items"]
+    assert line.startswith(f"episode {place} ") and "was shown what it had not retrieved" in line
+
+
 def test_a_clean_run_passes_and_one_with_a_fault_exits_with_1(clean, plant, tmp_path):
     def run(path):
         words = [sys.executable, "-m", "scripts.audit", str(path)]

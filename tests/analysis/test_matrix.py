@@ -72,9 +72,11 @@ def test_a_row_an_arm_in_the_papers_order_and_a_column_a_benchmark(sweep):
     cells, [text] = build_matrix(load_episodes([str(sweep)]))
     assert [row[0] for row in text.rows] == ["no_memory", "awm", "reasoningbank"]
     assert text.head == ["arm", "toy\n12 tasks x 3 seeds", "toy_chance\n12 tasks x 3 seeds"]
-    assert text.title.endswith(", scripted")
+    assert text.title.endswith(", scripted; with labels llm")
     toy = cells.table[cells.table["env"] == "toy"].set_index("arm").loc["reasoningbank"]
-    rate, below = text.rows[2][1].split("\n")
+    rate, below, tokens = text.rows[2][1].split("\n")
+    base = cells.table[cells.table["env"] == "toy"].set_index("arm").loc["no_memory"]
+    assert tokens == f"{toy['tokens'] / base['tokens']:.1f} x tokens"
     assert rate == f"{100 * toy['success']:.1f} [{100 * toy['low']:.1f}, {100 * toy['high']:.1f}]"
     assert toy["p_holm"] < 0.05
     assert below == f"{100 * toy['difference']:+.1f} {BETTER} · n 36"
@@ -105,8 +107,8 @@ def test_what_broke_and_what_is_not_finished_stands_in_its_cell(copy):
     edit(unfinished, lambda rows: rows[:3])
     shutil.rmtree(run_of(copy, "toy_chance", "awm", 0))
     _, rows, notes = matrix(copy)
-    assert rows["awm"]["toy"][1:] == ["+0.0 · n 35", "1 broken"]
-    assert rows["reasoningbank"]["toy"][1].endswith("· n 24") and rows["reasoningbank"]["toy"][2] == "1 unfinished"
+    assert [rows["awm"]["toy"][place] for place in (1, 3)] == ["+0.0 · n 35", "1 broken"]
+    assert rows["reasoningbank"]["toy"][1].endswith("· n 24") and rows["reasoningbank"]["toy"][3] == "1 unfinished"
     assert rows["awm"]["toy_chance"][1].endswith("· n 24")
     assert any(note.startswith(f"{unfinished} stopped after 3 of 12 tasks: left out.") for note in notes)
     assert any(note.startswith("awm on toy: 1 of 36 episodes broke; ") for note in notes)
@@ -134,7 +136,7 @@ def test_labels_other_than_the_judges_are_named_in_the_cell(copy, here):
     here(*TOY, "arm=reasoningbank", "setting=true_labels", "limit=12", run_dir=copy / "told")
     _, rows, notes = matrix(copy)
     usual, told = "reasoningbank judge=llm setting=test_time", "reasoningbank judge=oracle setting=true_labels"
-    assert rows[told]["toy"][2] == "labels oracle"
+    assert rows[told]["toy"][3] == "labels oracle"
     assert rows[told]["toy_chance"] == ["-"]
     assert rows[usual]["toy_chance"][1].endswith(
         "n 36"

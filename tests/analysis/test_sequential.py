@@ -138,15 +138,33 @@ def test_looking_at_every_seed_holds_the_level_that_looking_without_correction_d
 @pytest.mark.parametrize("direction", [1, -1])
 @pytest.mark.parametrize(
     "differences",
-    [(0.02, 0.09, -0.03), (0.05, 0.1, 0.15, 0.02, -0.02), (0.03, 0.0, 0.05, -0.02, 0.04, 0.06, 0.02), (0.1, -0.2) * 2],
+    [
+        (0.02, 0.09, -0.03),
+        (0.05, 0.1, 0.15, 0.02, -0.02),
+        (0.03, 0.0, 0.05, -0.02, 0.04, 0.06, 0.02),
+        (0.1, -0.2) * 2,
+        (0.2, 0.4, 0.1, 0.5, -0.1),  # a mean above the planned effect
+    ],
 )
 def test_conditional_power_is_the_share_of_continued_studies_that_cross(differences, direction):
     so_far = direction * np.array(differences)
     look, n = PLAN.look(*of_means(*so_far)), len(so_far)
-    effect = np.copysign(PLAN.effect, so_far.mean())
+    effect = np.copysign(max(PLAN.effect, abs(so_far.mean())), so_far.mean())
     to_come = np.random.default_rng(5).normal(effect, so_far.std(ddof=1), (10 - n, 20_000))
     means = np.vstack([np.repeat(so_far[:, None], 20_000, axis=1), to_come])
     assert look.conditional_power == pytest.approx(crossed(means, Later(n + 1))[10], abs=0.04)
+
+
+def test_a_gain_far_above_the_planned_one_is_not_futile():
+    """15 of 100 tasks against 87: seeds to come that gained only the planned 10 points would make it look hopeless.
+
+    t of three seeds is .72 / (.05 / sqrt 3) = 24.9, under the boundary of 100 or more. Seven more seeds like these
+    cross the next one, of three degrees of freedom, at once.
+    """
+    look = Design().look(*of_means(0.67, 0.72, 0.77))
+    assert (look.outcome, look.difference, look.worst_seed) == ("go on", pytest.approx(0.72), pytest.approx(0.67))
+    assert look.conditional_power > 0.9
+    assert Design().look(*of_means(-0.67, -0.72, -0.77)).worst_seed == pytest.approx(-0.67)  # nearest to 0
 
 
 class Later:
@@ -171,6 +189,7 @@ def test_a_study_ends_where_no_seed_is_left():
     look = PLAN.look(values, baseline)
     assert (look.outcome, look.conditional_power, look.verdict) == ("most", None, "same")
     assert PLAN.look(values, baseline, seeds=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4]).n_seeds == 5  # two passes a seed
+    assert PLAN.look(*of_means(0.01, 0.02, 0.03), n_run=10).outcome == "most"  # seven repeated these word for word
     values[:, 4] = NAN  # a seed that broke is not made good for
     look = PLAN.look(values, baseline)
     assert (look.outcome, look.n_seeds, look.conditional_power) == ("most", 9, None)

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from analysis.cells import make_cells
 from analysis.load import load_runs
-from analysis.matrix import print_matrix
+from analysis.matrix import build_matrix, print_matrix
 from analysis.runs import find_runs, read_run
 from analysis.tables import COLUMN, EXPERIMENTS, build_tables, load_episodes, tables, wanted
 from benchmarks import bench_tables
@@ -74,7 +74,8 @@ def test_a_sweep_makes_the_table_of_its_cells(sweep):
     assert table.loc["reasoningbank", "lessons_per_100"] == 100
     assert table.loc["reasoningbank", "hit_rate"] == pytest.approx(11 / 12)
     assert table.loc["reasoningbank", "judge_kappa"] == 1.0
-    assert cells.notes == []
+    [note] = cells.notes
+    assert note.startswith("toy: 8 of 12 tasks are nearly the same as another one")
 
 
 def test_a_sweep_killed_and_started_again_gives_the_same_table(copy, tmp_path, capsys):
@@ -91,7 +92,7 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(copy, tmp_path, c
     assert main([str(folder), "--table", "main"]) == 1
     said = capsys.readouterr().out
     assert f"{wanted_dir} stopped after" in said
-    assert "0 (+1 partial)" in said
+    assert "0 of 2 (+1 partial)" in said
     gaps = [shlex.split(line.removeprefix("- missing: ")) for line in said.splitlines() if "missing: " in line]
     assert [gap[-2:] for gap in gaps] == [["arm=reasoningbank", f"seed={seed}"] for seed in (0, 1)]
     # The printed command finishes the cell where it stopped.
@@ -154,7 +155,7 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     edit(run, lambda rows: rows[:4])
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 12
-    assert cells.notes == [
+    assert [note for note in cells.notes if "nearly the same" not in note] == [
         f"{run} stopped after 4 of 12 tasks: left out.",
         "reasoningbank has seeds 1, its baseline 0, 1: the difference is over the shared ones (1), the rates are not.",
     ]
@@ -164,6 +165,29 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda rows: [])
     _, texts = build_tables(load_episodes([str(copy)]), "main")
     assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
+
+
+def test_seeds_of_the_sweep_that_are_not_shown_are_said(copy):
+    run = "arm=reasoningbank,env=toy,llm=scripted,seed="
+    assert not any("seeds of its sweep" in note for note in build_tables(load_episodes([str(copy)]), "main")[0].notes)
+    shutil.rmtree(copy / f"{run}1")
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
+    assert lines(texts)["reasoningbank"][1] == "1 of 2" and lines(texts)["no_memory"][1] == "2"
+    said = (
+        "reasoningbank: 1 of the 2 seeds of its sweep are here, without 1: who chooses among seeds chooses the result."
+    )
+    assert said in cells.notes
+    # A later sweep in the same folder had more seeds, of this arm and one other.
+    written = copy / "multirun.yaml"
+    sweep = yaml.safe_load(written.read_text())
+    words = [word for word in sweep["hydra"]["overrides"]["task"] if not word.startswith(("arm=", "seed="))]
+    sweep["hydra"]["overrides"]["task"] = [*words, "arm=reasoningbank,awm", "seed=range(0,20)"]
+    written.write_text(yaml.safe_dump(sweep))
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
+    assert lines(texts)["reasoningbank"][1] == "1 of 20" and lines(texts)["no_memory"][1] == "2"
+    assert any("without 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...: who" in note for note in cells.notes)
+    row = next(row for row in build_matrix(load_episodes([str(copy)]))[1][0].rows if row[0] == "reasoningbank")
+    assert "\n1 of 20 seeds" in row[1]
 
 
 def broken(rows, places):
@@ -360,12 +384,9 @@ def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):
     here(*TOY, "arm=reasoningbank", "limit=8", run_dir=copy / "shorter")
     shutil.copytree(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", copy / "a_copy")
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
-    assert [text.title for text in texts[:2]] == [
-        "Main table: toy, scripted, 12 tasks",
-        "Main table: toy, scripted, 8 tasks",
-    ] or [text.title for text in texts[:2]] == [
-        "Main table: toy, scripted, 8 tasks",
-        "Main table: toy, scripted, 12 tasks",
+    assert sorted(text.title for text in texts[:2]) == [
+        "Main table: toy, scripted, 12 tasks; with labels llm",
+        "Main table: toy, scripted, 8 tasks; with labels llm",
     ]
     assert f"{copy / 'a_copy'} is left out: another run of reasoningbank, seed 0." in cells.notes
     assert cells.table.groupby("arm")["n"].sum()["reasoningbank"] == 24 + 8
@@ -514,7 +535,7 @@ def test_the_benchmark_makes_runs_that_tables_reads(monkeypatch, capsys):
     assert bench_tables.main() == 0
     said = capsys.readouterr().out
     assert "5 runs x 8 episodes" in said  # it fails where tables.py prints no table
-    assert "tables, of episodes" in said and "report, memory" in said
+    assert "tables, over parsing" in said and "report, memory" in said
 
 
 def test_the_summary_agrees_with_the_table(sweep):

@@ -182,6 +182,7 @@ def test_the_worst_case_by_hand(better):
         ({"p_holm": None}, "untested"),
         ({"alike": 0.5}, "untested"),
         ({"base_partial": True, "p_worst_holm": 0.5}, "unfinished"),
+        ({"n_partial": 1}, "unfinished"),  # a seed that was begun and has not ended
     ],
 )
 def test_one_rule_for_every_verdict(more, outcome):

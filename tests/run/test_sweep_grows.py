@@ -117,6 +117,29 @@ def test_no_two_values_make_one_folder_and_every_folder_can_be_made(tmp_path):
     assert safe("openai/gpt", 60).startswith("openai-gpt~")
 
 
+def test_a_run_keeps_the_name_that_it_was_made_under(main_here, tmp_path):
+    """strong_extractor without a stronger model is reasoningbank: each keeps its own run, and this is said."""
+    words = ("-m", *TOY, "limit=2", "seed=0", "run_dir=S")
+    assert main_here(*words, "arm=reasoningbank")[0] == 0
+    code, said, _ = main_here(*words, "arm=strong_extractor,reasoningbank")
+    assert code == 0
+    assert "arm=strong_extractor and arm=reasoningbank are one configuration here: a table has one row" in said
+    found = {name: read_run(tmp_path / "S" / name).arm for name in cells(tmp_path / "S")}
+    assert found == {f"arm={arm},env=toy,llm=scripted,seed=0": arm for arm in ("reasoningbank", "strong_extractor")}
+    [name, _] = sorted(found)
+    code, _, errors = main_here(*TOY, "limit=2", "arm=strong_extractor", f"run_dir=S/{name}")
+    assert code == 1 and "holds a run of arm=reasoningbank, of which arm=strong_extractor has the config" in errors
+    assert read_run(tmp_path / "S" / name).arm == "reasoningbank"
+
+
+def test_what_a_sweeper_adds_to_a_cell_is_in_its_name(compose, monkeypatch):
+    """As experiment=verdict does, whose command has neither word."""
+    added = ("arm=top_3", "retrieval=placebo", "seed=1")
+    assert name_of(compose, monkeypatch, *added, typed=["experiment=verdict"]) == (
+        "arm=top_3,env=warmup,retrieval=placebo,seed=1"
+    )
+
+
 def test_a_value_with_an_equals_sign_is_quoted_as_hydra_wants_it():
     cell = "S/arm=no_memory,env=toy,seed=0"
     assert quoted(

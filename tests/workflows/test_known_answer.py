@@ -6,6 +6,8 @@ import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
 
+from analysis.cells import make_cells
+from analysis.load import load_runs
 from core.seeding import derive_seed
 
 FAMILIES, BOXES = ("amber", "birch", "cedar", "dune"), 10
@@ -58,6 +60,7 @@ ANSWERS = {
     "matts_sequential_no_memory": expected(NEVER, rounds=2),
     "batch_of_40": expected(BOTH, batch=40),
     "two_passes": expected(BOTH, passes=2),
+    "no_memory_two_passes": expected(NEVER, passes=2),
 }
 
 
@@ -88,6 +91,14 @@ def test_the_experiment_gives_the_known_answers(experiment):
     assert {arm: (s["n_success"], s["n"]) for arm, s in found.items()} == answers
     for count in {f"({won} of {n})" for won, n in answers.values()}:
         assert count in printed
+
+
+def test_two_passes_are_compared_with_two_passes(experiment):
+    """76 of 80 boxes against none of 80; every other arm against the 40 of one pass."""
+    arms, _ = experiment
+    table = make_cells(load_runs([arms["two_passes"].parent]), "no_memory").table.set_index("arm")
+    assert table.loc["two_passes", ["difference", "n_pairs"]].tolist() == [76 / 80, 80]
+    assert table.loc["reasoningbank", ["difference", "n_pairs"]].tolist() == [36 / 40, 40]
 
 
 def test_every_arm_records_what_it_did_to_the_byte(experiment, tmp_path):

@@ -11,18 +11,23 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import forkserver
 import numpy as np
+import pandas as pd
 import pytest
-from conftest import REPO, TOY, command, read_json, wait_for
+from conftest import REPO, TOY, command, read_json, read_rows, wait_for
 
-from analysis.answer import Question, answer_of, stored
+from analysis.answer import Question, answer_of, had_earlier, sentence, spent, stored
 from analysis.ladder import BREAKS, HOLDS, STEPS, UNKNOWN, climb, first_break, steps_for
+from analysis.load import load_runs
 from analysis.report.page import verdicts
 from analysis.runs import find_runs, read_run
+from analysis.sequential import Design
 from analysis.stats import paired, paired_worst
 from core.errors import UserError
+from core.types import types_before
 
 SMALL = ("experiment=verdict", *TOY, "env.boxes_per_family=5", "hydra.sweeper.skewed=false")
 
@@ -47,9 +52,87 @@ def test_memory_that_helps_is_said_to_help_after_the_first_look(helped):
     assert found["outcome"] == "better"
     assert [look["n_seeds"] for look in found["looks"]] == [3]
     assert found["looks"][0]["difference"] == pytest.approx(0.8)  # four of five boxes of each family
-    assert "Memory helps here: reasoningbank solves 80.0 points more than no_memory" in said
+    assert "Memory helps here, with the usual bank: reasoningbank solves 80.0 points more than no_memory" in said
+    assert "; 3 seeds, the worst +80.0), and 80.0 points more than placebo (" in said  # of which no lesson names a word
     assert all(each["why"] == "not run" for each in found["ladder"])
     assert found["costs"]["tokens"]["per_extra_success"] > 0
+
+
+def test_a_gain_is_set_against_attempts_for_the_same_tokens(helped):
+    """No number of guesses opens a box; how many they are follows from the tokens of the first seed's 20 tasks."""
+    folder, said = helped
+    found = read_json(folder / "verdict.json")
+    runs = {(run.arm, run.config["seed"]): run for run in map(read_run, find_runs([folder]))}
+    calls = {arm: runs[arm, 0].summary["calls"] for arm in ("reasoningbank", "no_memory")}
+    tokens = {
+        arm: sum(used[role][kind] for role in ("agent", "judge", "extractor") if role in used for kind in KINDS)
+        for arm, used in calls.items()
+    }
+    k = found["same_cost"]["k"]
+    assert k == round(tokens["reasoningbank"] / tokens["no_memory"]) > 1
+    assert found["same_cost"]["difference"] == pytest.approx(0.8)
+    assert {len(row["trajectories"]) for row in runs["no_memory_same_cost", 2].rows} == {k}
+    assert f"at equal cost, against {k} attempts without memory" in said
+    assert ", nor its controls if the arms differ, " in said
+
+
+KINDS = ("prompt_tokens", "completion_tokens")
+
+
+def test_a_block_that_helps_whatever_it_says_is_not_called_memory(tmp_path):
+    """19 of 20 boxes open with a block, whose lessons say nothing, and none without one: the placebo opens as many."""
+    words = ("env.p_guess=1", "llm.script.path=benchmarks.broken_worlds.play_encouraged", "hydra.sweeper.most=4")
+    said = verdict(tmp_path / "study", *words, "hydra.sweeper.same_cost=0")
+    found = read_json(tmp_path / "study" / "verdict.json")
+    assert found["outcome"] == "block, better"
+    assert (found["looks"][-1]["difference"], found["content"][-1]["difference"]) == (pytest.approx(0.95), 0.0)
+    assert found["content"][-1]["outcome"] in ("futile", "most")
+    assert "A block before the task helps here, with the usual bank; whether its content does was not shown" in said
+    assert "Memory helps" not in said
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_memory_helps_or_harms_only_where_its_content_does(sign):
+    """Three seeds at 60 points are clear (t = 130, p = 1 - t / sqrt(t^2 + 2) = .00006), 2 against the control not."""
+    question, verdicts = Question(design=Design(skewed=False)), {1: "better", -1: "worse"}
+    clear, little = (
+        question.design.look(sign * np.array([means]), np.zeros((1, 3)))
+        for means in ((0.592, 0.6, 0.608), (0.01, 0.02, 0.03))
+    )
+    assert clear.verdict == verdicts[sign] and little.verdict == "same"
+    for content, said in (
+        ([], "; placebo, which has the form of lessons without their content, was not run"),
+        ([little], f"and 2.0 points {'more' if sign > 0 else 'less'} than placebo"),
+        ([question.design.look(np.array([(-sign, -sign, -sign)]), np.zeros((1, 3)))], "than placebo"),
+    ):
+        text = sentence(question, clear, 3, content)
+        assert text.startswith("A block before the task h") and "its content does was not shown" in text
+        assert said in text and f"{3} seeds, the worst {sign * 59.2:+.1f})" in text
+    assert sentence(question, clear, 3, [clear]).startswith(f"Memory {'helps' if sign > 0 else 'harms'} here, with the")
+    plain = sentence(replace(question, control=""), clear, 3, [])  # two arms with a memory, or two without
+    assert plain.startswith(f"reasoningbank is {verdicts[sign]} than no_memory here: reasoningbank solves 60.0 points")
+    assert "Memory" not in plain and "block" not in plain and "placebo" not in plain
+
+
+def test_what_a_task_cost_counts_the_tries_that_broke(here, tmp_path, monkeypatch):
+    """Four tasks of known tokens and a try of 100 that broke: a task costs a quarter of all."""
+    from core.errors import InfraError
+    from core.types import Usage
+    from envs import toy_script
+
+    original, broken = toy_script.play, []
+
+    def play(messages, role, sample):
+        if role == "agent" and not broken:
+            broken.append(InfraError("oops", "server"))
+            broken[0].usage = Usage(calls=1, prompt_tokens=90, completion_tokens=10, cost_usd=0.0)
+            raise broken[0]
+        return original(messages, role, sample)
+
+    monkeypatch.setattr("envs.toy_script.play", play)
+    here(*TOY, "arm=no_memory", "limit=4", run_dir=tmp_path / "run")
+    frame = load_runs([tmp_path / "run"])
+    assert broken and spent(frame)["tokens"] == (frame["tokens"].sum() + 100) / 4
 
 
 def test_it_says_before_it_starts_what_it_could_find_and_after_the_pilot_what_it_costs(helped):
@@ -65,7 +148,8 @@ def test_the_pilots_runs_grow_and_nothing_is_paid_twice(helped):
         assert len(tasks) == len(set(tasks)) == 20
         calls = [json.loads(line) for line in (run.parent / "calls.jsonl").read_text().splitlines()]
         n_agent = sum(call["role"] == "agent" for call in calls)
-        assert n_agent == sum(json.loads(line)["trajectories"][0]["usage"]["calls"] for line in run.open())
+        attempts = [attempt for line in run.open() for attempt in json.loads(line)["trajectories"]]
+        assert n_agent == sum(attempt["usage"]["calls"] for attempt in attempts)
 
 
 def test_the_same_question_comes_to_the_same_bytes_at_no_cost_whatever_changes_no_outcome(helped):
@@ -104,7 +188,7 @@ def test_a_plan_that_is_changed_after_a_look_is_refused(helped):
     assert (folder / "verdict.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("word", ["env.p_word=0.5", "limit=10", "hydra.sweeper.first_seed=5", "judge=heuristic"])
+@pytest.mark.parametrize("word", ["env.p_word=0.5", "limit=10", "hydra.sweeper.first_seed=5", "memory.inject=user"])
 def test_another_question_is_not_mixed_into_a_folder(helped, word):
     folder, _ = helped
     before = sorted(path.name for path in folder.glob("*/manifest.json"))
@@ -142,8 +226,24 @@ def test_it_chooses_arms_and_seeds_itself(tmp_path, word):
     assert ("a verdict is one question" in said or "give limit=N" in said) and "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("judge=heuristic",), "judge=heuristic: arm=true_labels of this study sets that itself"),
+        (("retrieval=hybrid",), "retrieval=hybrid: arm=placebo of this study sets that itself"),
+        (("retrieval.domain=same", "memory.domain=type"), "retrieval.domain=same: arm=told_lesson of this study sets"),
+        (("hydra.sweeper.baseline=reasoningbank",), "are one configuration here: nothing is compared"),
+        (("hydra.sweeper.arm=two_passes",), "plays each task 2 times, arm=no_memory 1: give a baseline that"),
+    ],
+)
+def test_words_with_which_an_arm_would_be_another_are_refused(tmp_path, words, why):
+    said = verdict(tmp_path / "study", *words, "dry_run=true", status=1)
+    assert why in said and "Traceback" not in said
+
+
 def test_a_dry_run_starts_nothing(tmp_path):
     said = verdict(tmp_path / "study", "dry_run=true")
+    assert "no_memory_same_cost" in said and "placebo" in said  # their cost, too
     assert "it finds, with a chance of 80 %" in said and "agent: first prompt" in said
     assert not list(tmp_path.glob("study/*/episodes.jsonl"))
 
@@ -228,10 +328,60 @@ def compare_of(rates, seed, n_tasks=100, n_seeds=8):
 def test_the_first_link_that_breaks_is_named(link):
     steps = steps_for(lessons=True, strong_extractor=True)
     for seed in range(5):
-        found = climb(steps, compare_of(RATES | WORLDS[link], seed), 0.1)
+        found = climb(steps, compare_of(RATES | WORLDS[link], seed), 0.1, (80, 100))
         broken = first_break(found)
         assert (broken and broken.link) == link
         assert all(each.answer == HOLDS for each in found[: found.index(broken) if broken else 0])
+
+
+def test_where_nothing_recurs_the_best_lessons_come_too_late():
+    """Every told lesson is perfect, and no task has an earlier one of its type: not the distiller is to blame.
+
+    A gain of 10 points on 60 tasks needs 6 of them.
+    """
+    steps = steps_for(lessons=True, strong_extractor=False)
+    late = RATES | {"told_bank": 0.9, "reasoningbank": 0.3, "true_labels": 0.3}
+    for recur, link in (((5, 60), "recurrence"), ((6, 60), "distillation"), ((0, 0), "distillation")):
+        found = climb(steps, compare_of(late, 0), 0.1, recur)
+        assert first_break(found).link == link
+        [counted] = [each for each in found if each.link == "recurrence"]
+        assert counted.why.startswith(
+            f"{recur[0]} of 60 tasks had an earlier one" if recur[1] else "the tasks have no t"
+        )
+        assert counted.answer == {5: BREAKS, 6: HOLDS, 0: UNKNOWN}[recur[0]]
+
+
+def test_a_task_recurs_where_an_earlier_batch_had_another_of_its_type():
+    tasks = [("a", "x"), ("b", "y"), ("c", "x"), ("a", "x"), ("b", "y")]  # the last two in a second pass
+    assert types_before(tasks) == [(), ("x",), ("x", "y"), ("x", "y"), ("x",)]
+    assert types_before(tasks, 3) == [(), (), (), ("x", "y"), ("x",)]
+    frame = pd.DataFrame(tasks, columns=["task_id", "task_type"]).assign(run_dir="r", index=range(5), batch=1)
+    assert had_earlier(frame).tolist() == [False, False, True, True, False]
+    assert not had_earlier(frame.assign(task_type="")).any()
+
+
+def test_a_told_bank_has_the_lessons_of_the_types_seen(here):
+    """Four families of ten boxes: the first box of each has nothing to find, as where lessons are learned."""
+    run_dir, rate = here(*TOY, "arm=told_bank")
+    rows = read_rows(run_dir)
+    assert rate == 36 / 40
+    assert [row["index"] for row in rows if not row["reward"]] == [0, 1, 2, 3]
+    assert [len(row["retrieved"]) for row in rows[:4]] == [0, 1, 1, 1]  # of another family
+
+
+@pytest.mark.parametrize(
+    ("differences", "why"),
+    [
+        ((-0.3, 0.1, 0.2, -0.2), "the interval holds both 0 and -10 points"),
+        ((-0.1, -0.12, -0.2, -0.09), "the interval leaves out 0, but p is 0.12 after Holm's correction"),
+    ],
+)
+def test_what_the_interval_holds_is_said_as_it_is(differences, why):
+    """p of the second is .0145 alone (t = -.1275 / .02496 = -5.1, 3 degrees of freedom), 8 times that in 8 steps."""
+    row = row_of(np.array([differences]), np.zeros((1, 4)))
+    other = row_of(np.array([(0.01, -0.01, 0.02, -0.02)]), np.zeros((1, 4)))
+    found = climb(STEPS, lambda arm, *_: dict(row if arm == "empty_block" else other), 0.1, (60, 60))
+    assert found[0].answer == UNKNOWN and found[0].why.startswith(why)
 
 
 def test_what_was_not_run_or_is_too_noisy_is_not_known():
@@ -256,7 +406,7 @@ def test_a_link_is_not_called_broken_by_what_broke_or_by_seeds_that_are_one():
 
 def test_without_lessons_to_tell_and_without_a_stronger_model_their_steps_are_left_out():
     arms = {step.arm for step in steps_for(lessons=False, strong_extractor=False)}
-    assert arms == {"empty_block", "placebo", "random_retrieval", "true_labels"}
+    assert arms == {"empty_block", "placebo", "random_retrieval", "true_labels", ""}
 
 
 def test_chance_seldom_breaks_a_link():
@@ -322,7 +472,8 @@ def test_a_study_that_is_stored_gives_its_answer_again(helped, tmp_path, monkeyp
     assert study.main([]) == 0  # no run breaks an invariant, though paths were taken out of it, and nothing differs
     assert "1 verdicts, 0 tables and 0 numbers: all as" in capsys.readouterr().out
     text = page.read_text(encoding="utf-8")
-    assert "    Memory helps here: reasoningbank solves 80.0 points more" in text and "to try next" not in text
+    assert "    Memory helps here, with the usual bank: reasoningbank solves 80.0 points more" in text
+    assert "to try next" not in text
     stored = "".join(file.read_text() for file in (tmp_path / "runs").rglob("*.yaml"))
     assert str(helped[0]) not in stored
     page.write_text(text.replace("80.0 points", "81.0 points"), encoding="utf-8")

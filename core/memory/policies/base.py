@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from core.errors import UserError, check_choice, check_numbers, check_positive
 from core.memory.filter import PRIOR, Filter
-from core.memory.ports import SAME, Bank, Policy
+from core.memory.ports import SAME, SEEN, Bank, Policy
 from core.types import MemoryRecord, Scored
 
 
@@ -16,7 +16,8 @@ class Ranking(Policy):
 
     top_k       number of records to retrieve; 0 retrieves nothing
     min_score   leave out records whose similarity is below this; None: no limit
-    domain      only records of this domain, or of one in a list; "same": the task's domain (`memory.domain`)
+    domain      only records of this domain, or of one in a list; "same": the task's domain (`memory.domain`); "seen":
+                the types that the stream had before
     tags        only records with all of these tags
     outcome     success | failure: only records of this outcome; None: of both
     per_source  at most so many of the top_k are of one source; the next ones of others follow. Records of unknown
@@ -52,7 +53,7 @@ class Ranking(Policy):
         check_choice(self, "retrieval", "outcome", ("success", "failure", None))
         names = self.domain if isinstance(self.domain, list) else [self.domain or ""]
         if not names or not all(isinstance(name, str) for name in names):
-            raise UserError(f"retrieval.domain={self.domain}: give a name, a list of names or same.")
+            raise UserError(f"retrieval.domain={self.domain}: give a name, a list of names, same or seen.")
         if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
             raise UserError(f"retrieval.tags={self.tags}: give a list of words.")
 
@@ -60,7 +61,7 @@ class Ranking(Policy):
         """The policy's filter joined with the caller's; where both set a field, the caller's wins, but tags add up."""
         where = where or Filter()
         domain = tuple(self.domain) if isinstance(self.domain, list) else self.domain
-        domain = None if domain == SAME else domain  # the bank has put the task's domain into `where`
+        domain = None if domain in (SAME, SEEN) else domain  # the bank has put what they mean into `where`
         return replace(
             where,
             domain=domain if where.domain is None else where.domain,
