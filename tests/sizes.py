@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
-    "analysis": 7_100,
-    "benchmarks": 3_900,
+    "analysis": 7_200,
+    "benchmarks": 4_050,
     "core": 23_700,
     "docs": 30,
     "envs": 7_950,
@@ -35,7 +35,7 @@ CEILINGS = {
     "prompts": 120,
     "scripts": 1_900,
     "single_turn_bench": 3_750,
-    "tests": 50_800,
+    "tests": 51_700,
     "workflows": 2_150,
 }
 
