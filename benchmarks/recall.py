@@ -67,8 +67,8 @@ SERVERS = {  # name: settings of the server, and whether --quick has it
 }
 WAYS = {  # name: (the tool that stores a lesson, settings of the server, whether --quick has it, least recall@5)
     "save_lesson, memory.key=query": ("save_lesson", ("memory.key=query",), True, 0.5),
-    "save_lesson": ("save_lesson", (), True, 0.75),
-    "add_insight": ("add_insight", (), True, 0.75),
+    "save_lesson": ("save_lesson", (), True, 0.7),
+    "add_insight": ("add_insight", (), True, 0.7),
     "add_insight, retrieval=lexical": ("add_insight", ("retrieval=lexical",), False, 0.0),
     "add_insight, retrieval=rrf": ("add_insight", ("retrieval=rrf",), False, 0.0),
 }
