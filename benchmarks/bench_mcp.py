@@ -239,7 +239,7 @@ def main() -> int:
         lines.add("start, to the answer to initialize (median)", statistics.median(started), 2, "s", note=note)
         for name, embedder, limit in (("with minilm", MiniLMEmbedder(), 40), ("hashed words", HashingEmbedder(), 10)):
             few = path / f"{name} few"
-            with closing(open_bank(few, embedder, key="both")) as bank:  # as the server fills one
+            with closing(open_bank(few, embedder, key="joined")) as bank:  # as the server fills one
                 bank.add_many(list(records(0, FEW)))
             first = statistics.median(asyncio.run(first_retrieval_s(few)) for _ in range(STARTS))
             sdk = statistics.median(seconds(subprocess.run, SDK) for _ in range(STARTS))

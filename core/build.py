@@ -208,7 +208,6 @@ def build_bank(
     path: str,
     *,
     read_only: bool = False,
-    outlives_run: bool = False,
     run: str = "",
     consolidator_run: str = "",
     provenance: dict[str, Any] | None = None,
@@ -218,7 +217,6 @@ def build_bank(
     embedder           embeds its queries
     path               the path of its file
     read_only          open an existing bank and refuse changes (setting=frozen)
-    outlives_run       others will read it: personal data is taken out of what is stored, unless memory.redact says else
     run                id of this run in a bank that others have filled; "" if the bank is the run's own
     consolidator_run   the same, for the progress of `memory.consolidate`
     provenance         stored with each new record: {run, models, ...}
@@ -234,8 +232,6 @@ def build_bank(
     if not takes(cfg.memory, "domain"):  # an env's config may set it, whatever the memory is
         left_out.add("domain")
     node = {key: value for key, value in cfg.memory.items() if key not in left_out}
-    if node.get("redact") is None and takes(cfg.memory, "redact"):
-        node["redact"] = "personal" if outlives_run else "secrets"
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     asks = {"role": roles.get("extractor"), "seed": cfg.seed}
     offered |= details_for(node, cfg) | {"provenance": provenance or {}} | asks

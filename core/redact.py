@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 from core.escaping import printable
 
 _BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_LOCAL = r"(?:localhost|127\.0\.0\.1|\[::1\])(?![\w.-])"
 _NAMED = r"api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|pwd|passphrase|token|credential"
 
 
@@ -54,7 +55,7 @@ SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     *_each(
         r"[A-Za-z0-9_-]{20,255}", "github_pat_", "pypi-AgE", *(f"gl{kind}-" for kind in "pat dt rt cbt ptt".split())
     ),
-    *_each(r"[A-Za-z0-9-]{10,200}", *(f"xox{kind}-" for kind in "abeoprs")),  # Slack
+    *_each(r"(?=[A-Za-z-]{0,99}\d)[A-Za-z0-9-]{10,200}", *(f"xox{kind}-" for kind in "abeoprs")),  # Slack
     *_each(r"[a-f0-9]{32,64}(?:-\d)?(?![A-Za-z0-9_])", "AC", "SK", "dapi", "dop_v1_", "doo_v1_", "dor_v1_"),
     *_each(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", "SG."),  # SendGrid
     *_each(r"[A-Za-z0-9_-]{22,43}", "sq0atp-", "sq0csp-"),  # Square
@@ -64,12 +65,19 @@ SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (".", re.compile(r"(?<!\w)[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}(?!\w)")),  # Discord
     (":", re.compile(r"(?<!\w)\d{8,10}:[A-Za-z0-9_-]{35}(?!\w)")),  # Telegram
     ("AccountKey=", re.compile(r"AccountKey=[A-Za-z0-9+/]{80,100}={0,2}")),  # Azure
-    ("://", re.compile(r"(?<=://)[^\s/:@]*:[^\s/@]+(?=@)|(?<=://)(?=[^\s/:@?#]*\d)[^\s/:@?#]{12,200}(?=@)")),
+    # Not one word at this very machine, as in postgres://postgres:postgres@localhost: the default of a local service.
+    (
+        "://",
+        re.compile(
+            rf"(?<=://)(?![^\s/:@]*:[a-z]{{0,12}}@{_LOCAL})[^\s/:@]*:[^\s/@]+(?=@)"
+            r"|(?<=://)(?=[^\s/:@?#]*\d)[^\s/:@?#]{12,200}(?=@)"
+        ),
+    ),
     ("", re.compile(r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*")),
 )
 # What a name says in a text: password=.., the token is .., ?key=.. The value mixes letters and digits, and is no
 # placeholder or formula. In a task such a text may be its very matter, so it stays in the episodes.
-_NO_VALUE = r"(?![<{$%\[(\\]|\.\.\.|x{4}|your)"
+_NO_VALUE = r"(?![<{$%\[(\\]|\.\.\.|x{4}|your|[a-z]+:\w+/)"  # vault:kv/name is a place
 ASSIGNED = (
     re.compile(
         rf"(?i)(?:{_NAMED})s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?(?P<value>{_NO_VALUE}(?=[^\s\"'`,;]{{0,99}}\d)"
@@ -79,6 +87,11 @@ ASSIGNED = (
         rf"(?i)(?<=[?&;#])(?:[a-z0-9]{{1,20}}[_.-]){{0,3}}(?:key|sig(?:nature)?|auth|code|{_NAMED})="
         rf"(?P<value>{_NO_VALUE}(?=[^\s&#]{{0,99}}\d)[^\s&#\"'<>)\]]{{6,2000}})"
     ),
+    re.compile(  # curl -u name:password, sshpass -p password
+        r"\b(?:curl\b[^\n]{0,300}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"'$]{1,100}:|sshpass\s+-p\s*[\"']?)"
+        rf"(?P<value>{_NO_VALUE}(?=[^\s\"'`]{{0,99}}[^\sA-Za-z\"'`])[^\s\"'`]{{6,200}})"
+    ),
+    re.compile(r"\"auth\"\s*:\s*\"(?P<value>[A-Za-z0-9+/]{12,2000}={0,2})\""),  # Docker's config.json
 )
 HIDDEN = "[REDACTED]"
 _SHORTEST = 8  # a shorter value would occur in harmless text by chance

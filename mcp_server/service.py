@@ -94,7 +94,7 @@ class Service:
         memory = self.cfg.memory
         asks_model = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
         roles = self._late_roles() if asks_model and self.has_model else {}
-        how = {"read_only": read_only, "outlives_run": True, "consolidator_run": "mcp"}
+        how = {"read_only": read_only, "consolidator_run": "mcp"}
         bank = build_bank(self.cfg, chosen, roles, str(path), **how)
         self._stack.callback(bank.close)
         return bank

@@ -230,7 +230,6 @@ def open_bank(
         roles,
         given or str(records.path / "bank.sqlite"),
         read_only=given is not None and not cfg.setting.learn,
-        outlives_run=given is not None,
         run=bank_run_id,
         consolidator_run=bank_run_id,
         provenance={"run": records.run, "models": models} | notes_of(cfg) | (stored.provenance if stored else {}),

@@ -161,8 +161,8 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--delete-after-days", type=float, metavar="DAYS", help=later)
     ages = "what ages are counted in: tasks of a run, or days, as for the bank of a server; left out: stream"
     sub.add_argument("--clock", choices=("stream", "wall"), default="stream", help=ages)
-    key = "the memory.key that the bank is opened with from now on; left out: both, as the MCP server has it"
-    one["reembed"].add_argument("--key", choices=("item", "both"), default="both", help=key)
+    key = "the memory.key that the bank is opened with from now on; left out: joined, as the MCP server has it"
+    one["reembed"].add_argument("--key", choices=("item", "joined"), default="joined", help=key)
     one["snapshot"].add_argument("name", nargs="?", metavar="NAME", help="left out: list snapshots and changes")
     one["snapshot"].add_argument("--limit", type=int, default=20, metavar="N", help="changes listed")
     one["rollback"].add_argument("--to", required=True, metavar="CHANGE", help="number of a change, or a snapshot")

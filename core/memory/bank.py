@@ -26,7 +26,7 @@ from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
 from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
-from core.memory.store.keys import ITEM, KINDS, QUERY, WHOLE, WINDOW, Keys, texts_of
+from core.memory.store.keys import ITEM, JOINED, KINDS, QUERY, WHOLE, Keys, texts_of
 from core.memory.store.schema import SqlSession
 from core.memory.uses import after_use
 from core.models.embedding import Embedder
@@ -34,13 +34,13 @@ from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Ve
 
 _CHOICES = {
     "unit": ("record", "item"),
-    "key": ("query", "item", "both"),
+    "key": KINDS,
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
     "uses": (None, "shown", "cited"),
     "redact": (None, "secrets", "personal"),
 }
-MOST_MISSING = 500  # max. records whose missing keys are made when a bank is opened with memory.key=both: some seconds
+MOST_MISSING = 500  # max. records whose missing keys are made when memory.key=joined opens a bank: some seconds
 _KINDS = "kinds"  # entry of the table meta: the kinds of keys that each record has
 OF_TASK = "type"  # as memory.domain, or one of memory.tags, it stands for the task's type
 LOOKED_AT = 20  # max. records of one `add_many` whose language is checked
@@ -59,9 +59,9 @@ class MemoryBank(Contents, Memory):
     namespace    the tenant whose records are read and written; a search reads another's if its Filter names one
     allow_self   let a task retrieve records learned from it; must be False for a valid benchmark
     unit         record | item: a search returns whole records or single items
-    key          query | item | both: a search compares the query with the record's query (the paper), with each of its
-                 items, or takes the max over the query and all windows of items (title + tags + 800 characters). Once a
-                 bank was opened with item or both, every later writer stores the keys of the items, too
+    key          query | item | joined: a search compares the query with the record's query (the paper), with each of
+                 its items, or with each item's text joined to the record's query and tags. Once a bank was opened with
+                 item or joined, every later writer stores those keys, too
     domain       type | TEXT: domain of the records that a task adds: the task's type, or this text; None: no domain
     tags         tags of the records that a task adds; "type" stands for the task's type; None: no tags
     uses         shown | cited: a record counts as used if a lesson of it was shown, or only if the agent cites one;
@@ -108,6 +108,7 @@ class MemoryBank(Contents, Memory):
     _search: Search = field(init=False, repr=False)
     _words: WordSearch = field(init=False, repr=False)
     _kinds: tuple[str, ...] = field(default=(QUERY,), init=False, repr=False)  # the kinds of keys that a record has
+    _lacks_keys: bool = field(default=False, init=False, repr=False)  # some records have none of memory.key=joined
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -220,11 +221,12 @@ class MemoryBank(Contents, Memory):
             vector = self.embedder.embed([asked])[0]
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
-        if lacking := set(KINDS[key]) - set(self._kinds):
-            raise UserError(f"the bank {self.path} has no keys of kind {lacking.pop()}: open it with memory.key={key}.")
+        if key not in self._kinds:
+            raise UserError(f"the bank {self.path} has no keys of kind {key}: open it with memory.key={key}.")
+        kinds = (QUERY, key) if key == JOINED and self._lacks_keys else (key,)
         wanted = k
         while True:
-            hits = self._search.nearest(vector, wanted, where, exclude, kinds=KINDS[key], distinct=unit == "record")
+            hits = self._search.nearest(vector, wanted, where, exclude, kinds=kinds, distinct=unit == "record")
             if unit == "record":
                 return scored(best_of_each(in_order(hits)), unit)[:k]
             found = each_item_once(scored(in_order(hits), unit))  # an item may be found by several keys
@@ -242,16 +244,23 @@ class MemoryBank(Contents, Memory):
         return [hit for hit in hits if hit.record.id != id][:k]
 
     def lexical(
-        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, parts: bool = False
+        self,
+        query: str,
+        k: int,
+        exclude_task: str | None = None,
+        where: Filter | None = None,
+        parts: bool = False,
+        share: bool = False,
     ) -> list[Scored]:
         """The k records whose query and items best match any words of a text: BM25 (core/memory/lexical.py).
 
         parts   also compare parts of words, which inflected forms share
+        share   BM25 as a share of the most that the query's words could give
         """
         if k <= 0:
             return []
         where, exclude = self._within(where), None if self.allow_self else exclude_task or None
-        return scored(self._words.best(query, k, where, exclude, parts=parts), "record", by_words=True)
+        return scored(self._words.best(query, k, where, exclude, parts=parts, share=share), "record", by_words=True)
 
     def add(
         self,
@@ -381,7 +390,7 @@ class MemoryBank(Contents, Memory):
             raise UserError(f"key={key}: choose {', '.join(KINDS)}.")
         before = self.key, self._kinds
         if key:
-            self.key, self._kinds = key, tuple(dict.fromkeys((QUERY, *KINDS[key])))
+            self.key, self._kinds = key, tuple(dict.fromkeys((QUERY, key)))
         try:
             return self._store.reembed(self.keys_of, self._note_kinds)
         except BaseException:
@@ -516,22 +525,23 @@ class MemoryBank(Contents, Memory):
         except (InfraError, UserError) as error:
             log.warning(f"the bank {self.path}: records that lack keys wait for their vectors: {error}")
         else:
-            if WINDOW in self._wanted and left > MOST_MISSING:
+            if JOINED in self._wanted and left > MOST_MISSING:
                 self._say_keys_missing(left)
 
     @property
     def _wanted(self) -> tuple[str, ...]:
         """The kinds of keys that searches compare."""
-        return (*KINDS[self.key], *KINDS[self.policy.key or self.key])
+        return (self.key, self.policy.key or self.key)
 
     def _say_keys_missing(self, n: int) -> None:
-        key = "item" if ITEM in self._wanted else "both"
+        key = ITEM if ITEM in self._wanted else JOINED
         command = f"`reasoningbank bank reembed {self.path} --key {key}`"
         option = "retrieval.key" if self.policy.key == key else "memory.key"
         text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for {option}={key}"
-        if key == "item":
+        if key == ITEM:
             self._store.close()
             raise UserError(f"{text}: run {command}, or give {option}=query.")
+        self._lacks_keys = True
         log.warning(f"{text}: they are found by their query alone until you run {command}.")
 
     def _within(self, where: Filter | None) -> Filter:

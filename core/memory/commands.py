@@ -169,7 +169,7 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def reembed(bank: Any, given: Namespace) -> Iterator[str]:
-    """store the vectors that lessons are found by with memory.key=both or item; those that are there are made anew"""
+    """store the vectors that lessons are found by with memory.key=joined or item; those that are there are made anew"""
     yield f"{n_records(bank.reembed(given.key))} embedded anew, with their lessons"
 
 

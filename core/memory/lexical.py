@@ -1,7 +1,7 @@
 """Search by words: BM25 in memory over the records of one namespace, the same for every database and every script.
 
 BM25 (Robertson and Zaragoza 2009) with k1 = 1.2 and b = 0.75; a word that n of N records have weighs
-ln((N - n + 0.5) / (n + 0.5)), at least 1e-6, as in SQLite's FTS5. N, n and the mean length are those of the namespace,
+ln(1 + (N - n + 0.5) / (n + 0.5)), as in Lucene. N, n and the mean length are those of the namespace,
 so that no tenant's scores tell which words another one's lessons hold. An index is made at the first search, and each
 later search adds what has changed since. (bm25s computes all scores beforehand, so it takes no additions.)
 """
@@ -25,7 +25,7 @@ from core.memory.store.schema import Damaged
 if TYPE_CHECKING:
     import numpy as np
 
-K1, B, LEAST_IDF = 1.2, 0.75, 1e-6
+K1, B = 1.2, 0.75
 KEPT = 64  # indexes kept in memory
 MOST_GONE = 0.2  # share of removed texts from which an index is made anew
 MOST_WORDS = 64  # of a query
@@ -99,22 +99,29 @@ class Lexicon:
     def share_gone(self) -> float:
         return 1 - len(self._places) / max(len(self._rowids), 1)
 
-    def scores(self, query: str) -> list[tuple[int, float]]:
-        """(row id, BM25) of the texts with any of the query's words, best first, ties to the oldest; to 9 digits."""
+    def scores(self, query: str, *, share: bool = False) -> list[tuple[int, float]]:
+        """(row id, BM25) of the texts with any of the query's words, best first, ties to the oldest; to 9 digits.
+
+        share   BM25 as a share, in [0, 1], of what the query's words, those that no text has too, could give at most
+        """
         import numpy as np
 
         lengths = np.array(self._lengths)
         there = lengths >= 0
         norms = K1 * (1 - B + B * lengths / max(lengths[there].mean(), 1.0)) if len(self._places) else lengths
-        total = np.zeros(len(lengths))
+        total, most = np.zeros(len(lengths)), 0.0
         words = list(dict.fromkeys(words_of(query)))[:MOST_WORDS]
         for word in dict.fromkeys(terms(words, parts=self.parts)):
             places, times = self._of(word, there)
             n = len(places)
-            idf = max(np.log((len(self._places) - n + 0.5) / (n + 0.5)), 0.0) or LEAST_IDF
+            idf = np.log(1 + (len(self._places) - n + 0.5) / (n + 0.5))
+            most += idf * (K1 + 1)
             total[places] += idf * (times * (K1 + 1)) / (times + norms[places])
         found = np.flatnonzero(total)
-        rowids, scores = np.frombuffer(self._rowids, np.int64)[found], np.round(total[found], 9)
+        rowids, scores = (
+            np.frombuffer(self._rowids, np.int64)[found],
+            np.round(total[found] / (most if share else 1.0), 9),
+        )
         order = np.lexsort((rowids, -scores))
         return list(zip(rowids[order].tolist(), scores[order].tolist(), strict=True))
 
@@ -133,14 +140,23 @@ class WordSearch:
         self._store, self._search, self._lock = store, search, threading.Lock()
         self._known: OrderedDict[tuple[str | None, bool], Lexicon] = OrderedDict()
 
-    def best(self, query: str, k: int, where: Filter, exclude_task: str | None, *, parts: bool = False) -> list[Hit]:
+    def best(
+        self,
+        query: str,
+        k: int,
+        where: Filter,
+        exclude_task: str | None,
+        *,
+        parts: bool = False,
+        share: bool = False,
+    ) -> list[Hit]:
         """The k records with any of the query's words, best BM25 first, ties to the oldest. Others as in `Search`.
 
-        The words of a merged or superseded record find the one that its keys lead to.
+        The words of a merged or superseded record find the one that its keys lead to. share: as in `Lexicon.scores`.
         """
         space = None if where.everyone else where.named
         with self._lock:
-            scores = self._synced(space, parts).scores(query)
+            scores = self._synced(space, parts).scores(query, share=share)
         found: list[Hit] = []
         start, size = 0, 2 * k  # most often these are enough
         while len(found) < k and start < len(scores):

@@ -67,7 +67,13 @@ class Bank(Protocol):
     ) -> list[Scored]: ...
 
     def lexical(
-        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, parts: bool = False
+        self,
+        query: str,
+        k: int,
+        exclude_task: str | None = None,
+        where: Filter | None = None,
+        parts: bool = False,
+        share: bool = False,
     ) -> list[Scored]: ...
 
     def neighbours(self, id: str, k: int) -> list[Scored]: ...

@@ -319,7 +319,7 @@ class AnswersInQueries(ReasoningBank):
 def test_a_search_by_another_text_than_the_question_is_a_look(here, toy, tmp_path):
     run_dir, _ = here(*TOY, f"workflow._target_={__name__}.AnswersInQueries", "limit=16", run_dir=tmp_path / "run")
     assert "by another text than the task's query" in told(run_dir)["look"]["other_queries"][0]
-    for words in ((), ("arm=two_passes",), ("memory.key=both",)):
+    for words in ((), ("arm=two_passes",), ("memory.key=joined",)):
         assert "other_queries" not in told(toy(*words))["look"]
 
 

@@ -61,7 +61,7 @@ def test_what_is_typed_wins(settings):
 def test_a_preset_in_the_file_is_the_default_one(settings):
     settings("preset: reasoningbank_mcp\n")
     assert load_config([]).preset == "reasoningbank_mcp" and load_config([]).retrieval.threshold_on == "score"
-    assert load_config(["preset=production"]).retrieval._target_.endswith("Trust")
+    assert load_config(["preset=production"]).retrieval._target_.endswith("Convex")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_mistake_that_is_typed_is_not_the_files(settings):
 
 def test_an_empty_file_says_nothing_and_one_that_is_named_must_be_there(settings, tmp_path, monkeypatch):
     settings("# nothing yet\n")
-    assert load_config([]).retrieval._target_.endswith("Trust")
+    assert load_config([]).retrieval._target_.endswith("Convex")
     monkeypatch.setenv(SETTINGS_ENV, str(tmp_path / "no.yaml"))
     with pytest.raises(UserError, match=r"no\.yaml cannot be read"):
         load_config([])

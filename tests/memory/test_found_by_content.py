@@ -1,4 +1,4 @@
-"""A lesson is found by what it says (memory.key=both), however long it is, in new banks and in old ones."""
+"""A lesson is found by what it says (memory.key=joined), however long it is, in new banks and in old ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.sqlite import search
 from core.memory.sqlite.index import VectorIndex
-from core.memory.store.keys import CHARS, PLACES, windows
+from core.memory.store.keys import CHARS, PLACES, joined
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson, MemoryRecord
 
@@ -47,14 +47,14 @@ def bank_at(path, key, **more):
 
 @pytest.fixture
 def bank(tmp_path):
-    bank = bank_at(tmp_path / "b.sqlite", "both")
+    bank = bank_at(tmp_path / "b.sqlite", "joined")
     bank.add_many(list(RECORDS))
     yield bank
     bank.close()
 
 
 def test_nothing_is_embedded_while_the_bank_is_locked(tmp_path, monkeypatch):
-    bank, changing = bank_at(tmp_path / "b.sqlite", "both"), []
+    bank, changing = bank_at(tmp_path / "b.sqlite", "joined"), []
 
     def embed(texts, original=bank.embedder.embed):
         changing.append(bank._store.is_changing)
@@ -67,9 +67,9 @@ def test_nothing_is_embedded_while_the_bank_is_locked(tmp_path, monkeypatch):
 
 
 def test_a_key_that_there_is_not_changes_nothing(bank):
-    with pytest.raises(UserError, match="key=lessons: choose query, item, both"):
+    with pytest.raises(UserError, match="key=lessons: choose query, item, joined"):
         bank.reembed("lessons")
-    assert bank.key == "both" and bank.nearest("zebra", 1)
+    assert bank.key == "joined" and bank.nearest("zebra", 1)
 
 
 def n_keys(bank):
@@ -80,9 +80,10 @@ def ids(hits):
     return [hit.record.id for hit in hits]
 
 
-def test_the_better_of_query_and_items_counts_and_a_record_comes_once(bank):
+def test_query_and_each_item_count_as_one_text_and_a_record_comes_once(bank):
     hits = bank.nearest("zebra quagga", 3)
-    assert ids(hits) == ["b", "a", "c"] and hits[0].score == 1.0
+    assert ids(hits) == ["a", "b", "c"]  # two of the seven words of its better item, and two of the eight of b's
+    assert ids(bank.nearest("zebra quagga copper", 1)) == ["b"]
     assert ids(bank.nearest("fold the blue towel", 1)) == ["a"]
     assert ids(bank.nearest("walrus penguin", 1)) == ["a"]
     assert ids(bank.nearest("metal", 1)) == ["b"]  # tags count
@@ -93,7 +94,7 @@ def test_the_better_of_query_and_items_counts_and_a_record_comes_once(bank):
 
 @pytest.mark.sqlite_file
 def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path, monkeypatch):
-    other, whole = bank_at(tmp_path / "b.sqlite", "both"), VectorIndex.search
+    other, whole = bank_at(tmp_path / "b.sqlite", "joined"), VectorIndex.search
 
     def beside(*given):
         found = whole(*given)
@@ -108,9 +109,9 @@ def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path
 
 
 @pytest.mark.sqlite_file
-@pytest.mark.parametrize("key", ["query", "both"])
+@pytest.mark.parametrize("key", ["query", "joined"])
 def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(bank, tmp_path, monkeypatch, key):
-    other, whole = bank_at(tmp_path / "b.sqlite", "both"), search._Excluded.not_from
+    other, whole = bank_at(tmp_path / "b.sqlite", "joined"), search._Excluded.not_from
 
     def beside(*given):
         found = whole(*given)
@@ -131,7 +132,7 @@ def test_single_lessons_are_found_once_each(bank):
     assert len(hits) == len({(hit.record.id, hit.record.items) for hit in hits}) == 4
 
 
-@pytest.mark.parametrize("key", ["item", "both"])
+@pytest.mark.parametrize("key", ["item", "joined"])
 def test_the_best_lesson_of_a_record_ranks_it(tmp_path, key):
     """Two lessons of one record around one of another: the record's better one decides."""
     bank = bank_at(tmp_path / "k.sqlite", key)
@@ -152,11 +153,11 @@ def test_the_papers_bank_does_not_look_at_content(tmp_path):
 
 def test_a_long_lesson_is_found_by_its_end(tmp_path):
     long = record("long", "q", "filler words only " * 200 + "the heron eats frogs at dusk")
-    found = windows(long)
+    found = joined(long)
     assert len(found) > 4 and all(len(text) < CHARS + 50 for _, text in found)
     assert [place for place, _ in found] == [PLACES * number for number in range(len(found))]
-    assert "".join(text.split("\n", 2)[2] for _, text in found) == long.items[0].content
-    bank = bank_at(tmp_path / "b.sqlite", "both")
+    assert "".join(text.split("\n", 3)[3] for _, text in found) == long.items[0].content
+    bank = bank_at(tmp_path / "b.sqlite", "joined")
     bank.add_many([long, *RECORDS])
     assert ids(bank.nearest("heron eats frogs at dusk", 1)) == ["long"]
     assert bank.nearest("heron eats frogs at dusk", 1, unit="item")[0].record.items == long.items
@@ -165,24 +166,24 @@ def test_a_long_lesson_is_found_by_its_end(tmp_path):
 
 @pytest.mark.sqlite_file
 def test_a_lesson_without_content_and_a_code_block_keep_their_texts():
-    assert windows(record("a", "q", "")) == [(0, "title0\n\n")]
+    assert joined(record("a", "q", "")) == [(0, "q\ntitle0\n\n")]
     code = "def f():\n    return 1\n" * 100
-    assert "".join(text.split("\n", 2)[2] for _, text in windows(record("a", "q", code))) == code
+    assert "".join(text.split("\n", 3)[3] for _, text in joined(record("a", "q", code))) == code
 
 
 def test_a_bank_of_queries_gets_keys_of_its_lessons_when_it_is_opened_for_them(tmp_path, capsys):
     path = tmp_path / "old.sqlite"
     old = bank_at(path, "query")
     old.add_many(list(RECORDS))
-    bank = bank_at(path, "both")
+    bank = bank_at(path, "joined")
     before, seq = bank.nearest("walrus penguin", 3), bank.history.seq()
-    assert ids(before)[0] == "a" and n_keys(bank) == {"query": 3, "window": 4}
+    assert ids(before)[0] == "a" and n_keys(bank) == {"query": 3, "joined": 4}
     later = bank_at(path, "query")  # whoever adds from now on stores them, too
     later.add(record("new", "q", "walrus penguin egg"))
     later.close()
     assert ids(bank.nearest("walrus penguin egg", 1)) == ["new"]
     old.add(record("older", "q", "heron"))  # an opening from before does not know it
-    assert n_keys(bank) == {"query": 5, "window": 5}
+    assert n_keys(bank) == {"query": 5, "joined": 5}
     assert memory_command(["reembed", str(path)]) == 0
     assert capsys.readouterr().out == "5 records embedded anew, with their lessons\n"
     assert ids(bank.nearest("heron", 1)) == ["older"]  # an open server sees them
@@ -190,26 +191,26 @@ def test_a_bank_of_queries_gets_keys_of_its_lessons_when_it_is_opened_for_them(t
     assert bank.history.seq() == seq + 2
     for one in (old, bank):
         one.close()
-    again = bank_at(path, "both", read_only=True)
+    again = bank_at(path, "joined", read_only=True)
     assert ids(again.nearest("heron", 1)) == ["older"]
     again.close()
 
 
-def test_a_large_bank_of_queries_is_searched_as_before_until_it_is_embedded(tmp_path, monkeypatch, caplog):
+def test_a_large_bank_of_queries_is_searched_by_them_until_it_is_embedded(tmp_path, monkeypatch, caplog):
     path = tmp_path / "old.sqlite"
     old = bank_at(path, "query")
     old.add_many(list(RECORDS))
     old.close()
     monkeypatch.setattr("core.memory.bank.MOST_MISSING", 2)
-    bank_at(path, "both").close()
+    bank_at(path, "joined").close()
     caplog.clear()
-    bank = bank_at(path, "both")
+    bank = bank_at(path, "joined")
     assert bank.nearest("walrus penguin", 1)[0].score < 0.01 and ids(bank.nearest("paint a fence", 1)) == ["c"]
     assert "reembed" in caplog.text
     bank.add(record("new", "q", "walrus penguin egg"))  # what is added is found by what it says
     assert ids(bank.nearest("walrus penguin egg", 1)) == ["new"]
     assert memory_command(["reembed", str(path)]) == 0
-    assert ids(bank.nearest("penguin walrus", 2)) == ["a", "new"]
+    assert ids(bank.nearest("penguin walrus", 2)) == ["new", "a"]  # the fewer other words
     bank.close()
 
 
@@ -222,22 +223,22 @@ def test_a_bank_of_queries_that_is_only_read_says_what_it_lacks(tmp_path, caplog
         bank_at(path, "item", read_only=True)
     with pytest.raises(UserError, match="give memory.key=query"):  # retrieval.key=query stands there already
         bank_at(path, "item", read_only=True, policy=Cosine(key="query"))
-    bank = bank_at(path, "both", read_only=True)
+    bank = bank_at(path, "joined", read_only=True)
     assert "are found by their query alone until you run" in caplog.text
     assert ids(bank.nearest("paint a fence", 1)) == ["c"]
     bank.close()
 
 
-def test_keys_of_items_and_of_windows_lie_side_by_side(tmp_path):
+def test_keys_of_items_and_joined_ones_lie_side_by_side(tmp_path):
     path = tmp_path / "b.sqlite"
     tagged = record("t", "q", "walrus penguin", tags=("metal",))  # its texts differ between the kinds
-    for key, text in (("both", "title0 (metal)\n\nwalrus penguin"), ("item", tagged.items[0].text)):
+    for key, text in (("joined", "q\ntitle0 (metal)\n\nwalrus penguin"), ("item", tagged.items[0].text)):
         bank = bank_at(path, key)
         bank.add(tagged)
         assert [hit.score for hit in bank.nearest(text, 1)] == [1.0]
         bank.close()
     bank = bank_at(path, "query")
-    assert n_keys(bank) == {"query": 1, "window": 1, "item": 1}
+    assert n_keys(bank) == {"query": 1, "joined": 1, "item": 1}
     bank.reembed("item")
     assert n_keys(bank) == {"query": 1, "item": 1}
     bank.close()
@@ -245,7 +246,7 @@ def test_keys_of_items_and_of_windows_lie_side_by_side(tmp_path):
 
 @pytest.mark.sqlite_file
 def test_the_kinds_of_keys_are_noted_together_with_them(tmp_path, bank, monkeypatch):
-    other = bank_at(tmp_path / "b.sqlite", "both")
+    other = bank_at(tmp_path / "b.sqlite", "joined")
     was = bank._store.rows("SELECT * FROM keys ORDER BY 1, 2, 3")
 
     def broken(db):
@@ -256,12 +257,12 @@ def test_the_kinds_of_keys_are_noted_together_with_them(tmp_path, bank, monkeypa
         with pytest.raises(KeyboardInterrupt):
             other.reembed("item")
     assert bank._store.rows("SELECT * FROM keys ORDER BY 1, 2, 3") == was
-    assert other.key == "both"
+    assert other.key == "joined"
     other.close()
 
 
 def test_reembed_leaves_what_others_do_meanwhile_as_they_did_it(tmp_path, bank, monkeypatch):
-    other = bank_at(tmp_path / "b.sqlite", "both")
+    other = bank_at(tmp_path / "b.sqlite", "joined")
     embedded, whole = [], other.keys_of
 
     def beside(record_):
@@ -302,7 +303,7 @@ def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_
     with here(tmp_path / "b.sqlite", "memory.consolidate=null") as (server, service):
         insight, saved, (first, second, none) = run(go(server))
         assert [first[0]["memory_id"], second[0]["memory_id"], none] == [insight, saved, []]
-        assert n_keys(service.bank) == {"query": 2, "window": 2}
+        assert n_keys(service.bank) == {"query": 2, "joined": 2}
         assert service.bank.get(insight).original_query.splitlines()[0] == "Cloth care (home)"
 
 

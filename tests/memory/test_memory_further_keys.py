@@ -78,12 +78,12 @@ def test_each_parents_task_finds_what_holds_its_lesson_now(subtests, bank):
             assert after == similarity[type(policy)] == dict.fromkeys(TASKS, 1.0)
 
 
-@pytest.mark.parametrize("key", ["item", "both"])
+@pytest.mark.parametrize("key", ["item", "joined"])
 @pytest.mark.parametrize("unit", ["record", "item"])
 def test_with_lessons_as_keys_too_and_each_lesson_once(bank, key, unit):
     bank.reembed(key)
     bank.unit = unit
-    asked = [item(180).text, item(10).text, *(TASKS if key == "both" else ())]
+    asked = [item(180).text, item(10).text, *(TASKS if key == "joined" else ())]
     before = [bank.nearest(query, 1)[0].score for query in asked]
     bank.consolidate.consolidate(bank)
     assert [bank.nearest(query, 1)[0].score for query in asked] == before

@@ -295,14 +295,14 @@ def test_what_only_looks_like_an_id_stays(subtests):
 def test_an_episodes_texts_are_scrubbed_and_its_ids_are_not():
     row = {
         "task_id": "550e8400-e29b-41d4-a716-446655440000",
-        "query": "mail a.b@example.org",
-        "gold": "a.b@example.org",
+        "query": "mail a.b@kestrel.io",
+        "gold": "a.b@kestrel.io",
     }
-    row["records"] = [{"provenance": {"attempts": [0], "evidence": None, "notes": "mail a.b@example.org"}}]  # a model's
-    row["retrieved"] = [{"id": "550e8400", "items": [{"content": "mail a.b@example.org"}]}]  # as a memory rewrote it
+    row["records"] = [{"provenance": {"attempts": [0], "evidence": None, "notes": "mail a.b@kestrel.io"}}]  # a model's
+    row["retrieved"] = [{"id": "550e8400", "items": [{"content": "mail a.b@kestrel.io"}]}]  # as a memory rewrote it
     row["trajectories"] = [{"id": "x", "steps": [{"text": "call +49 30 1234 5678", "valid": True}], "gold": "7"}]
     clean = scrubbed(row)
-    assert clean["task_id"] == row["task_id"] and clean["gold"] == "a.b@example.org"
+    assert clean["task_id"] == row["task_id"] and clean["gold"] == "a.b@kestrel.io"
     assert clean["query"] == "mail [removed email]"
     about = {"attempts": [0], "evidence": None, "notes": "mail [removed email]"}
     assert clean["records"] == [{"provenance": about}]
@@ -333,7 +333,7 @@ def test_a_run_that_scrubs_its_episodes_goes_on_and_is_audited(here, monkeypatch
     assert [(r.id, r.original_query, r.items) for r in again] == [(r.id, r.original_query, r.items) for r in kept]
     run = read_run(run_dir)
     assert list(gold_in_prompts(run)) == []
-    run.rows[0]["trajectories"][0]["gold"] = "write to a.b@example.org"  # its traces were taken out of the texts
+    run.rows[0]["trajectories"][0]["gold"] = "write to a.b@kestrel.io"  # its traces were taken out of the texts
     with pytest.raises(NotChecked, match="scrub_episodes"):
         list(gold_in_prompts(run))
 

@@ -50,7 +50,7 @@ SECRETS = [
     "https://host/path?signature=a1b2c3d4e5f6",
 ]
 PERSONAL = [
-    ("write to jane.doe+x@mail.example.org today", "email"),
+    ("write to jane.doe+x@mail.kestrel.io today", "email"),
     ("card 4111 1111 1111 1111 expires", "card"),
     ("the credit card 4111111111111111 was used", "card"),
     ("amex 3782 822463 10005", "card"),
@@ -58,8 +58,8 @@ PERSONAL = [
     ("(212) 555-0123 is the office", "phone"),
     ("phone 212 555 0123", "phone"),
     ("IBAN DE89 3704 0044 0532 0130 00", "iban"),
-    ("the host 192.168.10.4 answers", "ip"),
-    ("at 2001:0db8:85a3:0000:0000:8a2e:0370:7334", "ip"),
+    ("the host 93.184.216.34 answers", "ip"),
+    ("at 2606:2800:0220:0001:0248:1893:25c8:1946", "ip"),
     ("SSN: 078-05-1120", "ssn"),
 ]
 MATHS = [

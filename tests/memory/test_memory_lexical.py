@@ -34,7 +34,7 @@ def by_hand(texts, query):
     scores = Counter()
     for word in dict.fromkeys(terms(words_of(query))):
         n = sum(word in each for each in counts.values())
-        idf = max(math.log((len(counts) - n + 0.5) / (n + 0.5)), 0.0) or 1e-6
+        idf = math.log(1 + (len(counts) - n + 0.5) / (n + 0.5))
         for rowid, each in counts.items():
             if each[word]:
                 norm = 1.2 * (0.25 + 0.75 * each.total() / mean)

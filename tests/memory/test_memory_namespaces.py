@@ -59,7 +59,7 @@ def test_equal_ids_are_kept_apart(tenants):
 
 
 def test_everyones_search_shows_equal_ids_of_two_tenants(tenants, open_bank):  # noqa: F811
-    for key in ("query", "item", "both"):
+    for key in ("query", "item", "joined"):
         bank = open_bank(f"{key}.sqlite", key=key)
         for view in tenants:
             bank.of(view.namespace).add_many(view.records(view.namespace))

@@ -16,6 +16,7 @@ from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
 from core.memory.moment import stream_age, wall_age
+from core.memory.policies.convex import Convex
 from core.memory.policies.cosine import Cosine
 from core.memory.policies.four_factor import FourFactor
 from core.memory.policies.hybrid import Hybrid
@@ -259,16 +260,37 @@ def test_random_draws_two_tenants_records_of_one_id_apart_and_ones_own_as_ever(o
 
 
 def test_lexical_is_bm25_by_hand(open_bank):
-    # FTS5: idf ln((N - n + 0.5) / (n + 0.5)), k1 = 1.2, b = 0.75; each document is query and items together.
+    # Lucene: idf ln(1 + (N - n + 0.5) / (n + 0.5)), k1 = 1.2, b = 0.75; each document is query and items together.
     bare = (Lesson(title="t", description="d", content="c"),)
     texts = ["boil water", "open door", "add numbers twice", "open box", "sort list"]
     made = [record(f"{text} @0", task=text, id=text, items=bare) for text in texts]
     bank = open_bank(Lexical(top_k=2), made)
     lengths = [len(f"{text} 0 t d c".split()) for text in texts]
     tf = 1 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * lengths[0] / (sum(lengths) / 5)))
-    assert found(bank, "boil") == [("boil water", pytest.approx(math.log(4.5 / 1.5) * tf, abs=1e-6))]
+    assert found(bank, "boil") == [("boil water", pytest.approx(math.log(1 + 4.5 / 1.5) * tf, abs=1e-6))]
     assert [id for id, _ in found(bank, 'door" OR NEAR(')] == ["open door"]  # nothing in a text is an operator
     assert found(bank, "zebra") == []
+
+
+def test_convex_by_hand(open_bank):
+    bare = (Lesson(title="t", description="d", content="c"),)
+    texts = ["boil water", "open door", "add numbers", "sort list"]
+    made = [record(f"{text} @{40 * n}", task=text, id=text, items=bare) for n, text in enumerate(texts)]
+    rare, common = math.log(1 + 3.5 / 1.5), math.log(1 + 4.5 / 0.5)  # of a word in one text of four, and in none
+    tf = 1 * 2.2 / (1 + 1.2)  # all texts are of one length
+    share = rare * tf / ((rare + 2 * common) * 2.2)  # the query's words: boil, 20, zebra
+    cosines = [math.cos(math.radians(40 * n - 20)) for n in range(4)]
+    sums = [0.6 * cosine + 0.4 * share * (n == 0) for n, cosine in enumerate(cosines)]
+    bank = open_bank(Convex(top_k=4, of_best=0.0), made)
+    assert found(bank, "boil zebra @20") == [
+        (texts[n], pytest.approx(sums[n], abs=2e-6)) for n in sorted(range(4), key=lambda n: -sums[n])
+    ]
+    near = open_bank(Convex(top_k=4))  # of 0.75 of the best
+    assert [id for id, _ in found(near, "boil zebra @20")] == ["boil water", "open door"]
+    strict = open_bank(Convex(top_k=4, min_score=0.58))  # compared with the sum: 0.564 without a word
+    assert [id for id, _ in found(strict, "boil zebra @20")] == ["boil water"]
+    few = open_bank(Convex(pool=1, words=1.0))  # what is found by words alone lies beyond the pool
+    assert [id for id, _ in found(few, "sort list @0")] == ["sort list"]
 
 
 def test_rrf_by_hand(open_bank):

@@ -1,4 +1,4 @@
-"""Credentials are never stored; personal data is not where a bank outlives its run, unless memory.redact says so."""
+"""Credentials are never stored; personal data is, unless memory.redact=personal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from envs import toy_script
 
 KEY = "ghp_" + "aB3dE6gH9jaB3dE6gH9jaB"
 PASSWORD = "hunter2" + "secret9"
-PERSONAL = ("ann.lee@example.com", "+49 30 1234567", "4111 1111 1111 1111")
+PERSONAL = ("ann.lee@kestrel.io", "+49 30 1234567", "4111 1111 1111 1111")
 SAID = f"Ask {PERSONAL[0]} or call {PERSONAL[1]}, card {PERSONAL[2]}, password: {PASSWORD}, token {KEY}."
 
 
@@ -36,8 +36,8 @@ def stored(path):
 RUNS = {
     "own bank": ((), False),
     "own bank, personal": (("memory.redact=personal",), True),
-    "given bank": (("memory.path=given.sqlite",), True),
-    "given bank, secrets": (("memory.path=given.sqlite", "memory.redact=secrets"), False),
+    "given bank": (("memory.path=given.sqlite",), False),
+    "given bank, personal": (("memory.path=given.sqlite", "memory.redact=personal"), True),
 }
 
 
@@ -73,13 +73,15 @@ def test_a_run_that_is_killed_makes_the_same_bank_again(here, tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["production", "paper_faithful", "reasoningbank_mcp"])
-def test_the_server_stores_neither_whatever_its_preset(tmp_path, preset):
+@pytest.mark.parametrize("redact", ["secrets", "personal"])
+def test_the_server_stores_no_credential_whatever_its_preset(tmp_path, preset, redact):
     arguments = {"query": f"Write to {PERSONAL[0]}", "title": "Ask", "content": SAID, "success": True}
-    with served(tmp_path / "b.sqlite", f"preset={preset}") as (server, service):
+    with served(tmp_path / "b.sqlite", f"preset={preset}", f"memory.redact={redact}") as (server, service):
         asyncio.run(server.call_tool("save_lesson", arguments))
         [record] = service.bank.records()
-        for part in (*PERSONAL, KEY, PASSWORD):
-            assert part not in record.text + record.original_query
+        texts = record.text + record.original_query
+        assert KEY not in texts and PASSWORD not in texts
+        assert [part in texts for part in PERSONAL] == [redact == "secrets"] * 3
         assert list(record.query_embedding) == service.bank.embedder.embed([record.original_query])[0].tolist()
 
 

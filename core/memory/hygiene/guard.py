@@ -84,7 +84,7 @@ _SHORTEST_COPY = 20  # characters; shorter passages of a lesson occur by chance
 class Guard(Hygiene):
     """The write filter: screens each record before it is stored. Idempotent. The paper has none.
 
-    scrub         replace credentials and personal data by a placeholder
+    scrub         replace credentials by a placeholder; personal data is `memory.redact`'s
     strip         remove passages copied from lessons that the task's prompt showed, the memory block's markup, and
                   characters that a model reads and a person does not see
     provenance    quarantine a lesson that names an address, a package, a command or a credential that no action of its
@@ -238,7 +238,7 @@ class Guard(Hygiene):
 
     def _scrubbed(self, record: MemoryRecord) -> tuple[MemoryRecord, set[str]]:
         """(the record with its texts scrubbed, without hidden characters, and cut; the kinds of data found)."""
-        record, found = scrub_record(record) if self.scrub else (record, set())
+        record, found = scrub_record(record, personal=False) if self.scrub else (record, set())
 
         def clean(text: str, most: int) -> str:
             if self.strip and (seen := without_hidden(text)) != text:

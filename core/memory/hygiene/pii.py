@@ -1,7 +1,8 @@
 """Detection of personal data: e-mail, phone, payment card, IBAN, IP address, SSN.
 
 Lessons contain many numbers, so a number counts as personal data only by its written form, a check digit (Luhn, ISO
-7064 for IBAN) or the word next to it, never by its length. Formulas are left alone.
+7064 for IBAN) or the word next to it, never by its length. Formulas are left alone, and so is what a command, a URL or
+a path needs: git@host:path, user@host:/path, addresses that are not public, and the example domains of RFC 2606.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def _is_ip(match: re.Match[str], text: str) -> bool:
     if _VERSION_WORD.search(text[max(0, match.start() - 12) : match.start()]):
         return False
     try:
-        ipaddress.ip_address(match.group())
+        if not ipaddress.ip_address(match.group()).is_global:
+            return False
     except ValueError:
         return False
     if "." in match.group():  # 0.8.0.2 may be cells of a table
@@ -101,6 +103,12 @@ def _is_iban(match: re.Match[str], text: str) -> bool:
     return 15 <= len(code) <= 34 and int("".join(str(int(c, 36)) for c in code[4:] + code[:4])) % 97 == 1
 
 
+def _is_email(match: re.Match[str], text: str) -> bool:
+    host, after = match.group().rpartition("@")[2].lower(), text[match.end() : match.end() + 2]
+    is_place = re.match(r":\S|/", after) or text.endswith("//", 0, match.start())
+    return not is_place and not re.search(r"(?:^|\.)(?:example\.(?:com|net|org)|example|test|invalid|localhost)$", host)
+
+
 def _always(match: re.Match[str], text: str) -> bool:
     return True
 
@@ -111,7 +119,7 @@ _KINDS: list[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]]] 
         re.compile(
             r"(?i)(?<![\w.+\\-])[a-z0-9][\w.+-]{0,63}@[a-z0-9][a-z0-9-]{1,62}(?:\.[a-z0-9-]{1,63}){0,4}\.[a-z]{2,24}\b"
         ),
-        _always,
+        _is_email,
     ),
     ("card", re.compile(r"(?<![\d.,])\d(?:[ -]?\d){12,18}(?!\d|[.,]\d)"), _is_card),
     (

@@ -138,3 +138,8 @@ def best(scored: list[Scored], top_k: int) -> list[Scored]:
     """The top_k by score, rounded to 6 digits like cosines; ties keep their order, so that a run repeats exactly."""
     ranked = sorted(scored, key=lambda hit: -round(hit.score, 6))[:top_k]
     return [replace(hit, score=round(hit.score, 6)) for hit in ranked]
+
+
+def record_key(hit: Scored) -> tuple[str, str]:
+    """(namespace, id), because ids are unique only within a namespace and a search may cover all of them."""
+    return hit.record.namespace, hit.record.id

@@ -19,8 +19,7 @@ class Cosine(Ranking):
     (pgvector), rounded to 6 digits.
 
     unit   record | item: retrieve whole records or single items; null: the bank's
-    key    query | item | both: compare the query with a record's query, with its items, or take the max over both;
-           null: the bank's
+    key    query | item | joined: what of a record the query is compared with, as memory.key; null: the bank's
     """
 
     unit: str | None = None
@@ -29,7 +28,7 @@ class Cosine(Ranking):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "retrieval", "unit", ("record", "item", None))
-        check_choice(self, "retrieval", "key", ("query", "item", "both", None))
+        check_choice(self, "retrieval", "key", ("query", "item", "joined", None))
 
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None

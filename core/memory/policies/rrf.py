@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from core.errors import check_positive
 from core.memory.filter import Filter
-from core.memory.policies.base import Pooled, best
+from core.memory.policies.base import Pooled, best, record_key
 from core.memory.ports import Bank
 from core.types import Scored
 
@@ -34,8 +34,8 @@ class RRF(Pooled):
         near = self.good_enough(self.candidates(bank, query, top_k, exclude_task, where, unit="record"))
         by_words = bank.lexical(query, max(self.pool or len(bank), top_k, 1), exclude_task, self.within(where))
         if self.min_score is not None:
-            known = {_record_key(hit) for hit in near}
-            by_words = [hit for hit in by_words if _record_key(hit) in known]
+            known = {record_key(hit) for hit in near}
+            by_words = [hit for hit in by_words if record_key(hit) in known]
         return best(self.fuse([near, by_words]), top_k)
 
     def reaches(self, hit: Scored) -> bool:
@@ -52,12 +52,7 @@ class RRF(Pooled):
         first: dict[tuple[str, str], Scored] = {}
         for ranking in rankings:
             for rank, hit in enumerate(ranking, 1):
-                key = _record_key(hit)
+                key = record_key(hit)
                 sums[key] = sums.get(key, 0.0) + 1 / (self.k + rank)
                 first.setdefault(key, hit)
         return [replace(first[key], score=score) for key, score in sums.items()]
-
-
-def _record_key(hit: Scored) -> tuple[str, str]:
-    """(namespace, id), because ids are unique only within a namespace and a search may cover all of them."""
-    return hit.record.namespace, hit.record.id

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from core.memory.policies.base import Reranking, best
 from core.types import MemoryRecord, Scored
 
-FAILED = "learned from a failed attempt: what to avoid, not what to do"
+FAILED = "from a failed attempt"
 HARMFUL = "marked harmful more than helpful"
 # Playbook memories built on ACE: what feedback says fades linearly over 90 days, down to a tenth; 7 days are fresh.
 DECAY_DAYS, LEAST_DECAY, FRESH_DAYS = 90.0, 0.1, 7.0

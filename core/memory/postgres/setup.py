@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.memory.store.keys import ITEM, KINDS, QUERY, WINDOW, pass_all_keys
+from core.memory.store.keys import ITEM, KINDS, QUERY, pass_all_keys
 from core.memory.store.schema import TRACKED
 
 SCHEMA, OLDER = "8", ("4", "5", "6")
 LOCK = "hashtext('reasoningbank:' || current_schema())"
-GRAPHS = (QUERY, ITEM, WINDOW)  # kinds of keys; each has a graph of its own
+GRAPHS = KINDS  # each kind of keys has a graph of its own
 TENANTS = (  # tables whose rows belong to a namespace
     *("records", "keys", "heirs", "lineage", "links", "facts", "jobs"),
     *(f"undo_{table}" for table in TRACKED),
@@ -76,10 +76,9 @@ def _upgrade(db: Any) -> None:
     db.execute("INSERT INTO keys SELECT rowid, 'query', -1, vector, namespace FROM vectors")
     db.execute("SELECT setval('key_rows', nextval('vectors_rowid_seq'))")
     made_for = db.execute("SELECT value FROM meta WHERE key = 'items_by'").fetchone()
-    if made_for is not None:
-        kind = KINDS[made_for[0]][-1]
-        db.execute("INSERT INTO keys SELECT record, $1, place, vector, namespace FROM item_vectors", (kind,))
-        db.execute("INSERT INTO meta VALUES ('kinds', $1)", (f"{QUERY},{kind}",))
+    if made_for == (ITEM,):  # other keys of lessons are made anew when they are wanted
+        db.execute("INSERT INTO keys SELECT record, $1, place, vector, namespace FROM item_vectors", (ITEM,))
+        db.execute("INSERT INTO meta VALUES ('kinds', $1)", (f"{QUERY},{ITEM}",))
     db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")  # some had lost their vectors
     db.execute("DELETE FROM meta WHERE key IN ('items_by', 'drops_vectors')")
     db.script("DROP TABLE vectors, item_vectors;" + _file("triggers.sql"))

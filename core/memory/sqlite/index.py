@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from core.errors import StopRun
 from core.memory.filter import Filter, by_attributes
 from core.memory.store.hits import RowHit, best_of_each, in_order
-from core.memory.store.keys import ITEM, QUERY, WINDOW
+from core.memory.store.keys import KINDS, QUERY
 
 DELETED = 0  # combination id of an entry whose record was changed or removed
 FEW = 5_000  # brute force up to this number of allowed entries
@@ -260,7 +260,7 @@ def path_of(bank: Path, kind: str) -> Path:
 
 def remove(bank: Path) -> None:
     """Remove a bank's index files."""
-    for kind in (QUERY, ITEM, WINDOW):
+    for kind in KINDS:
         path_of(bank, kind).unlink(missing_ok=True)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import SCHEMA, create, finish
-from core.memory.store.keys import KINDS, QUERY, pass_all_keys
+from core.memory.store.keys import ITEM, QUERY, pass_all_keys
 
 OLDEST = 4  # the schema of version 0.1.0
 
@@ -80,10 +80,9 @@ def _to_7(db: Any) -> None:
             db.execute(f"ALTER TABLE {table} DROP COLUMN sum")
     db.execute("INSERT OR IGNORE INTO keys SELECT rowid, 'query', -1, vector FROM vectors")
     made_for = db.execute("SELECT value FROM meta WHERE key = 'items_by'").fetchone()
-    if made_for is not None:
-        kind = KINDS[made_for[0]][-1]
-        db.execute("INSERT OR IGNORE INTO keys SELECT record, ?, place, vector FROM item_vectors", (kind,))
-        db.execute("INSERT INTO meta VALUES ('kinds', ?)", (f"{QUERY},{kind}",))
+    if made_for == (ITEM,):  # other keys of lessons are made anew when they are wanted
+        db.execute("INSERT OR IGNORE INTO keys SELECT record, ?, place, vector FROM item_vectors", (ITEM,))
+        db.execute("INSERT INTO meta VALUES ('kinds', ?)", (f"{QUERY},{ITEM}",))
     db.execute("INSERT OR IGNORE INTO meta VALUES ('unembedded', '1')")  # those set aside may have lost their vectors
     db.execute("DELETE FROM meta WHERE key IN ('items_by', 'drops_vectors')")
     for table in ("vectors", "item_vectors"):

@@ -39,7 +39,7 @@ CREATE INDEX IF NOT EXISTS records_by_tick ON records (tick);
 -- of its own, so that records can be read without vectors. A key outlives its record, for a rollback.
 CREATE TABLE IF NOT EXISTS keys (
     origin INTEGER NOT NULL, -- row id of the record whose text it is
-    kind TEXT NOT NULL, -- query | item | window (store/keys.py)
+    kind TEXT NOT NULL, -- query | item | joined (store/keys.py)
     place INTEGER NOT NULL,
     vector BLOB NOT NULL,
     PRIMARY KEY (origin, kind, place)

@@ -15,7 +15,7 @@ RowHit = tuple[int, int, float]  # (rowid, place, score), place as in Hit
 class Hit(NamedTuple):
     """A RowHit with its record.
 
-    place   the matching item and window, as one int (keys.py); -1: the record's query, or a key of another that leads
+    place   the matching item and chunk, as one int (keys.py); -1: the record's query, or a key of another that leads
             to it
     score   cosine; for a search by words BM25
     """

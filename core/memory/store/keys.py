@@ -1,8 +1,9 @@
 """What records are found by: embedded texts, each a row of the table `keys`.
 
-A key is of a kind: the record's query; with memory.key=item the text of an item; with memory.key=both a window, a chunk
-of an item's content headed by title, tags and description. It leads to the record that it comes from or, once that was
-merged or superseded, to its heirs: the records that hold its lessons now (`pass_keys`).
+A key is of a kind: the record's query; with memory.key=item the text of an item; with memory.key=joined the record's
+query with an item's title, tags, description and content as one text, a long content in several chunks under the same
+head. It leads to the record that it comes from or, once that was merged or superseded, to its heirs: the records that
+hold its lessons now (`pass_keys`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any
 from core.memory.store.schema import SqlSession, in_parts, placeholders, storable
 from core.types import MemoryRecord
 
-QUERY, ITEM, WINDOW = "query", "item", "window"
-KINDS = {"query": (QUERY,), "item": (ITEM,), "both": (QUERY, WINDOW)}  # memory.key: the kinds that a search compares
+QUERY, ITEM, JOINED = "query", "item", "joined"  # memory.key: the kind that a search compares
+KINDS = (QUERY, ITEM, JOINED)
 Keys = Collection[tuple[str, int, bytes]]  # (kind, place, vector as float32 bytes); the record's query comes first
 WHOLE = -1  # the place of a query's key
-CHARS = 800  # of a window: with the title about 250 word pieces; MiniLM reads 256
+# Characters of the query and of the content in a joined text: with the title about 250 word pieces; MiniLM reads 256.
+MOST_OF_QUERY, CHARS = 300, 600
 WRAP = textwrap.TextWrapper(width=CHARS, expand_tabs=False, replace_whitespace=False, drop_whitespace=False)
-PLACES = 1000  # encodes (item index, window's index) as one int, `place`: item index + PLACES * window's index
+PLACES = 1000  # encodes (item index, chunk's index) as one int, `place`: item index + PLACES * chunk's index
 
 PASSING = {"duplicate_of": ("source", "target"), "supersedes": ("target", "source")}  # relation: (passes, heir)
 
@@ -30,25 +32,25 @@ def texts_of(record: MemoryRecord, kind: str) -> list[tuple[int, str]]:
     """(place, text) of a record's keys of a kind."""
     if kind == QUERY:
         return [(WHOLE, record.original_query)]
-    return windows(record) if kind == WINDOW else [(place, item.text) for place, item in enumerate(record.items)]
+    return joined(record) if kind == JOINED else [(place, item.text) for place, item in enumerate(record.items)]
 
 
-def windows(record: MemoryRecord) -> list[tuple[int, str]]:
-    """(place, text) of each chunk of all items, headed by title, tags and description."""
-    found = []
+def joined(record: MemoryRecord) -> list[tuple[int, str]]:
+    """(place, text) of each chunk of all items, headed by the record's query, title, tags and description."""
+    found, query = [], textwrap.shorten(record.original_query, MOST_OF_QUERY, placeholder="")
     for place, item in enumerate(record.items):
         head = f"{item.title} ({', '.join(record.tags)})" if record.tags else item.title
         parts = WRAP.wrap(item.content) or [""]
-        texts = [f"{head}\n{item.description}\n{part}" for part in parts[:PLACES]]
+        texts = [f"{query}\n{head}\n{item.description}\n{part}" for part in parts[:PLACES]]
         found += [(place + PLACES * number, text) for number, text in enumerate(texts)]
-    return found
+    return found or [(0, query)]
 
 
 def lacks_keys(db_row: str, kinds: Collection[str]) -> str:
     """SQL condition: a record `r` has no key of one of these kinds, though it has texts for it."""
     lacking = (
         f"(NOT EXISTS (SELECT 1 FROM keys k WHERE k.origin = r.{db_row} AND k.kind = '{kind}')"
-        + ("" if kind == QUERY else " AND r.items <> '[]'")
+        + (" AND r.items <> '[]'" if kind == ITEM else "")
         + ")"
         for kind in kinds
     )
