@@ -244,23 +244,17 @@ class MemoryBank(Contents, Memory):
         return [hit for hit in hits if hit.record.id != id][:k]
 
     def lexical(
-        self,
-        query: str,
-        k: int,
-        exclude_task: str | None = None,
-        where: Filter | None = None,
-        parts: bool = False,
-        share: bool = False,
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: bool
     ) -> list[Scored]:
         """The k records whose query and items best match any words of a text: BM25 (core/memory/lexical.py).
 
-        parts   also compare parts of words, which inflected forms share
-        share   BM25 as a share of the most that the query's words could give
+        how   parts: also compare parts of words, which inflected forms share
+              share: BM25 as a share of the most that the query's words could give
         """
         if k <= 0:
             return []
         where, exclude = self._within(where), None if self.allow_self else exclude_task or None
-        return scored(self._words.best(query, k, where, exclude, parts=parts, share=share), "record", by_words=True)
+        return scored(self._words.best(query, k, where, exclude, **how), "record", by_words=True)
 
     def add(
         self,
