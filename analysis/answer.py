@@ -47,6 +47,8 @@ SENTENCES = {
     "undecided": "Undecided by what broke: {arm} solves {points} points {way} than {baseline}{interval}, which would "
     "be lost had the broken tasks gone the other way.",
     "go on": "Not decided yet: {arm} solves {points} points {way} than {baseline}{interval}.",
+    "alike": "Not tested: {arm} solves {points} points {way} than {baseline}, but the {n} seeds largely repeat each "
+    "other, so they do not tell what chance does. Each seed needs its own tasks, order or sampling.",
     "untested": "Not decided yet: the first look needs {first} seeds, and {n_seeds} are there.",
 }
 
@@ -144,8 +146,13 @@ class Runs:
         return self._question.design.look(values, base, names, **given)
 
     def recur(self) -> tuple[int, int]:
-        """(how many tasks had an earlier one of their type, of how many whose type is known), over the arm's seeds."""
+        """(episodes that had an earlier task of their type, episodes whose type is known), over the arm's seeds.
+
+        (0, 0) where the arm had a bank to begin with: its lessons may be of any type.
+        """
         mine = self.of(self._question.arm)
+        if mine["given_bank"].notna().any():
+            return 0, 0
         return int(had_earlier(mine).sum()), int((mine["task_type"] != "").sum())
 
     def compare(self, arm: str, than: str, recurring: bool) -> dict[str, Any] | None:
@@ -207,21 +214,22 @@ def answer_of(folder: Path, question: Question) -> dict[str, Any]:
     content = content_looks(question, runs, looks)
     effect, has_ended = question.design.effect, last is not None and last.outcome != "go on"
     ladder = climb(question.steps(), runs.compare, effect, runs.recur()) if has_ended else []
-    outcome = _outcome(question, last, content)
+    outcome = outcome_of(question, last, content)
     rows = runs.cells(n_run(question, looks)) if looks else []
     said = sentence(_named(question, rows), last, runs.n_seeds(), content)
+    equal = same_cost(question, runs, looks)
     return {
         "question": _asked(question),
         "outcome": outcome,
         "sentence": qualified(said, rows),
         "looks": [asdict(look) for look in looks],
         "content": [asdict(look) for look in content],
-        "same_cost": same_cost(question, runs, looks),
+        "same_cost": equal,
         "ladder": [asdict(each) for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
         "costs": costs(question, runs, last),
         "try": things_to_try(question, outcome, ladder),
-        "not_tested": not_tested(question, runs, ladder, outcome),
+        "not_tested": not_tested(question, runs, ladder, outcome, has_same_cost=equal is not None),
     }
 
 
@@ -230,10 +238,12 @@ def unasked(question: Question) -> dict[str, Any]:
     return {"question": _asked(question), "outcome": "untested"}
 
 
-def _outcome(question: Question, last: Interim | None, content: list[Interim]) -> str:
-    """better | worse, of a block alone with BLOCK before it | undecided | futile | most | go on | untested."""
+def outcome_of(question: Question, last: Interim | None, content: list[Interim]) -> str:
+    """better | worse, of a block alone with BLOCK before it | undecided | futile | most | go on | alike | untested."""
     if last is None or last.p is None:
         return "untested"
+    if last.verdict == "untested" and last.outcome != "go on":
+        return "alike"
     if last.verdict in VERDICTS and question.control and (not content or content[-1].verdict != last.verdict):
         return BLOCK + last.verdict
     return last.verdict if last.verdict in (*VERDICTS, "undecided") and last.outcome != "go on" else last.outcome
@@ -255,13 +265,13 @@ def sentence(question: Question, last: Interim | None, n_seeds: int, content: li
     if last is None or last.p is None:
         return SENTENCES["untested"].format(**facts)
     facts["points"] = f"{abs(100 * last.difference):.1f}"
-    facts["way"] = "more" if last.difference >= 0 else "less"
+    facts["way"], facts["n"] = "more" if last.difference >= 0 else "less", last.n_seeds
     level = f"{100 * (1 - question.design.level):g} %"
     facts["interval"] = (
         f" ({level} interval {100 * last.low:+.1f} to {100 * last.high:+.1f}, p = {last.p:.3g}, both corrected for "
         f"looking after each seed; {last.n_seeds} seeds, the worst {100 * last.worst_seed:+.1f})"
     )
-    outcome = _outcome(question, last, content)
+    outcome = outcome_of(question, last, content)
     facts["claim"], facts["control"] = CLAIMS.get(outcome), _against_control(question, content)
     if not question.control:  # no claim on memory
         facts["claim"] = f"{question.arm} is {outcome} than {question.baseline} here"
@@ -284,13 +294,17 @@ def _against_control(question: Question, content: list[Interim]) -> str:
 def same_cost(question: Question, runs: Runs, looks: list[Interim]) -> dict[str, Any] | None:
     """The arm against attempts without memory for what memory costs (SAME_COST), on the study's seeds; None: not run.
 
-    {k: the attempts, n_seeds, difference, low, high, p}; p and the interval as at the study's last look
+    {k: the attempts, n_seeds, difference, low, high, p, tokens: {arm, same_cost}}; p and the interval as at the study's
+    last look, tokens as multiples of the baseline's
     """
     if not looks or looks[-1].outcome == "go on" or runs.n_seeds(SAME_COST) < n_run(question, looks):
         return None
     look = asdict(runs.look(n_run(question, looks), SAME_COST))
     k = int(runs.of(SAME_COST)["k"].iloc[0])
-    return {"k": k} | {name: look[name] for name in ("n_seeds", "difference", "low", "high", "p")}
+    n_seeds = n_run(question, looks)
+    mine, base, other = (spent(runs.of(arm, n_seeds))["tokens"] for arm in (question.arm, question.baseline, SAME_COST))
+    tokens = {"arm": mine / base, "same_cost": other / base} if mine and base and other else None
+    return {"k": k, "tokens": tokens} | {name: look[name] for name in ("n_seeds", "difference", "low", "high", "p")}
 
 
 def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any]:
@@ -377,7 +391,9 @@ def _with(words: list[str], more: list[str]) -> list[str]:
     return [*(word for word in words if key_of(word) not in keys), *more]
 
 
-def not_tested(question: Question, runs: Runs, ladder: list[StepResult], outcome: str) -> list[str]:
+def not_tested(
+    question: Question, runs: Runs, ladder: list[StepResult], outcome: str, *, has_same_cost: bool
+) -> list[str]:
     """What the study says nothing about."""
     frame = runs.frame
     n_tasks = frame["task_id"].nunique()
@@ -386,7 +402,7 @@ def not_tested(question: Question, runs: Runs, ladder: list[StepResult], outcome
         said.append("other orders of the tasks (stream.order=shuffled)")
     if outcome.endswith(VERDICTS):
         said.append("banks that collapse once in many seeds: the mean of a few seeds is that of the usual bank")
-    if outcome.endswith("better") and question.control and not len(runs.of(SAME_COST)):
+    if outcome.endswith("better") and question.control and not has_same_cost:
         said.append(f"attempts without memory for what memory costs (arm={SAME_COST})")
     if not question.lessons:
         said.append("whether the right lesson would be used, and found: this environment has no lessons to tell")
@@ -408,12 +424,23 @@ def write(folder: Path, found: dict[str, Any]) -> None:
 
 
 def stored(folder: Path) -> dict[str, Any] | None:
-    """The answer that a folder holds; None if it holds none, or none yet."""
+    """The answer to a folder's question as its runs give it now; None if none was given yet.
+
+    Where FILE holds another, the sentence says so: it was edited, or runs are gone.
+    """
     try:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return found if found.get("sentence") else None
+        if not found.get("sentence"):
+            return None
     except (OSError, ValueError, AttributeError):
         return None
+    try:
+        made = answer_of(folder, Question.read(folder))
+    except UserError as error:
+        return found | {"sentence": f"The answer in {FILE} cannot be made again from the runs: {error}"}
+    if json.loads(json.dumps(made)) != found:
+        made["sentence"] = f"{FILE} holds another answer than the runs give now, which is: {made['sentence']}"
+    return made
 
 
 def page(folder: Path, found: dict[str, Any]) -> list[str]:
@@ -425,9 +452,9 @@ def page(folder: Path, found: dict[str, Any]) -> list[str]:
     if equal := found.get("same_cost"):
         lines += [
             "",
-            f"  at equal cost, against {equal['k']} attempts without memory and the answer that most of them gave: "
-            f"{100 * equal['difference']:+.1f} points ({100 * equal['low']:+.1f} to {100 * equal['high']:+.1f}, "
-            f"p = {equal['p']:.3g})",
+            f"  against {equal['k']} attempts without memory and the answer that most of them gave"
+            f"{_at_tokens(equal['tokens'])}: {100 * equal['difference']:+.1f} points "
+            f"({100 * equal['low']:+.1f} to {100 * equal['high']:+.1f}, p = {equal['p']:.3g})",
         ]
     lines += _cost_line(found["costs"])
     if any(each["why"] != "not run" for each in found["ladder"]):
@@ -439,6 +466,12 @@ def page(folder: Path, found: dict[str, Any]) -> list[str]:
     ):
         lines += ["", head, *(f"  {word}" for word in words)] if words else []
     return lines
+
+
+def _at_tokens(times: dict[str, float] | None) -> str:
+    if times is None:
+        return ""
+    return f", at {times['same_cost']:.1f} times the baseline's tokens (the arm: {times['arm']:.1f})"
 
 
 def _look_lines(looks: list[dict[str, Any]]) -> list[str]:

@@ -112,7 +112,7 @@ def climb(
 
     compare   of two arms, over all tasks or those that recur; None where an arm has not been run
     effect    the difference that counts: a step "holds" where its interval leaves out one of this size
-    recur     (how many tasks had an earlier one of their type, of how many whose type is known); asked of a ladder of
+    recur     (episodes that had an earlier task of their type, episodes whose type is known); asked of a ladder of
               which an arm was run
     """
     rows = [compare(step.arm, step.than, step.recurring) or {} if step.arm else {} for step in steps]
@@ -127,8 +127,14 @@ def climb(
 def _recurrence(step: LadderStep, effect: float, n_recurring: int, n_tasks: int) -> StepResult:
     """Breaks where the effect could not be reached even if a lesson solved every task that had an earlier one."""
     if not n_tasks:
-        return StepResult(link=step.link, arm="", than="", answer=UNKNOWN, why="the tasks have no types")
-    counted = f"{n_recurring} of {n_tasks} tasks had an earlier one of their type"
+        return StepResult(
+            link=step.link,
+            arm="",
+            than="",
+            answer=UNKNOWN,
+            why="the tasks have no types, or there was a bank before them",
+        )
+    counted = f"{n_recurring} of {n_tasks} episodes had an earlier task of their type"
     if n_recurring < effect * n_tasks:
         return StepResult(link=step.link, arm="", than="", answer=BREAKS, why=f"{counted}: {step.broken}")
     return StepResult(link=step.link, arm="", than="", answer=HOLDS, why=counted)

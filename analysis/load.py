@@ -134,10 +134,22 @@ def helpers(run: Run, episodes: dict[str, list[Any]]) -> dict[str, str]:
     return {role: models[role] for role in asked if models[role] != models["agent"]}
 
 
+def _seeds_of_study(run: Run) -> set[int]:
+    """The seeds of a verdict's last look, for a run of the two arms that it compares."""
+    try:
+        found = json.loads((run.path.parent / "verdict.json").read_text(encoding="utf-8"))
+        asked, n_looks = found["question"], len(found["looks"])
+        n_seeds = asked["design"]["first"] + n_looks - 1 if n_looks else 0
+        is_compared = run.arm in (asked["arm"], asked["baseline"])
+        return set(range(asked["first_seed"], asked["first_seed"] + n_seeds)) if is_compared else set()
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
+
+
 def seeds_asked(run: Run) -> list[int]:
     """The seeds of the sweep that made a run, or of a later one in its folder that has the run among its cells.
 
-    Its own seed alone where it is of no sweep, or of one that does not say (experiment=verdict).
+    Of experiment=verdict, those of the last look. Its own seed alone where it is of no sweep.
     """
     own, seeds = run.config["seed"], set()
     if run.hydra.get("mode") == "MULTIRUN":
@@ -146,6 +158,7 @@ def seeds_asked(run: Run) -> list[int]:
         sweeps = [_varied(run.hydra, run.manifest["command"][1:])]
         sweeps += [last] if all(job.get(key) in values for key, values in last.items() if key != "seed") else []
         seeds = {int(seed) for values in sweeps for seed in values.get("seed", ()) if seed.isdigit()}
+        seeds |= _seeds_of_study(run)
     return sorted(seeds | {own})
 
 

@@ -112,6 +112,15 @@ BY_PLACE = re.compile(
 )
 
 
+# And where it does so inside: "two or more of the above", "all except C", "A/C", "same as B", "options 1 and 3".
+INSIDE = re.compile(
+    r"\b(?:of|the|listed|mentioned|stated|given)\s+(?:the\s+)?above\b|\b(?:all|none|any)\s+(?:of\s+)?(?:the\s+|those\s+)?"
+    r"(?:listed|mentioned)\b|\b(?:(?:all|any|everything)\s+(?:except|but)|same\s+as)\s+\(?(?-i:[A-Z])\b|\boptions?\s+\(?\d"
+    r"|\b(?:all|both|neither)\s+(?:of\s+the\s+)?statements?\b|^\W*(?-i:[A-H])\s*(?:/|to)\s*(?-i:[A-H])\W*$",
+    re.I,
+)
+
+
 def extract_choice(response: str, n_options: int) -> str | None:
     """The letter that a response chooses among n_options (1 to 26), or None."""
     return find_choice(response, n_options).answer
@@ -234,7 +243,7 @@ def order_matters(options: Sequence[str]) -> bool:
 
 def names_others(option: str, n_options: int) -> bool:
     """Whether an option speaks of others, by letter ("both A and C") or by place ("all of the above"), in English."""
-    return bool(BY_PLACE.match(option) or by_letter(n_options).search(option))
+    return bool(BY_PLACE.match(option) or INSIDE.search(option) or by_letter(n_options).search(option))
 
 
 @cache

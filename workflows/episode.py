@@ -60,7 +60,8 @@ def build_episode(
         verdicts=tuple(verdicts),
         selection=selection,
         lessons=tuple(lesson for _, made in kept for lesson in made.lessons),
-        n_dropped=sum(made.n_dropped for made in counted),
+        n_dropped=sum(made.n_dropped for made in counted)
+        + sum(len(made.lessons) for source, made in sources if verdicts[source].label is None),
         n_truncated=sum(made.n_truncated for made in counted),
         usage={
             "agent": sum((trajectory.usage for trajectory in trajectories), Usage()),

@@ -104,8 +104,9 @@ class ReasoningBank:
         """The records retrieved for the task, best first."""
         if (before := self.rollout.retrieved(task)) is not None:
             return before
-        domain, _ = self.bank.filing(task) if self.seen is None else (self.seen[task.seeded_by], ())
-        if domain == ():
+        if self.seen is None:
+            domain, _ = self.bank.filing(task)
+        elif not (domain := self.seen[task.seeded_by]):
             return []
         within = {} if domain is None else {"domain": domain}
         return hits_of(self.bank, "retrieve", self.bank.retrieve(task.query, exclude_task=task.id, **within))

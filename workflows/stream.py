@@ -95,10 +95,11 @@ class Stream:
             return
         begun = len(workflow.records.rows)
         yield from self._first_tries(workflow, tasks, workers, retries)
+        # What a run without learning broke in this start was tried again at once: only earlier starts' tasks are left.
         for _ in range(retries if workflow.learns else min(retries, 1)):
             rows = sorted(current(workflow.records.rows), key=lambda row: row["index"])  # the oldest try first
             broken = [row for row in rows if row["status"] == "infra_error"]
-            if not workflow.learns:  # tasks of this process start have already had their retries
+            if not workflow.learns:
                 broken = [row for row in broken if row["index"] < begun]
             yield from self._retry_broken(workflow, tasks, broken, workers, retries)
 

@@ -40,7 +40,7 @@ _CHOICES = {
     "uses": (None, "shown", "cited"),
     "redact": (None, "secrets", "personal"),
 }
-MOST_MISSING = 500  # max. records whose missing keys are made when memory.key=joined opens a bank: some seconds
+MOST_MISSING = 500  # if more records than these lack their joined texts' keys, none are made at opening: it takes long
 _KINDS = "kinds"  # entry of the table meta: the kinds of keys that each record has
 OF_TASK = "type"  # as memory.domain, or one of memory.tags, it stands for the task's type
 LOOKED_AT = 20  # max. records of one `add_many` whose language is checked
@@ -108,7 +108,7 @@ class MemoryBank(Contents, Memory):
     _search: Search = field(init=False, repr=False)
     _words: WordSearch = field(init=False, repr=False)
     _kinds: tuple[str, ...] = field(default=(QUERY,), init=False, repr=False)  # the kinds of keys that a record has
-    _lacks_keys: bool = field(default=False, init=False, repr=False)  # some records have none of memory.key=joined
+    _lacks_keys: bool = field(default=False, init=False, repr=False)  # some may have no joined text's key
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -244,23 +244,17 @@ class MemoryBank(Contents, Memory):
         return [hit for hit in hits if hit.record.id != id][:k]
 
     def lexical(
-        self,
-        query: str,
-        k: int,
-        exclude_task: str | None = None,
-        where: Filter | None = None,
-        parts: bool = False,
-        share: bool = False,
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: bool
     ) -> list[Scored]:
         """The k records whose query and items best match any words of a text: BM25 (core/memory/lexical.py).
 
-        parts   also compare parts of words, which inflected forms share
-        share   BM25 as a share of the most that the query's words could give
+        how   parts: also compare parts of words, which inflected forms share
+              share: BM25 as a share of the most that the query's words could give
         """
         if k <= 0:
             return []
         where, exclude = self._within(where), None if self.allow_self else exclude_task or None
-        return scored(self._words.best(query, k, where, exclude, parts=parts, share=share), "record", by_words=True)
+        return scored(self._words.best(query, k, where, exclude, **how), "record", by_words=True)
 
     def add(
         self,
@@ -338,7 +332,7 @@ class MemoryBank(Contents, Memory):
                 if added := change.put_all(rows):
                     self.count_within(change, feedback)  # reads the records just added
                 return added
-            n_added = change.put_last(rows)  # called after the commit: PostgreSQL may insert only then
+            n_added = change.put_last(rows)  # a function for after the commit: PostgreSQL may insert only then
         return n_added()
 
     @contextmanager
@@ -390,12 +384,15 @@ class MemoryBank(Contents, Memory):
             raise UserError(f"key={key}: choose {', '.join(KINDS)}.")
         before = self.key, self._kinds
         if key:
-            self.key, self._kinds = key, tuple(dict.fromkeys((QUERY, key)))
+            self.key = key
+            self._kinds = tuple(dict.fromkeys((QUERY, *self._wanted)))
         try:
-            return self._store.reembed(self.keys_of, self._note_kinds)
+            n = self._store.reembed(self.keys_of, self._note_kinds)
         except BaseException:
             self.key, self._kinds = before
             raise
+        self._lacks_keys = False
+        return n
 
     def learn(self, episode: dict[str, Any] | None) -> None:
         """Take in the feedback of an episode, a row of episodes.jsonl; None: finish work that a crash interrupted."""
@@ -500,7 +497,7 @@ class MemoryBank(Contents, Memory):
         if set(self._wanted) <= set(known):
             self._embed_missing()
         elif not self.read_only:
-            if self._store.sees_all:  # else the lessons of other tenants are not for this role to look at
+            if self._store.sees_all:  # a role that sees some tenants alone must not note it for the whole bank
                 with self._store.of(None).unjournaled() as db:
                     self._note_kinds(db)
                     db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
@@ -517,7 +514,10 @@ class MemoryBank(Contents, Memory):
 
         If the embedder fails, they stay without until the next opening; until then only a search by words finds them.
         """
-        if self.read_only or not (always or self._store.meta("unembedded")):
+        if not (always or self._store.meta("unembedded")):
+            return
+        self._lacks_keys = True
+        if self.read_only:
             return
         try:
             most = None if ITEM in self._wanted else MOST_MISSING  # key=item has nothing else to search by
@@ -525,6 +525,7 @@ class MemoryBank(Contents, Memory):
         except (InfraError, UserError) as error:
             log.warning(f"the bank {self.path}: records that lack keys wait for their vectors: {error}")
         else:
+            self._lacks_keys = left > 0
             if JOINED in self._wanted and left > MOST_MISSING:
                 self._say_keys_missing(left)
 

@@ -67,13 +67,7 @@ class Bank(Protocol):
     ) -> list[Scored]: ...
 
     def lexical(
-        self,
-        query: str,
-        k: int,
-        exclude_task: str | None = None,
-        where: Filter | None = None,
-        parts: bool = False,
-        share: bool = False,
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: bool
     ) -> list[Scored]: ...
 
     def neighbours(self, id: str, k: int) -> list[Scored]: ...

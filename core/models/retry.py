@@ -272,7 +272,7 @@ def _stop_without_credit(model: str, said: str) -> StopRun:
 def _refused_for(error: Exception, status: int, heard: Heard) -> str | None:
     """As faults.refused_for; "room" if the request left no room for any prompt.
 
-    A 429 for too many tokens per minute also speaks of a large request, but the limit is the account's: tried again.
+    A 429 for too many tokens per minute also speaks of a large request, but it is the account's limit: it is retried.
     """
     said = heard.text if heard.status else f"{error} {json.dumps(getattr(error, 'body', None) or '', default=str)}"
     kind = faults.refused_within(said) if heard.status == 200 else faults.refused_for(status or 400, said)

@@ -94,7 +94,8 @@ class RunRecords:
         self._retrieve_s: dict[int, float] = {}
 
     def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
-        before_growth, redact = self._check_fingerprint(fingerprint), self._redact
+        before_growth = self._check_fingerprint(fingerprint)
+        redact = self._redact
         self.rows: list[dict] = self._read_episodes()
         self._check_end()
         if before_growth is not None:
@@ -224,7 +225,8 @@ class RunRecords:
                 if episodes.exists() and episodes.stat().st_size > 0:
                     raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
                 return None
-            self.run, then, now = manifest["run"], self.safe(manifest["fingerprint"]), self.safe(fingerprint)
+            self.run = manifest["run"]
+            then, now = self.safe(manifest["fingerprint"]), self.safe(fingerprint)
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(self.path / MANIFEST, str(error)) from error
         if not (changes := differences(then, now)):

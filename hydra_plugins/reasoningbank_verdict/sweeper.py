@@ -189,7 +189,7 @@ class VerdictSweeper(Sweeper):
             looks = looks_of(self.question, Runs(self.folder, self.question))
             if looks[-1].outcome != "go on":
                 self._run_controls(looks)
-                self._climb(looks[-1])
+                self._climb(looks)
                 break
         if self.failed:
             return False
@@ -239,13 +239,15 @@ class VerdictSweeper(Sweeper):
         mine, base = (spent(runs.of(arm, 1))["tokens"] for arm in (self.question.arm, self.question.baseline))
         return round(mine / base) if mine and base else 0
 
-    def _climb(self, last: Interim) -> None:
-        """Run the ladder's arms, step by step, until a link breaks, or cannot be run."""
-        from analysis.answer import Runs
+    def _climb(self, looks: list[Interim]) -> None:
+        """Unless memory helps, run the ladder's arms, step by step, until a link breaks, or cannot be run."""
+        from analysis.answer import Runs, content_looks, outcome_of
         from analysis.ladder import climb, first_break, seeds_needed
         from analysis.stats import paired_by_seed, paired_spread
 
-        if self.diagnose is False or (self.diagnose is None and last.verdict == "better"):
+        last, content = looks[-1], content_looks(self.question, Runs(self.folder, self.question), looks)
+        helps = outcome_of(self.question, last, content) == "better"
+        if self.diagnose is False or (self.diagnose is None and helps):
             return
         question, effect, steps = self.question, self.question.design.effect, self.question.steps()
         values, baseline, _, _, seeds = Runs(self.folder, question).outcomes(last.n_seeds)
@@ -301,7 +303,9 @@ class VerdictSweeper(Sweeper):
 
         arm, *more = arm.split(" ")
         more += self.question.strong_extractor if arm == "strong_extractor" else ()
-        more += [f"k={self.same_cost}"] if arm == SAME_COST and self.same_cost else ()
+        if arm == SAME_COST:
+            more += [f"k={self.same_cost}"] if self.same_cost else []
+            more += [f"stream.passes={self.arm.stream.passes}"] if self.arm.stream.passes != 1 else []
         return [f"arm={arm}", f"seed={seed}", *more]
 
     @cached_property

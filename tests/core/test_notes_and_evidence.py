@@ -87,7 +87,7 @@ def test_notes_reach_the_record_in_its_provenance(here):
     assert record["provenance"]["notes"] == "ask ann@example.org"
 
 
-def test_the_guard_takes_personal_data_out_of_notes():
+def test_the_guard_takes_credentials_out_of_notes():
     record = MemoryRecord(
         id="r",
         original_query="q",
@@ -97,7 +97,7 @@ def test_the_guard_takes_personal_data_out_of_notes():
         outcome="success",
         label_source="llm",
         task_id="t",
-        provenance={"notes": "ask ann@example.org"},
+        provenance={"notes": "curl -u ann:Kq7-mzR2x https://a.io"},
     )
     cleaned, found = Guard()._scrubbed(record)
-    assert cleaned.provenance["notes"] == "ask [removed email]" and "email" in found
+    assert cleaned.provenance["notes"] == "curl -u ann:[removed secret] https://a.io" and "secret" in found

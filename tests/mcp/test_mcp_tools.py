@@ -615,7 +615,7 @@ def test_an_insight_that_another_client_erases_at_once_is_no_error_of_the_call(t
 
 def test_what_developers_write_is_stored_as_it_is_and_credentials_are_taken_out(tmp_path):
     """90 lessons that another hand wrote without having seen the rules; their credentials stand there backwards."""
-    rows = [json.loads(line) for line in (REPO / "tests/data/coder_lessons.jsonl").read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in (REPO / "benchmarks/data/coder_lessons.jsonl").read_text("utf-8").splitlines()]
     texts = ("title", "description", "content")
     with here(tmp_path / "b.sqlite", "memory.consolidate=null") as (_, service):
         tools = MemoryTools(service)

@@ -289,6 +289,10 @@ def test_convex_by_hand(open_bank):
     assert [id for id, _ in found(near, "boil zebra @20")] == ["boil water", "open door"]
     strict = open_bank(Convex(top_k=4, min_score=0.58))  # compared with the sum: 0.564 without a word
     assert [id for id, _ in found(strict, "boil zebra @20")] == ["boil water"]
+    marked = open_bank(Convex(top_k=4, of_best=0.0))
+    marked.add(record("shut door @0", task="m", id="marked", items=bare, n_harmful=1))
+    [hit] = [hit for hit in marked.retrieve("yes @360", 9) if hit.record.id == "marked"]
+    assert hit.score == pytest.approx(0.6 * 1.0 + 0.3 * (0 - 2) / 2, abs=1e-6) and hit.warning == HARMFUL
     few = open_bank(Convex(pool=1, words=1.0))  # what is found by words alone lies beyond the pool
     assert [id for id, _ in found(few, "sort list @0")] == ["sort list"]
 

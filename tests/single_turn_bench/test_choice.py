@@ -236,9 +236,12 @@ def test_the_key_is_spread_over_all_letters():
 
 NAMING = """both A and C|A or B|Both (A) and (C)|Both a & c|neither B nor D|A, B and C|(a) and (b)|A and B only|Only C
 B only|Option A|Same as option (b)|Answers A and D|Not A|all of the above|None of the other options|the first two|None
-The first two are correct|All are correct|None of these|all these answers|Two of the above|no option is right"""
+The first two are correct|All are correct|None of these|all these answers|Two of the above|no option is right
+At least two of the above|A combination of the above|The above are all correct|All of the listed|All except C|All but D
+A/C|A to C|Same as B|Options 1 and 3|Both statements|Not listed above"""
 NAMING_NONE = """Vitamin C|Hepatitis B|A dog|X and Y|Above 30 degrees|Both countries|All mammals|the first king|A|5 A
-A-B|none of Europe's rivers|all or nothing|neither alloy|when E and F are true|(a) 109 V, (b) 83 A|both are beyond us"""
+A-B|none of Europe's rivers|all or nothing|neither alloy|when E and F are true|(a) 109 V, (b) 83 A|both are beyond us
+same as a control|all but a few|DNA to RNA|the same as before|option trading|All states ratified it"""
 
 
 def test_an_option_that_names_others_is_told_by_its_text(subtests):

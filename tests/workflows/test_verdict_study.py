@@ -19,12 +19,13 @@ import pandas as pd
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows, wait_for
 
-from analysis.answer import Question, answer_of, had_earlier, sentence, spent, stored
+from analysis.answer import Question, Runs, answer_of, had_earlier, sentence, spent, stored
+from analysis.cells import make_cells
 from analysis.ladder import BREAKS, HOLDS, STEPS, UNKNOWN, climb, first_break, steps_for
 from analysis.load import load_runs
 from analysis.report.page import verdicts
 from analysis.runs import find_runs, read_run
-from analysis.sequential import Design
+from analysis.sequential import Design, Interim
 from analysis.stats import paired, paired_worst
 from core.errors import UserError
 from core.types import types_before
@@ -72,7 +73,12 @@ def test_a_gain_is_set_against_attempts_for_the_same_tokens(helped):
     assert k == round(tokens["reasoningbank"] / tokens["no_memory"]) > 1
     assert found["same_cost"]["difference"] == pytest.approx(0.8)
     assert {len(row["trajectories"]) for row in runs["no_memory_same_cost", 2].rows} == {k}
-    assert f"at equal cost, against {k} attempts without memory" in said
+    times = {arm: tokens[arm] / tokens["no_memory"] for arm in tokens}
+    assert found["same_cost"]["tokens"] == {
+        "arm": pytest.approx(times["reasoningbank"], rel=0.01),
+        "same_cost": pytest.approx(k, rel=0.02),
+    }
+    assert f"against {k} attempts without memory and the answer that most of them gave, at " in said
     assert ", nor its controls if the arms differ, " in said
 
 
@@ -220,6 +226,36 @@ def test_the_report_says_the_answer_that_the_runs_give(helped):
     assert found["sentence"] == stored(folder)["sentence"] and "not tested:" in found["rest"]
 
 
+def test_an_answer_that_was_edited_and_seeds_that_are_gone_are_said(helped, tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(helped[0], folder)
+    file = folder / "verdict.json"
+    file.write_text(file.read_text().replace("80.0 points more than no_memory", "99.0 points more than no_memory"))
+    said = stored(folder)["sentence"]
+    assert said.startswith("verdict.json holds another answer than the runs give now, which is: Memory helps here")
+    assert "80.0 points more than no_memory" in said and "99.0" not in said
+    for run in folder.glob("*seed=2*"):
+        shutil.rmtree(run)
+    assert "the first look needs 3 seeds, and 2 are there" in stored(folder)["sentence"]
+    cells = make_cells(load_runs([folder]), "no_memory")
+    assert cells.table.set_index("arm").loc["reasoningbank", "seeds_missing"] == (2,)
+
+
+def test_a_bank_from_before_may_hold_lessons_of_any_type(helped):
+    runs = Runs(helped[0], Question.read(helped[0]))
+    assert runs.recur()[1] > 0
+    runs.frame["given_bank"] = "of another run"
+    assert runs.recur() == (0, 0)
+
+
+def test_seeds_that_are_largely_one_are_not_called_no_difference():
+    last = Interim(
+        n_seeds=4, difference=0.9, low=0.78, high=1.0, p=1e-8, worst_seed=0.9, verdict="untested", outcome="most"
+    )
+    said = sentence(Question(), last, 4, [])
+    assert said.startswith("Not tested: reasoningbank solves 90.0 points more than no_memory, but the 4 seeds largely")
+
+
 @pytest.mark.parametrize("word", ["arm=no_memory", "seed=3", "k=1,2", "+toy.limit=4"])
 def test_it_chooses_arms_and_seeds_itself(tmp_path, word):
     said = verdict(tmp_path / "study", word, status=1)
@@ -346,7 +382,7 @@ def test_where_nothing_recurs_the_best_lessons_come_too_late():
         assert first_break(found).link == link
         [counted] = [each for each in found if each.link == "recurrence"]
         assert counted.why.startswith(
-            f"{recur[0]} of 60 tasks had an earlier one" if recur[1] else "the tasks have no t"
+            f"{recur[0]} of 60 episodes had an earlier task" if recur[1] else "the tasks have no t"
         )
         assert counted.answer == {5: BREAKS, 6: HOLDS, 0: UNKNOWN}[recur[0]]
 

@@ -32,7 +32,11 @@ STATE = (
     "(SELECT value FROM meta WHERE key = 'forgot')"
 )
 
-_IS_BACKUP = "SELECT 1 FROM meta WHERE key = 'backup'"  # which has no journal, and is whole all the same
+# A backup is whole without one, and nothing was ever written to a bank that has counted no change.
+_NEEDS_NO_JOURNAL = (
+    "SELECT 1 FROM meta WHERE key = 'backup' UNION ALL SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM records) "
+    "AND NOT EXISTS (SELECT 1 FROM journal)"
+)
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +66,7 @@ class ReadOnlyFile:
             ahead = end[0] - last_of(self.db)[0] if end else 0
             if before == stamp(path) and ahead <= 0:
                 self.db.execute("PRAGMA query_only=ON")
-                if not path_of(path).exists() and not self.db.execute(_IS_BACKUP).fetchone():
+                if not path_of(path).exists() and not self.db.execute(_NEEDS_NO_JOURNAL).fetchone():
                     log.warning(
                         f"the bank {path} has no journal beside it: a copy made while it was in use is incomplete."
                     )

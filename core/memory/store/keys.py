@@ -36,14 +36,18 @@ def texts_of(record: MemoryRecord, kind: str) -> list[tuple[int, str]]:
 
 
 def joined(record: MemoryRecord) -> list[tuple[int, str]]:
-    """(place, text) of each chunk of all items, headed by the record's query, title, tags and description."""
+    """(place, text) of each chunk of all items, headed by the record's query, title, tags and description.
+
+    Also the query alone, if it is longer than what heads the chunks, or there are no items.
+    """
     found, query = [], textwrap.shorten(record.original_query, MOST_OF_QUERY, placeholder="")
     for place, item in enumerate(record.items):
         head = f"{item.title} ({', '.join(record.tags)})" if record.tags else item.title
         parts = WRAP.wrap(item.content) or [""]
         texts = [f"{query}\n{head}\n{item.description}\n{part}" for part in parts[:PLACES]]
         found += [(place + PLACES * number, text) for number, text in enumerate(texts)]
-    return found or [(0, query)]
+    is_cut = not found or len(record.original_query) > MOST_OF_QUERY
+    return [*found, (WHOLE, record.original_query)] if is_cut else found
 
 
 def lacks_keys(db_row: str, kinds: Collection[str]) -> str:
