@@ -38,10 +38,10 @@ def comparison_outcome(row: dict[str, Any], level: float = LEVEL) -> str:
     takes p over the level; "untested" with one seed, or with seeds that are largely one (`alike`); "unfinished" while
     seeds of the row or of its baseline have not ended (`unended`, `base_partial`).
     """
-    if unended(row) or row.get("base_partial"):
-        return "unfinished"
     if row["p_holm"] is None or row.get("alike", 0) > ALIKE:
         return "untested"
+    if unended(row) or row.get("base_partial"):
+        return "unfinished"
     if row["p_holm"] >= level:
         return "same"
     p_worst, worst = (row.get(name, row[usual]) for name, usual in WORST_OF)  # no worst case where nothing broke

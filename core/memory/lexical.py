@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 K1, B = 1.2, 0.75
+FEW = 100  # texts: a smaller bank says little of which words are rare
 KEPT = 64  # indexes kept in memory
 MOST_GONE = 0.2  # share of removed texts from which an index is made anew
 MOST_WORDS = 64  # of a query
@@ -102,7 +103,8 @@ class Lexicon:
     def scores(self, query: str, *, share: bool = False) -> list[tuple[int, float]]:
         """(row id, BM25) of the texts with any of the query's words, best first, ties to the oldest; to 9 digits.
 
-        share   BM25 as a share, in [0, 1], of what the query's words, those that no text has too, could give at most
+        share   BM25 as a share, in [0, 1], of what the query's words, those that no text has too, could give at most;
+                words are as rare as among FEW texts at least
         """
         import numpy as np
 
@@ -110,11 +112,12 @@ class Lexicon:
         there = lengths >= 0
         norms = K1 * (1 - B + B * lengths / max(lengths[there].mean(), 1.0)) if len(self._places) else lengths
         total, most = np.zeros(len(lengths)), 0.0
+        n_texts = max(len(self._places), FEW) if share else len(self._places)
         words = list(dict.fromkeys(words_of(query)))[:MOST_WORDS]
         for word in dict.fromkeys(terms(words, parts=self.parts)):
             places, times = self._of(word, there)
             n = len(places)
-            idf = np.log(1 + (len(self._places) - n + 0.5) / (n + 0.5))
+            idf = np.log(1 + (n_texts - n + 0.5) / (n + 0.5))
             most += idf * (K1 + 1)
             total[places] += idf * (times * (K1 + 1)) / (times + norms[places])
         found = np.flatnonzero(total)

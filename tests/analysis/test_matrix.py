@@ -116,7 +116,7 @@ def test_what_broke_and_what_is_not_finished_stands_in_its_cell(copy):
     _, rows, _ = matrix(copy, partial=True)
     assert rows["reasoningbank"]["toy"][0].endswith("] *") and rows["reasoningbank"]["toy"][1].endswith("· n 27")
     assert "unfinished ·" in rows["reasoningbank"]["toy"][1] and BETTER not in rows["reasoningbank"]["toy"][1]
-    assert "unfinished" not in " ".join(rows["awm"]["toy_chance"])
+    assert rows["awm"]["toy_chance"][1].endswith("unfinished · n 24") and rows["awm"]["toy_chance"][3] == "2 of 3 seeds"
     for seed in (0, 1):
         edit(run_of(copy, "toy", "reasoningbank", seed), lambda rows: rows[:2])
     assert matrix(copy)[1]["reasoningbank"]["toy"] == ["partial"]

@@ -22,7 +22,7 @@ def extract(bank, *keys, n=12, **more):
         async with Client(server) as client:
             made = []
             for number in range(n):
-                turns = [{"role": "assistant", "content": f"Call {number} to ann@example.org with {SECRET}."}]
+                turns = [{"role": "assistant", "content": f"Call {number} to ann@kestrel.io with {SECRET}."}]
                 how = {"trajectory": turns, "query": f"task {number}", "async_mode": False} | more
                 made.append(await ask(client, "extract_memory", **how))
             again = await ask(client, "extract_memory", **how)  # the same job: not a second time in the sample
@@ -58,7 +58,7 @@ def test_what_is_kept_is_what_was_judged_without_secrets(tmp_path, capsys):
     assert [row["job"] for row in rows] == [each["task_id"] for each in drawn]
     assert [row["memory_id"] for row in rows] == [each["memory_id"] for each in drawn]
     first = rows[0]
-    assert SECRET not in text and "ann@example.org" not in text and SECRET not in path_of(bank).read_text()
+    assert SECRET not in text and "ann@kestrel.io" not in text and SECRET not in path_of(bank).read_text()
     assert "[removed secret]" in first["attempt"] and "[removed email]" in first["attempt"]
     assert first["verdict"]["label"] == "success" and first["verdict"]["by"] == "llm"
     assert [lesson["title"] for lesson in first["lessons"]] == ["Check for empty input first"]

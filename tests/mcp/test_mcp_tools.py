@@ -122,7 +122,7 @@ def test_scores_lie_between_0_and_1_beside_the_similarity_and_only_the_threshold
         assert 0 <= memory["score"] <= 1 and -1 <= memory["similarity"] <= 1
     if "random" not in str(words):
         assert found["memories"][0]["title"] == "Sing A Song"
-        assert found["memories"][0]["similarity"] == pytest.approx(1.0)
+        assert found["memories"][0]["similarity"] > 0.9  # of the whole text with the task
 
 
 def test_the_prompt_can_be_worded_as_the_reasoningbank_server_words_it(tmp_path):

@@ -276,7 +276,7 @@ def test_convex_by_hand(open_bank):
     bare = (Lesson(title="t", description="d", content="c"),)
     texts = ["boil water", "open door", "add numbers", "sort list"]
     made = [record(f"{text} @{40 * n}", task=text, id=text, items=bare) for n, text in enumerate(texts)]
-    rare, common = math.log(1 + 3.5 / 1.5), math.log(1 + 4.5 / 0.5)  # of a word in one text of four, and in none
+    rare, common = math.log(1 + 99.5 / 1.5), math.log(1 + 100.5 / 0.5)  # of a word in one text of 100, and in none
     tf = 1 * 2.2 / (1 + 1.2)  # all texts are of one length
     share = rare * tf / ((rare + 2 * common) * 2.2)  # the query's words: boil, 20, zebra
     cosines = [math.cos(math.radians(40 * n - 20)) for n in range(4)]

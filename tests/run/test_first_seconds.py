@@ -154,7 +154,7 @@ def test_main_log_holds_what_was_odd(cli, serve, tmp_path):
     first = cli(*words, "prompts.memory_block=plain", env=key)
     assert first.returncode == 1, first.stderr
     log = (tmp_path / "run/main.log").read_text()
-    assert log.count("[run.retries][WARNING] - try 1 of 4 failed, the next in ") == 1 and "overloaded" in log
+    assert log.count("[run.retries][WARNING] - try 1 of 4 failed, next try in ") == 1 and "overloaded" in log
     assert len(re.findall(r"is broken: bad_request", log)) == 2
     assert len(re.findall(r"is broken: bad_request.*\nTraceback", log)) == 1  # one cause, told once
     head = "vanilla prompts.memory_block=plain on toy, setting=test_time, seed=0: "
