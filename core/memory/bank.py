@@ -195,7 +195,8 @@ class MemoryBank(Contents, Memory):
             best: dict[Any, Scored] = {}
             for hit in sorted((hit for hits, _ in found for hit in hits), key=lambda hit: -hit.score):
                 best.setdefault(hit.record.items, hit)
-            kept = [*best.values()][:top_k]
+            least = self.policy.of_best * next((hit.score for hit in best.values()), 0.0)
+            kept = [hit for hit in best.values() if max(hit.score, 0.0) >= least][:top_k]
             return kept, min(sum(n for _, n in found), top_k - len(kept))
         policy = self.policy
         by_words = policy.other_languages_by_words and policy.by_meaning and not self.embedder.reads(query)

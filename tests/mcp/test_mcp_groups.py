@@ -71,6 +71,15 @@ def test_a_mates_lessons_are_found_with_their_author_and_not_those_of_other_grou
         assert len(bob.data("list_index")["insights"]) == 1  # what one lists, exports and counts is one's own
 
 
+def test_a_mates_lesson_that_is_far_behind_the_best_is_left_out_as_ones_own_would_be(tmp_path):
+    with group(tmp_path / "b.sqlite") as (ann, bob, _, service):
+        ann.call("save_lesson", **CACHE)
+        bob.call("save_lesson", query="paint the site fence", title="Fence", content="Two coats of green.")
+        [hit], _ = service.bank.of("bob").retrieve_and_count("deploy the site", 9)
+        assert hit.score < 0.75 * ann.data("retrieve_memory", query="deploy the site")["memories"][0]["score"]
+        assert titles(bob) == titles(ann) == [("Cache", "ann")]
+
+
 def test_a_mates_lesson_cannot_be_changed_by_any_tool(tmp_path):
     with group(tmp_path / "b.sqlite") as (ann, bob, eve, service):
         ann.call("save_lesson", **CACHE)
