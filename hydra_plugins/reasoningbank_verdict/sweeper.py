@@ -373,7 +373,7 @@ class VerdictSweeper(Sweeper):
         return True
 
     def _print_answer(self) -> None:
-        from analysis.answer import page
+        from analysis.answer_page import page
 
         found = json.loads((self.folder / "verdict.json").read_text(encoding="utf-8"))
         print("\n" + "\n".join(page(self.folder, found)) + f"\n\n  {self.folder / 'verdict.json'}", flush=True)
