@@ -25,7 +25,7 @@ help:  ## list the targets
 run: $(VENV)/.run  ## a first run: the bundled problems on the bundled model (more options: make run ARGS="workflow=vanilla")
 	$(BIN)/python main.py $(ARGS)
 
-test: $(VENV)/.all  ## the tests that take up to 0.4 s, and one for each promise of the README
+test: $(VENV)/.all  ## the tests that take up to 0.3 s, and one for each promise of the README
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.all  ## all tests

@@ -86,7 +86,8 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=self.environment,
+                # A copy: this may be a thread, and another may set a variable just now, which exec would not survive.
+                env=dict(os.environ if self.environment is None else self.environment),
             )
         try:
             self._converse(self.factory, self.timeout_s)
