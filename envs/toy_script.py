@@ -8,6 +8,7 @@ import re
 from core.errors import UserError
 from core.types import Message
 
+_LIBRARY = "The experiences:"  # the library's heading in prompts/rivals/grpo_*.jinja
 GUESS = "sesame"  # never a family's word
 _FAMILY = re.compile(r"of the (\w+) family")
 _LESSON = re.compile(r'word of the (\w+) family is "(\w+)"')
@@ -54,6 +55,8 @@ def _distiller(messages: list[Message]) -> str:
     """
     prompt = messages[-1]["content"]
     seen = dict(_FEEDBACK.findall(prompt))
+    if not seen and _LIBRARY in prompt:  # what attempts have shown stands before it, in another model's words
+        seen = dict(_LESSON.findall(prompt.partition(_LIBRARY)[0]))
     if not seen:
         return "There is nothing to learn from this."
     if '"keywords"' in prompt:

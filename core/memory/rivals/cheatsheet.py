@@ -25,7 +25,7 @@ from core.learning.lessons import Distills, Reads
 from core.learning.transcript import cut
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
-from core.memory.rivals.notebook import KEEP, TAMPERED, log
+from core.memory.rivals.notebook import KEEP, TAMPERED, named
 from core.types import Extraction, Lesson, MemoryRecord, Scored, Task, Trajectory, Verdict
 
 ITEM_CHARS = 900  # maximum of an item's content in a reply
@@ -53,8 +53,12 @@ class Cheatsheet(MemoryBank):
     ) -> list[Scored]:
         """The cheatsheet, as one hit, whatever the query is. top_k: 0 shows nothing."""
         shows = (self.policy.top_k if top_k is None else top_k) > 0
-        sheet = self.sheet(exclude_task) if shows else None
-        return [Scored(record=sheet, score=1.0)] if sheet else []
+        return self.hits(self.sheet(exclude_task)) if shows else []
+
+    def hits(self, sheet: MemoryRecord | None) -> list[Scored]:
+        """A record with the items that are shown as hits: one, or none."""
+        stored = sheet and self.get(sheet.id)
+        return [Scored(record=sheet, score=1.0, rewritten=not stored or sheet.items != stored.items)] if sheet else []
 
 
 @dataclass(kw_only=True)
@@ -77,7 +81,7 @@ class Cumulative(Extractor, Reads, Distills):
         made = self.lessons(
             "rivals/cheatsheet_curate", "cheatsheet", task, self.max_items, trajectory.sample, ITEM_CHARS, **values
         )
-        return _said(made, task)
+        return named(made, task, "cheatsheet")
 
 
 @dataclass(kw_only=True)
@@ -100,9 +104,9 @@ class SynthesisBank(Cheatsheet, Extractor):
         where: Filter | None = None,
         domain: str | tuple[str, ...] | None = None,
     ) -> list[Scored]:
-        """The cheatsheet written for this query, as one hit. Raises InfraError."""
-        if (self.policy.top_k if top_k is None else top_k) <= 0:
-            return []
+        """The cheatsheet written for this query, as one hit; in a frozen bank the newest. Raises InfraError."""
+        if self.read_only or (self.policy.top_k if top_k is None else top_k) <= 0:
+            return super().retrieve(query, top_k, exclude_task)
         hits = MemoryBank.retrieve(self, query, self.pairs, exclude_task, where, domain)
         pairs = [
             (hit.record.original_query, item.content) for hit in hits for item in hit.record.items if _is_kept(item)
@@ -112,11 +116,8 @@ class SynthesisBank(Cheatsheet, Extractor):
         sheet, task = self.sheet(exclude_task), Task(id=exclude_task or "", query=query)
         values: dict[str, Any] = {"items": sheet.items if sheet else (), "pairs": pairs}
         made = self.lessons("rivals/cheatsheet_synthesize", "synthesis", task, self.max_items, 0, ITEM_CHARS, **values)
-        self.written[task.id] = _said(made, task), sheet == self.sheet()
-        if not made.lessons:
-            return [Scored(record=sheet, score=1.0)] if sheet else []
-        shown = replace(sheet or hits[0].record, items=made.lessons)
-        return [Scored(record=shown, score=1.0, rewritten=True)]
+        self.written[task.id] = named(made, task, "synthesis"), sheet == self.sheet()
+        return self.hits(replace(sheet or hits[0].record, items=made.lessons) if made.lessons else sheet)
 
 
 @dataclass(kw_only=True)
@@ -150,9 +151,3 @@ def _is_kept(item: Lesson) -> bool:
 def _items(record: MemoryRecord) -> tuple[Lesson, ...]:
     """The items of a record's cheatsheet; () if it has none."""
     return tuple(item for item in record.items if not _is_kept(item))
-
-
-def _said(made: Extraction, task: Task) -> Extraction:
-    if made.n_dropped:
-        log.warning("%s: %d items of the cheatsheet cannot be read", task.id, made.n_dropped)
-    return made

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from core.learning.learner import MAX_QUERY, Extractor
 from core.learning.lessons import Distills
 from core.learning.transcript import cut
-from core.memory.rivals.notebook import ADD, EDIT, Curator
+from core.memory.rivals.notebook import ADD, EDIT, Curator, named
 from core.types import Extraction, Lesson, Scored, Task, Trajectory, Verdict
 
 SCRIPT_CHARS = 1500
@@ -51,6 +51,7 @@ class Memp(Curator, Extractor, Distills):
 
     def _as_operations(self, made: Extraction, title: str, attempt: str, task: Task) -> Extraction:
         """Scripts as operations of this title. attempt: what follows a script."""
+        named(made, task, title)
         lessons = (
             Lesson(
                 title=title,

@@ -236,6 +236,13 @@ def joined(*made: Extraction) -> Extraction:
     )
 
 
+def named(made: Extraction, task: Task, purpose: str) -> Extraction:
+    """The extraction; if something was dropped from its reply, the log says of which task."""
+    if made.n_dropped:
+        log.warning("%s, the %s: %d items of the reply dropped", task.id, purpose, made.n_dropped)
+    return made
+
+
 def spent(reply: Reply) -> Extraction:
     """A reply that is no operations but part of the way to them: what it cost."""
     return Extraction(n_truncated=int(reply.finish_reason == "length"), usage=reply.usage)
