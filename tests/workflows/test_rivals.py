@@ -20,7 +20,7 @@ from envs.toy import ToyEnv
 from envs.toy_script import play
 
 ARMS = ("dc_cumulative", "dc_synthesis", "ace", "expel", "memp", "grpo", "amem")
-LUCKY = ("env.p_guess=0.3",)  # three boxes of ten open to any word
+LUCKY = ("env.p_guess=0.2",)  # two boxes of ten open to any word
 
 
 def is_lucky(family, box, p_guess, seed=0):
@@ -86,12 +86,17 @@ RULES = {
 def test_the_answers_are_those_calculated_by_hand():
     """Four families of ten boxes, tried in turn. Without luck the first box of each family fails, and with it is seen
     the family's word: who learns from any attempt opens the other 36; who needs a success, or a pair with one, has
-    never any. With luck p = 0.3 (seed 0) the lucky boxes are amber 2, 4, ...: see `is_lucky`.
+    never any. With luck of 0.2 the lucky boxes are birch 2 and 8, dune 2 and 10, amber 3, cedar 6 and 10. No first box
+    is, so 36 again, and 7 by luck alone. From successes: all of a family's boxes from its first lucky one on, 8 + 9 + 9
+    + 5 = 31. From pairs: birch at its second box, where a failure stands beside it, then any family at its next
+    attempt, for a success stands there: cedar at 2 and dune at 2, and amber at 3, its first after birch 2: 8 open of
+    amber (3 by luck), 9 of birch and of dune, 8 of cedar: 34.
     """
     assert {arm: rule(0.0) for arm, rule in RULES.items()} == dict.fromkeys(ARMS, 0) | dict.fromkeys(
         ("dc_cumulative", "dc_synthesis", "ace", "amem"), 36
     )
-    assert lucky_alone(0.3) < learns_from_successes(0.3) <= learns_from_pairs(0.3) < learns_from_all(0.3)
+    with_luck = {"expel": 34, "memp": 31, "grpo": 7}
+    assert {arm: rule(0.2) for arm, rule in RULES.items()} == dict.fromkeys(ARMS, 36) | with_luck
 
 
 CALLS = {  # of the extractor in 40 tasks without luck
@@ -106,7 +111,7 @@ CALLS = {  # of the extractor in 40 tasks without luck
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("p_guess", [0.0, 0.3])
+@pytest.mark.parametrize("p_guess", [0.0, 0.2])
 @pytest.mark.parametrize("arm", ARMS)
 def test_an_arm_gives_the_known_answer_and_counts_what_it_spent(here, arm, p_guess):
     run_dir, _ = here(*TOY, f"arm={arm}", f"env.p_guess={p_guess}")
@@ -153,7 +158,7 @@ def test_a_reply_in_no_form_is_counted_named_and_changes_nothing(here, caplog, a
     assert sum("toy/" in record.getMessage() for record in caplog.records) >= bool(calls)
     assert audit(read_run(run_dir))["broken"] == {}
     if arm not in ("amem", "expel"):
-        assert summary["n_success"] == sum(is_lucky(family, box, 0.3) for family, box in BOX[:20])
+        assert summary["n_success"] == sum(is_lucky(family, box, 0.2) for family, box in BOX[:20])
 
 
 @pytest.mark.slow
