@@ -8,7 +8,7 @@ import re
 from core.errors import UserError
 from core.types import Message
 
-_LIBRARY = "The experiences:"  # the library's heading in prompts/rivals/grpo_*.jinja
+_HELD = re.compile(r"^The (?:experiences|playbook as it stands):$", re.MULTILINE)  # heads notes in prompts/rivals
 GUESS = "sesame"  # never a family's word
 _FAMILY = re.compile(r"of the (\w+) family")
 _LESSON = re.compile(r'word of the (\w+) family is "(\w+)"')
@@ -55,8 +55,8 @@ def _distiller(messages: list[Message]) -> str:
     """
     prompt = messages[-1]["content"]
     seen = dict(_FEEDBACK.findall(prompt))
-    if not seen and _LIBRARY in prompt:  # what attempts have shown stands before it, in another model's words
-        seen = dict(_LESSON.findall(prompt.partition(_LIBRARY)[0]))
+    if not seen and (held := _HELD.search(prompt)):  # what an attempt has shown stands before, in a model's words
+        seen = dict(_LESSON.findall(prompt[: held.start()]))
     if not seen:
         return "There is nothing to learn from this."
     if '"keywords"' in prompt:
@@ -64,7 +64,8 @@ def _distiller(messages: list[Message]) -> str:
     if '"connections"' in prompt:
         return json.dumps({"connections": _noted(prompt, _FEEDBACK, next(iter(seen))), "neighbours": []})
     if '"operations"' in prompt:
-        return json.dumps({"thoughts": "The feedback names the word.", "operations": _operations(prompt, seen)})
+        thoughts = " ".join(_lesson(family, word) for family, word in seen.items())
+        return json.dumps({"thoughts": thoughts, "operations": _operations(prompt, seen)}, ensure_ascii=False)
     items = [
         f"# Memory Item {number}\n## Title Word of the {family} family\n"
         f"## Description All boxes of the {family} family open to one word.\n"

@@ -90,7 +90,7 @@ def test_an_operation_is_read_or_dropped_and_counted(row, title):
 
 @pytest.mark.parametrize(
     ("reply", "n_dropped"),
-    [("No.", 1), ("", 1), ('{"operations": []}', 0), ('{"operations": "none"}', 1), ("[1, 2", 1)],
+    [("No.", 1), ("", 0), ('{"operations": []}', 0), ('{"operations": "none"}', 1), ("[1, 2", 1)],
 )
 def test_a_reply_without_operations_is_counted_unless_it_says_that_none_is_needed(reply, n_dropped):
     found = asked(reply)

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 
 from core.errors import check_numbers
 from core.learning.lessons import Distills
-from core.memory.rivals.notebook import ADD, DOWNVOTE, UPVOTE, Curator, Note, joined
-from core.reply_marks import plain_reply
+from core.memory.rivals.notebook import ADD, DOWNVOTE, UPVOTE, Curator, Note, joined, thoughts_of
 from core.types import Extraction, Lesson, Scored, Task, Trajectory, Verdict
 
 TAGS = {"HELPFUL": UPVOTE, "HARMFUL": DOWNVOTE}
@@ -43,7 +42,7 @@ class Ace(Curator, Distills):
         read = {"trajectory": self.text_of(trajectory, self.max_chars), "label": verdict.label, "gold": gold}
         how = (task, TAGS, notes, trajectory.sample, len(notes))
         reply, tags = self.operations("rivals/ace_reflect", "reflection", *how, **read)
-        said, how = plain_reply(reply.text).strip(), (task, {ADD: ADD}, notes, trajectory.sample)
+        said, how = thoughts_of(reply), (task, {ADD: ADD}, notes, trajectory.sample)
         _, added = self.operations("rivals/ace_curate", "curation", *how, reflection=said)
         return joined(tags, self.new(added, notes))
 

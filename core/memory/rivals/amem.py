@@ -65,11 +65,12 @@ class Amem(Curator, Distills):
         return joined(*made)
 
     def _read(self, reply: Reply, key: str, task: Task) -> tuple[dict[str, Any], int]:
-        """(the object of a reply, 0), or ({}, 1) if there is none."""
+        """(the object of a reply, 0), or ({}, 1) if what it says is none."""
         found = parse_json(reply.text, key)
-        if found is None:
+        unread = found is None and bool(reply.text.strip())
+        if unread:
             log.warning("%s: no %s in the reply %.300r", task.id, key, reply.text)
-        return found or {}, int(found is None)
+        return found or {}, int(unread)
 
 
 def _evolved(rows: list[Any], known: dict[str, Note]) -> Iterator[Lesson | None]:

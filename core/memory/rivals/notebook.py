@@ -20,6 +20,7 @@ from core.learning.structured import object_schema, parse_json, text_schema
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
 from core.models.base import Reply
+from core.reply_marks import plain_reply
 from core.types import Extraction, Lesson, MemoryRecord, Scored, Task, Usage
 
 # KEEP stores an attempt as it was; LINK is from the note that its record has just added.
@@ -108,14 +109,14 @@ def _changed(note: Note, name: str, item: Lesson, record: MemoryRecord) -> Note:
 class Notebook(MemoryBank):
     """A bank of operations, of which retrieval shows the notes. A task is shown no text that comes from itself.
 
-    nearest   retrieve so many notes: those of the records that the policy ranks first for the query, then those that
+    near      retrieve so many notes: those of the records that the policy ranks first for the query, then those that
               they link to, as many again at most. None: every note is shown, whatever the query is
     attempts  besides, so many kept successful attempts, those of the records ranked first
     start     as in `notes_of`; the notes with the most votes come first. None: the oldest
     counted   a note is shown with its id and its votes
     """
 
-    nearest: int | None = None
+    near: int | None = None
     attempts: int = 0
     start: int | None = None
     counted: bool = False
@@ -135,13 +136,13 @@ class Notebook(MemoryBank):
         where: Filter | None = None,
         domain: str | tuple[str, ...] | None = None,
     ) -> list[Scored]:
-        """As in MemoryBank, with a hit for each note. top_k: 0 shows nothing; else `nearest` decides."""
+        """As in MemoryBank, with a hit for each note. top_k: 0 shows nothing; else `near` decides."""
         if (self.policy.top_k if top_k is None else top_k) <= 0:
             return []
         every = self.notes(exclude_task)
         notes = [note for note in every if not note.kept]
-        if self.nearest is not None:
-            notes = self._with_links(self.ranked(query, notes, exclude_task, where, domain)[: self.nearest], notes)
+        if self.near is not None:
+            notes = self._with_links(self.ranked(query, notes, exclude_task, where, domain)[: self.near], notes)
         elif self.start is not None:
             notes.sort(key=lambda note: note.down - note.up)
         won = [note for note in every if note.kept == "success"] if self.attempts else []
@@ -219,7 +220,7 @@ class Curator(Learner, Reads):
         by_id = {note.id: note for note in notes}
         made = [_operation(row, known, by_id) for row in rows]
         kept = list(dict.fromkeys(each for each in made if each is not None))[:most]
-        unread = not isinstance(given, list)
+        unread = not isinstance(given, list) and bool(reply.text.strip())
         if len(rows) > len(kept) or unread:
             log.warning("%s, the %s: operations dropped from the reply %.300r", task.id, purpose, reply.text)
         counts = {"n_dropped": len(rows) - len(kept) + unread, "n_truncated": int(cut_off), "usage": reply.usage}
@@ -241,6 +242,12 @@ def named(made: Extraction, task: Task, purpose: str) -> Extraction:
     if made.n_dropped:
         log.warning("%s, the %s: %d items of the reply dropped", task.id, purpose, made.n_dropped)
     return made
+
+
+def thoughts_of(reply: Reply) -> str:
+    """What a reply with operations says before them; the whole reply if it has not their form."""
+    said = (parse_json(reply.text, "operations") or {}).get("thoughts")
+    return said.strip() if isinstance(said, str) else plain_reply(reply.text).strip()
 
 
 def spent(reply: Reply) -> Extraction:
