@@ -119,6 +119,7 @@ HEADINGS: dict[str, Column] = {
     "steps_won": ("steps, won", number("steps_won", 1)),
     "steps_lost": ("steps, lost", number("steps_lost", 1)),
     "tokens": ("tokens / task", number("tokens", 0)),
+    "tokens_memory": ("of these the memory's", number("tokens_memory", 0)),
     "tokens_per_success": ("tokens / success", number("tokens_per_success", 0)),
     "cost": ("USD / task", number("cost", 5)),
     "cost_per_success": ("USD / success", number("cost_per_success", 5)),

@@ -164,7 +164,8 @@ def made_elsewhere(row: dict) -> Iterator[str]:
 def is_plain(run: Run) -> bool:
     """Whether retrieval is the cosine of two queries and nothing else."""
     retrieval = run.config.get("retrieval") or {}
-    plain = all(run.memory.get(key) == value for key, value in PLAIN_MEMORY.items())
+    plain = run.memory.get("_target_", "") == "core.memory.bank.MemoryBank"
+    plain = plain and all(run.memory.get(key) == value for key, value in PLAIN_MEMORY.items())
     plain = plain and all(retrieval.get(key) == value for key, value in PLAIN_RETRIEVAL.items())
     cosine = retrieval.get("_target_", "") == "core.memory.policies.cosine.Cosine" and not retrieval.get("tags")
     return plain and cosine

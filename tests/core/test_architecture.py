@@ -42,6 +42,7 @@ ARROWS = {
         "core/memory/store",
         "core/memory/policies",
     },
+    "core/memory/rivals": {*MODELS, "core/learning", "core/memory", *PORTS, "prompts"},
     "core/run": {*MODELS, "core/build.py", "core/memory", *PORTS, "core/memory/hygiene", "prompts"},
     "core/run/trackers": {"core", "core/run"},
     "prompts": set(),
