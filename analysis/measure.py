@@ -54,6 +54,8 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     facts |= {name: bounds(own, value) for name, value in (("if_errors_failed", 0.0), ("if_errors_solved", 1.0))}
     facts |= {name: _seed_mean(valid, name) for name in ("reward", "steps")}
     facts |= {name: _spent(valid, name) for name in ("tokens", "cost")}
+    facts |= {name: _seed_mean(valid, name) for name in ("lessons_shown", "lesson_tokens", "tokens_validation")}
+    facts["lessons_at"] = _seed_mean(valid[valid["lessons_at"].notna()], "lessons_at")
     facts |= {"steps_won": _seed_mean(won, "steps"), "steps_lost": _seed_mean(lost, "steps")}
     for name in ("tokens", "cost"):
         rounds = episodes.drop_duplicates("run_dir")[f"{name}_consolidation"]

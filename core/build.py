@@ -228,7 +228,7 @@ def build_bank(
 
     if not read_only and (file := file_of(path)) is not None:
         _make_folder(file)
-    left_out = {*SHOWN, "path", "consolidate", "hygiene"}
+    left_out = {*SHOWN, "path", "consolidate", "hygiene", "validate"}
     if not takes(cfg.memory, "domain"):  # an env's config may set it, whatever the memory is
         left_out.add("domain")
     node = {key: value for key, value in cfg.memory.items() if key not in left_out}
