@@ -11,7 +11,7 @@ and seeds, Holm's p over the questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from analysis.columns import interval, p_value
 from analysis.pairing import against
 from analysis.tables import build_tables, load_episodes, whole_name
 from analysis.text_table import TextTable
-from analysis.verdict import VERDICTS, alike, comparison_outcome, correct
+from analysis.verdict import VERDICTS, alike, comparison_outcome, correct, unended
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
     from core.console import Console
 
+# (arm, than) -> the comparison of two arms, a row as `analysis.pairing.against` makes it, with `alike`; None: not run
+Compare = Callable[[str, str], dict[str, Any] | None]
 TABLE = "faithfulness"
 EFFECT = 0.10  # a difference of this size counts: "not used" is said where the interval leaves it out
 USED, NOT_USED, UNKNOWN = "used", "not used", "not known"
+_EMPTY = {"p": None, "difference": None}  # a comparison that was not made
 HEAD = ["does the agent use ...", "arms", "difference [95 %]", "p (Holm)", "answer"]
 
 
@@ -70,7 +73,8 @@ def build_faithfulness(frame: pd.DataFrame, *, partial: bool = False, **more: An
     for block, rows in cells.table.groupby(list(BLOCK), sort=False):
         first = rows_of(rows)[0]
         arms = {row["arm"]: cells.episodes(row["cell"]) for row in rows_of(rows) if row["label"] == row["arm"]}
-        found = uses_of(arms)
+        going_on = {row["arm"] for row in rows_of(rows) if unended(row)}
+        found = uses_of(comparing(arms, going_on))
         title = f"What the agent uses: {whole_name(first)}, {block[1]}, {first['n_tasks']} tasks"
         made.append(TextTable(title=title, head=HEAD, rows=[*map(_line, found)], notes=[sentence(found), NOTE]))
     return cells, [*made, *texts]
@@ -89,19 +93,27 @@ def print_faithfulness(folder: Path, console: Console) -> None:
         show(console, text)
 
 
-def uses_of(arms: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
-    """For each question {use, rows: its comparisons, answer}. arms: {arm: its episodes}."""
-    asked = [(use, list(_compared(use, arms))) for use in USES]
+def uses_of(compare: Compare) -> list[dict[str, Any]]:
+    """For each question {use, rows: its comparisons, answer}. Compare: of two arms; None where one was not run."""
+    asked = [
+        (use, [_EMPTY | {"arm": arm, "than": than} | (compare(arm, than) or {}) for arm, than in use.pairs])
+        for use in USES
+    ]
     correct([row for _, rows in asked for row in rows])
     return [{"use": use, "rows": rows, "answer": _answer(rows)} for use, rows in asked]
 
 
-def _compared(use: Use, arms: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
-    for arm, than in use.pairs:
-        row: dict[str, Any] = {"arm": arm, "than": than, "p": None, "difference": None}
-        if all(name in arms and len(arms[name]) for name in (arm, than)):
-            row |= against(arms[arm], arms[than], arms[arm]) | {"alike": max(map(alike, (arms[arm], arms[than])))}
-        yield row
+def comparing(arms: dict[str, pd.DataFrame], going_on: Collection[str] = ()) -> Compare:
+    """Compares two arms by their episodes. arms: {arm: episodes}; going_on: those with runs that did not finish."""
+
+    def compare(arm: str, than: str) -> dict[str, Any] | None:
+        if not all(name in arms and len(arms[name]) for name in (arm, than)):
+            return None
+        mine, other = arms[arm], arms[than]
+        more = {"alike": max(alike(mine), alike(other)), "partial": not {arm, than}.isdisjoint(going_on)}
+        return against(mine, other, mine) | more
+
+    return compare
 
 
 def _answer(rows: list[dict[str, Any]]) -> str:
@@ -123,10 +135,7 @@ def sentence(found: list[dict[str, Any]]) -> str:
     """The answer in one sentence."""
     causes = causes_of(found)
     if not causes:
-        open_ones = [each["use"].name.partition(":")[0] for each in found if each["use"].causes]
-        return (
-            f"Not known what the agent uses: no use of {', '.join(open_ones)} was shown, nor excluded for all of them."
-        )
+        return "Not known what the agent uses: no use of form, length or content was shown, nor excluded for all three."
     told = next((each for each in found if each["use"].pairs == (("told_lesson", "placebo"),)), None)
     more = ""
     if "content" not in causes and told and told["answer"] == USED:

@@ -8,6 +8,7 @@ again or repeats it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -75,14 +76,8 @@ class Gate:
         won_without, won_with = (sum(pair[place] for pair in pairs) for place in (1, 2))
         gain = won_with - won_without
         status = "active" if gain > 0 else "archived" if gain < 0 else CANDIDATE
-        tasks = [task for task, *_ in pairs]
-        return {
-            "id": record.id,
-            "tasks": tasks,
-            "won_with": won_with,
-            "won_without": won_without,
-            "status": status,
-        }
+        counts = {"tasks": [task for task, *_ in pairs], "won_with": won_with, "won_without": won_without}
+        return {"id": record.id, **counts, "status": status}
 
     def _held_out(self, record: MemoryRecord, past: list[Task]) -> list[Task]:
         """The n earlier tasks that share most words with the record's query, of equals the latest; not its own."""
@@ -90,14 +85,14 @@ class Gate:
 
         def shared(task: Task) -> float:
             words = _words(task.query)
-            return len(own & words) / max(len(own | words), 1)
+            return (own & words).total() / max((own | words).total(), 1)
 
         others = [task for task in reversed(past) if task.id != record.task_id]
         return sorted(others, key=shared, reverse=True)[: self.n]
 
 
-def _words(text: str) -> set[str]:
-    return {*terms(words_of(text))}
+def _words(text: str) -> Counter[str]:
+    return Counter(terms(words_of(text)))
 
 
 @dataclass(kw_only=True)
