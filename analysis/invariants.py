@@ -166,7 +166,7 @@ def is_plain(run: Run) -> bool:
     retrieval = run.config.get("retrieval") or {}
     plain = all(run.memory.get(key) == value for key, value in PLAIN_MEMORY.items())
     plain = plain and all(retrieval.get(key) == value for key, value in PLAIN_RETRIEVAL.items())
-    plain = plain and retrieval.get("when", "task") == "task"
+    plain = plain and retrieval.get("when") in (None, "task")
     cosine = retrieval.get("_target_", "") == "core.memory.policies.cosine.Cosine" and not retrieval.get("tags")
     return plain and cosine
 

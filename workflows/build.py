@@ -50,7 +50,7 @@ from core.terminal import say_once, stage
 from core.types import Episode, Lesson, Task
 from envs.base import BaseEnv
 from envs.pool import EnvPool
-from workflows.reasoningbank import ReasoningBank
+from workflows.reasoningbank import TASK, ReasoningBank
 from workflows.rollout import Rollout
 from workflows.stored_attempts import NoEnv, StoredAttempts, StoredRun, stored_run
 from workflows.stream import Stream
@@ -307,7 +307,7 @@ def build_workflow(
         "meter": meter,
         "strip_lessons": cfg.strip_lessons,
         "seen": seen,
-        "when": cfg.retrieval.get("when", "task"),
+        "when": cfg.retrieval.get("when") or TASK,
         "gate": gate_of(cfg, stored),
     }
     workflow = make_with(cfg.workflow, details_for(cfg.workflow, cfg) | parts)

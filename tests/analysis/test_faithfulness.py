@@ -113,7 +113,7 @@ def test_a_real_study_names_what_its_agent_uses(here, tmp_path, monkeypatch, wor
         for seed in range(5):
             named = ("stream.order=shuffled", f"seed={seed}", f"arm={arm}", *words)
             here(*TOY, *named, run_dir=tmp_path / arm / str(seed))
-    cells, [uses, shown] = build_faithfulness(load_episodes([str(tmp_path)]))
+    _, [uses, shown] = build_faithfulness(load_episodes([str(tmp_path)]))
     assert f"The agent uses {world}" in uses.notes[0]
     columns = dict(zip(shown.head, zip(*shown.rows, strict=True), strict=True))
     lessons = dict(zip(columns["method"], columns["lessons shown / task"], strict=True))

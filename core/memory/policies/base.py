@@ -24,7 +24,7 @@ class Ranking(Policy):
                 source are not limited. None: no limit
     source      what identifies a source: task | namespace | a key of the records' provenance, e.g. run
     when        task | step | stuck: when the loop asks: once for each task, also after each step, or only where the
-                agent is stuck (workflows/reasoningbank.py). A server is asked by its client
+                agent is stuck (workflows/reasoningbank.py); None: task. A server is asked by its client
     min_confidence   leave out records with less confidence; one without any has the prior of its outcome
 
     What a bank that serves agents adds to the ranking (core/memory/ranking.py):
@@ -44,7 +44,7 @@ class Ranking(Policy):
     min_confidence: float | None = None
     per_source: int | None = None
     source: str = "task"
-    when: str = "task"
+    when: str | None = None
     other_languages_by_words: bool = False
     ignore_preamble: bool = False
     corrections_first: bool = False
@@ -54,7 +54,7 @@ class Ranking(Policy):
         check_numbers(self, "retrieval", "min_confidence", least=0, most=1)
         check_numbers(self, "retrieval", "per_source", least=1, whole=True)
         check_choice(self, "retrieval", "outcome", ("success", "failure", None))
-        check_choice(self, "retrieval", "when", ("task", "step", "stuck"))
+        check_choice(self, "retrieval", "when", (None, "task", "step", "stuck"))
         names = self.domain if isinstance(self.domain, list) else [self.domain or ""]
         if not names or not all(isinstance(name, str) for name in names):
             raise UserError(f"retrieval.domain={self.domain}: give a name, a list of names, same, seen or other.")
