@@ -25,7 +25,7 @@ from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, T
 from envs.pool import EnvPool
 from workflows.episode import build_episode, retrieved_rows
 from workflows.rollout import Rollout
-from workflows.validate import Gate
+from workflows.validate import Gate, Trial
 
 log = logging.getLogger("run.learning")
 Result = TypeVar("Result")
@@ -105,8 +105,8 @@ class ReasoningBank:
             get_answer = start(attempts.selection)  # (calls self.select) which attempt is the task's answer
             get_lessons = start(self.extract, attempts, memories)  # Extraction
         episode = self.episode(turn, attempts, get_verdicts(), get_answer(), get_lessons())
-        if self.gate is not None:
-            episode = self.gate.tried(self, episode)  # new lessons are tried on earlier tasks, where that is due
+        if self.gate is not None:  # new lessons are tried on earlier tasks, where that is due
+            episode = self.gate.tried(episode, self.records.rows, self.play_again)
         if not turn.stream_consolidates:
             self.consolidate(episode)  # Consolidation: the only write
         return episode
@@ -263,6 +263,20 @@ class ReasoningBank:
                 return without_truth(self.envs.limited(env, run), self.kept_back)
 
         return list(ordered_map(one, range(len(attempts), len(attempts) + n), n))
+
+    def play_again(self, task: Task, memories: list[Scored], sample: int) -> Trial:
+        """A further attempt at an earlier task, for memory.validate: shown these memories and no others."""
+        self.meter.begin(account_of(task), role="agent")
+        alone = replace(self.rollout, recall=None)
+        try:
+            with self.envs.lease() as env:
+                made = self.envs.limited(env, partial(alone.run, env, task, memories, sample))
+        except InfraError as error:
+            made = alone.broken(task, error, sample)
+        attempts = self.as_attempts(task, [made], memories)
+        [verdict] = attempts.verdicts()
+        solved = None if verdict.label is None else verdict.label == "success"
+        return Trial(solved, made.usage + verdict.usage, self.was_stopped(attempts))
 
     def begin(self, index: int, task: Task) -> None:
         """Start counting the episode's usage against the episode budget; attempts of an earlier start are included.

@@ -9,21 +9,28 @@ again or repeats it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from core.errors import InfraError, check_numbers
+from core.errors import check_numbers
 from core.memory.lexical import terms, words_of
-from core.models.meter import account_of
 from core.run.metrics import VALID, VALIDATION
 from core.run.records import current, records_of
-from core.types import CANDIDATE, Episode, MemoryRecord, Scored, Task, Trajectory, Usage
-
-if TYPE_CHECKING:
-    from workflows.reasoningbank import ReasoningBank
+from core.types import CANDIDATE, Episode, MemoryRecord, Scored, Task, Usage
 
 FIRST_SAMPLE = 1000  # numbers of the trials' attempts, apart from those of the run: they are seeds of their own
+
+
+class Trial(NamedTuple):
+    """An attempt at an earlier task. solved   as judged; None: it broke. stopped   the run's budget ended it."""
+
+    solved: bool | None
+    usage: Usage
+    stopped: bool
+
+
+Play = Callable[[Task, list[Scored], int], Trial]  # (task, what the prompt shows, number of the attempt)
 
 
 @dataclass(kw_only=True)
@@ -46,15 +53,17 @@ class Gate:
     def __post_init__(self) -> None:
         check_numbers(self, "memory.validate", "every", "n", least=1, whole=True)
 
-    def tried(self, workflow: ReasoningBank, episode: Episode) -> Episode:
-        """The episode with the trials that are due after it, and what they cost; "stopped" if the budget ended them."""
+    def tried(self, episode: Episode, rows: list[dict[str, Any]], play: Play) -> Episode:
+        """The episode with the trials that are due after it, and what they cost; "stopped" if the budget ended them.
+
+        rows   those of the episodes before it
+        """
         if episode.status == "stopped" or (episode.index + 1) % self.every:
             return episode
-        rows = workflow.records.rows
         known = {found["id"] for row in rows for found in row.get("validated", ())}
         records = [record for row in rows for record in records_of(row)] + list(episode.records)
         waiting = [each for each in records if each.status == CANDIDATE and each.id not in known]
-        trials = Trials(workflow=workflow, sample=FIRST_SAMPLE + episode.index)
+        trials = Trials(play=play, sample=FIRST_SAMPLE + episode.index)
         past = _past(rows, episode)
         found = [self._trial(trials, record, past) for record in waiting]
         if trials.stopped:
@@ -99,43 +108,28 @@ def _words(text: str) -> Counter[str]:
 class Trials:
     """One round of trials. Each task is played once without a lesson, however many are tried on it."""
 
-    workflow: ReasoningBank
+    play: Play
     sample: int
 
     def __post_init__(self) -> None:
         self.usage, self.stopped = Usage(), False
-        # Alone in the prompt: with retrieval.when the bank's other lessons would follow.
-        self._rollout = replace(self.workflow.rollout, recall=None)
         self._without: dict[str, bool | None] = {}
 
     def solved(self, task: Task, record: MemoryRecord | None) -> bool | None:
         """Whether an attempt, shown this record alone, is judged a success; None if attempt or judge broke."""
         if record is not None:
-            return self._play(task, [Scored(record=record, score=1.0)])
+            return self._played(task, [Scored(record=record, score=1.0)])
         if task.id not in self._without:
-            self._without[task.id] = self._play(task, [])
+            self._without[task.id] = self._played(task, [])
         return self._without[task.id]
 
-    def _play(self, task: Task, memories: list[Scored]) -> bool | None:
+    def _played(self, task: Task, memories: list[Scored]) -> bool | None:
         if self.stopped:
             return None
-        workflow = self.workflow
-        workflow.meter.begin(account_of(task), role="agent")
-        made = self._attempt(task, memories)
-        attempts = workflow.as_attempts(task, [made], memories)
-        [verdict] = attempts.verdicts()
-        self.usage += made.usage + verdict.usage
-        self.stopped = workflow.was_stopped(attempts)
-        return None if verdict.label is None else verdict.label == "success"
-
-    def _attempt(self, task: Task, memories: list[Scored]) -> Trajectory:
-        workflow = self.workflow
-        try:
-            with workflow.envs.lease() as env:
-                run = partial(self._rollout.run, env, task, memories, self.sample)
-                return workflow.envs.limited(env, run)
-        except InfraError as error:
-            return workflow.rollout.broken(task, error, self.sample)
+        trial = self.play(task, memories, self.sample)
+        self.usage += trial.usage
+        self.stopped = trial.stopped
+        return trial.solved
 
 
 def _past(rows: list[dict[str, Any]], episode: Episode) -> list[Task]:
