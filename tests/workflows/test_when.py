@@ -13,6 +13,7 @@ from conftest import TOY, command, read_json, read_rows, wait_for, write_rows
 from analysis.audit import audit
 from analysis.runs import read_run
 from envs import toy_script
+from envs.toy import ToyEnv
 
 
 @pytest.fixture
@@ -47,8 +48,8 @@ def waits(monkeypatch):
 def test_the_lesson_stands_where_it_is_to_stand(here, waits, when, steps, opening):
     """4 families of 10 boxes; 36 open to who is told the word, at once if the opening tells it, else after a wait.
 
-    The first boxes have no lesson of their family: with `step` the three after the first are shown what their opening
-    has not, which is another one from the third on.
+    The first boxes have no lesson of their family. With `step` the nearest after a wait is the one that the opening
+    shows already.
     """
     run, rate = here(*TOY, f"retrieval.when={when}")
     rows = read_rows(run)
@@ -56,7 +57,7 @@ def test_the_lesson_stands_where_it_is_to_stand(here, waits, when, steps, openin
     assert [len(row["trajectories"][0]["steps"]) for row in rows] == steps
     assert [sum("step" not in hit for hit in row["retrieved"]) for row in rows] == opening
     later = [[hit for hit in row["retrieved"] if "step" in hit] for row in rows]
-    assert {hit["step"] for each in later for hit in each} == (set() if when == "task" else {1})
+    assert {hit["step"] for each in later for hit in each} == ({1} if when == "stuck" else set())
     if when == "stuck":
         assert [len(each) for each in later] == [0] + [1] * 39
     for row, each in zip(rows, later, strict=True):
@@ -94,32 +95,50 @@ def test_a_block_that_shows_what_was_not_retrieved_is_found(here, waits):
     assert "was shown what it had not retrieved" in audit(read_run(run))["broken"]["shown_items"][0]
 
 
-def test_a_record_is_shown_once_and_one_cap_holds_for_the_whole_prompt(here, monkeypatch):
-    """A student that only waits, 5 steps: with top_k=2 two further lessons come after each, until the cap of 4."""
-    original = toy_script.play
-    first = set()
+# A world for `step`: the task does not name its box's family, nor does its lessons' key; waiting shows a sign with it.
+SIGNS = ("env._target_=benchmarks.broken_worlds.UnnamedToyEnv", "memory.key=item")
 
-    def play(messages, role, sample):
-        box = re.search(
-            r"box (\d+) of the \w+ family", messages[-1]["content"] if role != "agent" else messages[1]["content"]
-        )
-        waits = role == "agent" and box and int(box[1]) == 3
-        return "Thought: .\nAction: wait" if waits else original(messages, role, sample)
 
-    monkeypatch.setattr("envs.toy_script.play", play)
-    run, _ = here(*TOY, "retrieval.when=step", "retrieval.top_k=3", "memory.max_tokens=180", "limit=9")
-    [hits] = [row["retrieved"] for row in read_rows(run)[8:]]
-    shown = [hit["id"] for hit in hits if hit["n_shown"]]
-    assert len(shown) == len(set(shown)) and 1 <= len(shown) < 8
-    assert not first
-    summary = read_json(run / "summary.json")
-    assert summary["n_not_shown"] > 0
+@pytest.fixture
+def signs(waits, monkeypatch):
+    original = ToyEnv._step
+
+    def step(self, action):
+        if action == "wait":
+            sign = f"Nothing happens. A sign: {' '.join([self._task.type] * 9)}."
+            return sign, 0.0, False, {"valid": False, "won": False}
+        return original(self, action)
+
+    monkeypatch.setattr(ToyEnv, "_step", step)
+    return waits
+
+
+@pytest.mark.parametrize("when", ["step", "stuck"])
+def test_what_was_last_observed_finds_the_lesson(here, signs, when):
+    """The sign, not the task, finds the word of the box's family: 36 of 40 open."""
+    run, rate = here(*TOY, *SIGNS, f"retrieval.when={when}")
+    rows = read_rows(run)
+    later = [row for row in rows if any("step" in hit for hit in row["retrieved"])]
+    assert rate == 36 / 40 and len(later) > 20
+    assert all(hit["step"] == 1 for row in later for hit in row["retrieved"] if "step" in hit)
+    assert audit(read_run(run))["broken"] == {}
+
+
+def test_a_record_is_shown_once_and_one_cap_holds_for_the_whole_prompt(here, signs):
+    run, _ = here(*TOY, *SIGNS, "retrieval.when=step", "retrieval.top_k=3", "memory.max_tokens=60")
+    rows = read_rows(run)
+    shown = [[hit["id"] for hit in row["retrieved"] if hit["n_shown"]] for row in rows]
+    assert all(len(ids) == len(set(ids)) <= 2 for ids in shown) and max(map(len, shown)) == 2
+    assert any(hit["n_shown"] == 0 for row in rows for hit in row["retrieved"] if "step" in hit)
+    left_out = sum(hit["n_items"] - hit["n_shown"] for row in rows for hit in row["retrieved"])
+    assert read_json(run / "summary.json")["n_not_shown"] == left_out > 0
+    assert audit(read_run(run))["broken"] == {}
 
 
 @pytest.mark.parametrize("arm", ["matts_parallel", "matts_sequential"])
 @pytest.mark.parametrize("when", ["step", "stuck"])
-def test_it_holds_for_several_attempts(here, waits, arm, when):
-    run, rate = here(*TOY, f"arm={arm}", f"retrieval.when={when}", "retrieval.top_k=2", "limit=12")
+def test_it_holds_for_several_attempts(here, signs, arm, when):
+    run, rate = here(*TOY, *SIGNS, f"arm={arm}", f"retrieval.when={when}", "retrieval.top_k=2", "limit=12")
     assert audit(read_run(run))["broken"] == {}
     hits = [hit for row in read_rows(run) for hit in row["retrieved"] if "step" in hit]
     assert hits and rate > 0

@@ -25,6 +25,8 @@ class Recent(Ranking):
 
     by_meaning: ClassVar[bool] = False
 
+    top_k: int = 100_000
+
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
