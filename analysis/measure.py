@@ -55,6 +55,8 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     facts |= {name: _seed_mean(valid, name) for name in ("reward", "steps")}
     facts |= {name: _spent(valid, name) for name in ("tokens", "cost")}
     facts["tokens_memory"] = _spent(valid.assign(tokens=valid["tokens_extractor"]), "tokens")
+    facts |= {name: _seed_mean(valid, name) for name in ("lessons_shown", "lesson_tokens", "tokens_validation")}
+    facts["lessons_at"] = _seed_mean(valid[valid["lessons_at"].notna()], "lessons_at")
     facts |= {"steps_won": _seed_mean(won, "steps"), "steps_lost": _seed_mean(lost, "steps")}
     for name in ("tokens", "cost"):
         rounds = episodes.drop_duplicates("run_dir")[f"{name}_consolidation"]

@@ -29,6 +29,7 @@ CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that control how lessons are shown, not how they are stored: {key: the agent's field}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
+OF_THE_LOOP = ("validate",)  # keys of `memory` that the loop reads: it plays tasks, which a memory cannot
 
 
 def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
@@ -228,7 +229,7 @@ def build_bank(
 
     if not read_only and (file := file_of(path)) is not None:
         _make_folder(file)
-    left_out = {*SHOWN, "path", "consolidate", "hygiene"}
+    left_out = {*SHOWN, *OF_THE_LOOP, "path", "consolidate", "hygiene"}
     if not takes(cfg.memory, "domain"):  # an env's config may set it, whatever the memory is
         left_out.add("domain")
     node = {key: value for key, value in cfg.memory.items() if key not in left_out}

@@ -11,6 +11,7 @@ from typing import Any
 
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 MEMORY = re.compile(r"<memory_items>.*?</memory_items>", re.DOTALL)  # the retrieved lessons in a message
+CANDIDATE = "quarantined"  # status of a record that waits for its trial (memory.validate)
 NOT_TAKEN = "(the episode is over: no action was taken)"  # the observation of a step that is only a note on an attempt
 
 
@@ -107,6 +108,25 @@ CUT_OFF = ("budget", "context", "content_filter", "time")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recalled:
+    """A record that an attempt was shown at a step after its first one (`retrieval.when`), at its observation's end.
+
+    step      number of the step whose observation it stands in, from 1
+    n_items   lessons of the record; n_shown: how many of them fitted into the prompt
+    items     the lessons that were shown
+    changed   they are not those that the bank holds
+    """
+
+    step: int
+    id: str
+    score: float
+    n_items: int
+    n_shown: int
+    items: tuple[Lesson, ...]
+    changed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trajectory:
     """One attempt at a task. `opening` and the steps together are the whole conversation.
 
@@ -125,6 +145,7 @@ class Trajectory:
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
     error: str | None = None  # the error, as "kind: message"; for an attempt in CUT_OFF the limit's message
+    recalled: tuple[Recalled, ...] = ()  # what it was shown after its opening
 
     @property
     def unstated(self) -> bool:
@@ -272,7 +293,7 @@ class Episode:
     reward: float
     verdict: Verdict
     # {id, score, n_items, n_shown: how many of its items the prompt had room for, n_cited: with memory.uses=cited,
-    # items: its lessons, where they were rewritten}
+    # items: its lessons, where they were rewritten; step, sample: where an attempt was shown it later, see Recalled}
     retrieved: tuple[dict, ...]
     trajectories: tuple[Trajectory, ...]
     chosen: int  # which of them is the answer
@@ -284,5 +305,7 @@ class Episode:
     usage: dict[str, Usage]  # per role
     learning_errors: tuple[str, ...]  # errors of the judge, the selector and the extractor
     records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
+    # candidates that were tried on earlier tasks after this one (memory.validate, workflows/validate.py)
+    validated: tuple[dict, ...] = ()
     schema: int = 2
     retries: int | None = None  # an index, not a count: this is a retry of the task of that first episode

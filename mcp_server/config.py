@@ -95,6 +95,8 @@ def load_config(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
                 where = f"the variable {variables[word]}" if word in variables else f"the settings {path}"
                 raise UserError(f"{where}: {_key(word)} does not fit: {reason}") from error
         raise
+    if cfg.retrieval.get("when") not in (None, "task") or cfg.memory.get("validate") is not None:
+        raise UserError("retrieval.when and memory.validate are for runs, whose tasks are played here: leave them out.")
     if path is not None:
         cfg.settings = str(path.resolve())
     return cfg

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
-    "analysis": 7_250,
+    "analysis": 7_450,
     "benchmarks": 4_120,
     "core": 24_550,  # the rivals by their papers, 780 lines
     "docs": 30,
@@ -35,8 +35,8 @@ CEILINGS = {
     "prompts": 120,
     "scripts": 1_900,
     "single_turn_bench": 3_800,
-    "tests": 51_700,
-    "workflows": 2_180,
+    "tests": 52_100,
+    "workflows": 2_450,
 }
 
 

@@ -50,10 +50,11 @@ from core.terminal import say_once, stage
 from core.types import Episode, Lesson, Task
 from envs.base import BaseEnv
 from envs.pool import EnvPool
-from workflows.reasoningbank import ReasoningBank
+from workflows.reasoningbank import TASK, ReasoningBank
 from workflows.rollout import Rollout
 from workflows.stored_attempts import NoEnv, StoredAttempts, StoredRun, stored_run
 from workflows.stream import Stream
+from workflows.validate import Gate
 
 AT_ONCE = 8  # tasks, where nothing is said: a server answers so many about as fast as one
 
@@ -306,11 +307,24 @@ def build_workflow(
         "meter": meter,
         "strip_lessons": cfg.strip_lessons,
         "seen": seen,
+        "when": cfg.retrieval.get("when") or TASK,
+        "gate": gate_of(cfg, stored),
     }
     workflow = make_with(cfg.workflow, details_for(cfg.workflow, cfg) | parts)
     if stored is not None:
         stored.check(workflow)
     return workflow
+
+
+def gate_of(cfg: Any, stored: StoredRun | None = None) -> Gate | None:
+    """The gate of memory.validate; None without one. Raises UserError where lessons cannot be tried."""
+    if (node := cfg.memory.get("validate")) is None or not part(cfg.workflow).has_memory:
+        return None
+    if stored is not None:
+        raise UserError("memory.validate plays earlier tasks again, which attempts_from cannot: memory.validate=null.")
+    if cfg.stream.batch != 1:
+        raise UserError(f"memory.validate tries lessons between two tasks: stream.batch={cfg.stream.batch} has none.")
+    return make(node)
 
 
 def grader_of(role: Role) -> Callable[[str, str], str]:

@@ -194,6 +194,9 @@ def build_plan(
         with suppress(InfraError):  # what it hears is no verdict
             envs.open_answers(tasks[0], [PLACEHOLDER], PLACEHOLDER)
     heard = {name: each.heard for name, each in listeners.items() if each.heard}
+    tries = 2 * workflow.gate.n if workflow.gate else 0  # of each task's lessons, with and without them, at most
+    if tries and "judge" in heard:
+        heard["judge"] += heard["judge"][:1] * tries
     if stored is not None:
         return Plan(n_tasks=len(tasks), steps=0, roles=roles, asked=heard)
     agent = workflow.rollout.agent
@@ -207,7 +210,7 @@ def build_plan(
         n_tasks=len(tasks),
         steps=steps,
         roles=roles,
-        asked={"agent": [opening] * (len(attempts) + workflow.judge.n_more)} | heard,
+        asked={"agent": [opening] * (len(attempts) + workflow.judge.n_more + tries)} | heard,
         observation=length,
         kept=agent.keep_observations if paged else None,
         unseen=bool(env.page_tokens),

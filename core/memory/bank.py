@@ -19,7 +19,7 @@ from core.memory.hygiene.scrub import scrub_records
 from core.memory.lexical import WordSearch
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
-from core.memory.ports import SAME, SEEN, Consolidates, Hygiene, OpenChange, Policy
+from core.memory.ports import OTHER, SAME, SEEN, Consolidates, Hygiene, OpenChange, Policy
 from core.memory.protocol import Memory, Steps
 from core.memory.ranking import ranked
 from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_of
@@ -154,13 +154,15 @@ class MemoryBank(Contents, Memory):
         """The records that the policy chooses for a query, best first. Never writes.
 
         top_k    None: the policy's
-        domain   domain of the task, for `retrieval.domain=same`, or those seen, for `seen`; None: not known, records of
-                 all domains are searched
+        domain   domain of the task, for `retrieval.domain=same` and `other`, or those seen, for `seen`; None: not
+                 known, records of all domains are searched
         """
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        if domain is not None and self.policy.domain in (SAME, SEEN):
+        if domain is not None and self.policy.domain == OTHER:
+            domain = tuple(each for each in self.domains() if each != domain)
+        if domain is not None and self.policy.domain in (SAME, SEEN, OTHER):
             where = where or Filter()
             where = replace(where, domain=domain) if where.domain is None else where
         return ranked(self, self.policy, query, top_k, exclude_task, where)
@@ -396,7 +398,23 @@ class MemoryBank(Contents, Memory):
 
     def learn(self, episode: dict[str, Any] | None) -> None:
         """Take in the feedback of an episode, a row of episodes.jsonl; None: finish work that a crash interrupted."""
+        for tried in (episode or {}).get("validated", ()):
+            self._settle(tried)
         self.learn_from(None if episode is None else feedback_of(episode))
+
+    def _settle(self, tried: dict[str, Any]) -> None:
+        """Give a candidate (memory.validate) the status that its trial found, once, with what was found.
+
+        One that the write filter has quarantined itself stays so.
+        """
+        record = self.get(tried["id"])
+        if record is None or "validated" in record.provenance:
+            return
+        found = {name: tried[name] for name in ("tasks", "won_with", "won_without")}
+        suspect = "quarantine" in record.provenance
+        status = record.status if suspect else tried["status"]
+        with self.change(f"validate: {tried['won_with'] - tried['won_without']:+d} of {len(tried['tasks'])}") as change:
+            change.update(record.id, status=status, provenance=record.provenance | {"validated": found})
 
     def learn_from(self, feedback: EpisodeFeedback | None) -> None:
         """As `learn`, from the feedback itself.

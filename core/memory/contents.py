@@ -127,6 +127,11 @@ class Contents:
         query = "SELECT id, json_extract(items, '$[0].title') FROM records WHERE namespace = $1 AND status = 'active'"
         return [(id, title or "") for id, title in self._store.rows(f"{query} ORDER BY rowid", (self.namespace,))]
 
+    def domains(self) -> list[str]:
+        """The domains of the records of the namespace, sorted."""
+        query = "SELECT DISTINCT domain FROM records WHERE namespace = $1 ORDER BY 1"
+        return [row[0] for row in self._store.rows(query, (self.namespace,))]
+
     def statuses(self) -> dict[str, int]:
         """{status: number of records} of the namespace."""
         query = "SELECT status, count(*) FROM records WHERE namespace = $1 GROUP BY 1"

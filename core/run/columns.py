@@ -13,9 +13,10 @@ from core.build import ROLES
 from core.errors import UserError
 from core.memory.open import read_records
 from core.models.reply_text import without_surrogates
-from core.run.metrics import VALID, limit_of, n_tampered, steps, tokens
+from core.run.metrics import VALID, VALIDATION, limit_of, n_tampered, steps, tokens
 from core.run.records import answer_of, evaluated, outcomes_of, place_of, records_of
-from core.types import MemoryRecord, content_id
+from core.tokens import estimate_tokens
+from core.types import MEMORY, MemoryRecord, content_id
 
 SHORTEST = 4  # an answer of fewer characters stands in many texts by chance
 Kinds = dict[str, set[str | None]]  # {record: the types of the tasks that it came from; None for one not known}
@@ -87,9 +88,10 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
         "confidences": [verdict["confidence"] for verdict in row["verdicts"]],
         "tokens": spent["total"],
-        **{f"tokens_{role}": spent.get(role, 0) for role in ROLES},
+        **{f"tokens_{role}": spent.get(role, 0) for role in (*ROLES, VALIDATION)},
         "cost": float("nan") if None in costs else sum(costs),
         "n_retrieved": len(row["retrieved"]),
+        **shown_columns(row),
         "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),
         "n_lessons": len(row["lessons"]),
         "n_dropped": row["n_dropped"],
@@ -98,6 +100,35 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "verdict_source": row["verdict"]["source"],
         "verdict_parsed": row["verdict"]["parsed"],
     }
+
+
+def shown_columns(row: dict[str, Any]) -> dict[str, float]:
+    """How much of the memory the answer's prompts showed, by which a control can be held against what it replaces.
+
+    lessons_shown   lessons with a word in them
+    lesson_tokens   estimated tokens of all blocks of lessons, with their frame
+    lessons_at      estimated tokens that stand before the first block; NaN where none was shown
+    """
+    chosen = answer_of(row)
+    own = chosen["sample"]
+    told = [*(m["content"] for m in chosen["opening"]), *(step["observation"] for step in chosen["steps"])]
+    blocks = [block for text in told for block in MEMORY.findall(text)]
+    before = float("nan")
+    if blocks:
+        first = next(place for place, text in enumerate(told) if MEMORY.search(text))
+        before = sum(map(estimate_tokens, [*told[:first], MEMORY.split(told[first], maxsplit=1)[0]]))
+    return {
+        "lessons_shown": sum(n_worded(hit) for hit in row["retrieved"] if hit.get("sample", own) == own),
+        "lesson_tokens": sum(map(estimate_tokens, blocks)),
+        "lessons_at": before,
+    }
+
+
+def n_worded(hit: dict[str, Any]) -> int:
+    """How many lessons of a retrieved record were shown; of rewritten ones those that have a word."""
+    if "items" not in hit:
+        return hit["n_shown"]
+    return sum(any(item.values()) for item in hit["items"][: hit["n_shown"]])
 
 
 def holds(text: str, answer: str) -> bool:

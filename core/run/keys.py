@@ -195,7 +195,7 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
     if cfg.distiller.get("style") == QUOTE and (cfg.max_steps or cfg.env.get("max_steps")) == 1:
         raise UserError("distiller.style=quote: here a reply is the whole attempt, and no answer to it can be quoted.")
-    if (domain := cfg.retrieval.get("domain")) in ("same", "seen") and cfg.memory.get("domain", "") is None:
+    if (domain := cfg.retrieval.get("domain")) in ("same", "seen", "other") and cfg.memory.get("domain", "") is None:
         raise UserError(f"retrieval.domain={domain}: say what a task's domain is, e.g. memory.domain=type.")
     for key, facts in TOP_KEYS.items():
         if facts.least is not None:

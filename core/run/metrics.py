@@ -11,6 +11,7 @@ from typing import Any
 from core.run.records import answer_of, evaluated, not_shown, outcomes_of, place_of, usage_of
 from core.types import CUT_OFF, MEMORY, NOT_TAKEN, Lesson, Task, Trajectory, Usage
 
+VALIDATION = "validation"  # in the usage of an episode, beside the roles: what trying lessons cost (memory.validate)
 VALID = ("success", "failure")  # statuses that count: an infra_error is in no denominator
 Follows = Callable[[Task, str, str, Sequence[str]], bool | None]  # see BaseEnv.follows
 

@@ -271,6 +271,8 @@ def episode_row(episode: Episode) -> dict:
     row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
     if row["retries"] is None:
         del row["retries"]
+    if not row["validated"]:
+        del row["validated"]
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
         for name, default in _UNSET.items():

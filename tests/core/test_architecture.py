@@ -31,7 +31,7 @@ ARROWS = {
     "core/memory/store": {"core", *PORTS},
     "core/memory/sqlite": {"core", *PORTS, "core/memory/store"},
     "core/memory/postgres": {"core", *PORTS, "core/memory/store"},
-    "core/memory/policies": {"core", *PORTS},
+    "core/memory/policies": {"core", "core/learning", *PORTS},
     "core/memory/consolidation": {*MODELS, "core/learning", *PORTS, "prompts"},
     "core/memory/hygiene": {*MODELS, "core/learning", *PORTS, "prompts"},
     "core/memory/formats": {

@@ -49,6 +49,7 @@ def shown(record: MemoryRecord, links: Sequence[tuple[str, str, str, str]] = (),
         "trust": record.trust if record.trust != 1.0 else None,
         "used": f"{record.n_used} times, {record.n_used_success} in a success" if uses and record.n_used else None,
         "marked": f"helpful {record.n_helpful}, harmful {record.n_harmful}, trust score {feedback(record):+.2f}",
+        "tried": _tried(record.provenance.get("validated")),
         "warning": warning_of(record),
         "merged from": ", ".join(record.parents),
         "created": record.created_at,
@@ -69,6 +70,14 @@ def shown(record: MemoryRecord, links: Sequence[tuple[str, str, str, str]] = (),
         # Quoted, so that a heading in the content is not one of the document.
         lines += [f"> {line}".rstrip() for line in markdown(item.content).splitlines()]
     return "\n".join(lines)
+
+
+def _tried(found: dict[str, Any] | None) -> str:
+    """What the trials of memory.validate found of a record."""
+    if not found:
+        return ""
+    n = len(found["tasks"])
+    return f"on {n} earlier task{'s' * (n != 1)}: {found['won_with']} solved with it, {found['won_without']} without"
 
 
 def dated(links: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
