@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
-from mcp_server.config import TOKEN_ENV, bank_options, bank_path, has_bank
+from mcp_server.config import TOKEN_ENV, bank_options
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ COMMANDS = {  # the module and the function of each; any other word is a tool
     "token": ("tokens", "run_token"),
 }
 EXAMPLES = """\
-  %(prog)s                                                           over stdio, a bank in your data folder
+  %(prog)s                                                           over stdio, the bank of this repository
   %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
   %(prog)s --bank ~/lessons.sqlite llm=gemini                        extract_memory asks this model
   %(prog)s --bank ~/lessons.sqlite --transport http                  for several clients on this machine
@@ -108,16 +108,15 @@ def serve_bank(given: argparse.Namespace) -> int:
     over_http = given.transport != "stdio"
     if over_http:
         http.check_port(given.host, given.port)
-    verifier, provider = verifiers(given, cfg)
+    verifier, provider, reads = verifiers(given, cfg)
     tenants = verifier is not None
     if not tenants and over_http and (token := tokens.read_token(given.host, given.token_env, given.token_file)):
         verifier = tokens.OneToken(token)
-    is_new = not has_bank(given)
     service = open_service(given, cfg)
     stopped = True
     try:
         if tenants:
-            service.bind_agents()
+            service.bind_agents(reads)
         server, worker = build_server(service, given.tools)
         redact_logs(service.redact)
         gc.freeze()
@@ -133,8 +132,7 @@ def serve_bank(given: argparse.Namespace) -> int:
                 worker.start()
         path = {"stdio": "", "http": "/mcp", "sse": "/sse"}[given.transport]
         where = "stdio" if app is None else f"{given.transport}, http://{given.host}:{given.port}{path}"
-        made = f", new bank made at {bank_path(given)}" if is_new else ""
-        print(f"[INFO] server running over {where}, {len(service.bank)} memories{made}", file=sys.stderr, flush=True)
+        print(f"[INFO] server running over {where}, {len(service.bank)} memories", file=sys.stderr, flush=True)
         try:
             server.run("stdio") if app is None else http.serve_http(app, server, given.host, given.port)
         finally:
@@ -148,23 +146,28 @@ def serve_bank(given: argparse.Namespace) -> int:
     return 0
 
 
-def verifiers(given: argparse.Namespace, cfg: Any) -> tuple[Any, Any]:
-    """(the TokenVerifier of --tokens, of server.oauth or of both, the identity provider); None where there is none."""
+def verifiers(given: argparse.Namespace, cfg: Any) -> tuple[Any, Any, Any]:
+    """(the TokenVerifier of --tokens, of server.oauth or of both, the identity provider); None where there is none.
+
+    The third is for `Service.bind_agents`: the groups that the file of --tokens names.
+    """
     from mcp_server import tokens
     from mcp_server.config import ServerSettings
 
     known, provider, settings = [], None, ServerSettings.of(cfg).oauth
+    reads = None
     options = {"--tokens": given.tokens, "server.oauth": settings["issuer"]}
     for name in (name for name, value in options.items() if value is not None):
         if given.transport == "stdio" or given.token_file is not None:
             raise UserError(f"{name} is for --transport http, and takes the place of --token-file.")
     if given.tokens is not None:
-        known.append(tokens.Tenants(given.tokens))
+        known.append(file := tokens.Tenants(given.tokens))
+        reads = file.reads
     if settings["issuer"] is not None:
         from mcp_server.oauth import identity_provider
 
         known.append(provider := identity_provider(settings))
-    return (tokens.EitherVerifier(*known) if len(known) > 1 else known[0] if known else None), provider
+    return (tokens.EitherVerifier(*known) if len(known) > 1 else known[0] if known else None), provider, reads
 
 
 def run() -> None:

@@ -61,6 +61,7 @@ def run_hook(argv: list[str]) -> int:
         given = top.parse_intermixed_args(argv)
         name += f" {given.what}"
         event = json.loads(read_stdin())
+        given.folder = folder_of(event)
         if given.what == "retrieve":
             print(for_client(event, retrieve(given, event)), end="")
         else:
@@ -75,6 +76,11 @@ def read_stdin() -> str:
     """The text on stdin, which clients send as UTF-8 whatever the encoding of this process."""
     data = getattr(sys.stdin, "buffer", sys.stdin).read()
     return data.decode("utf-8-sig", "replace") if isinstance(data, bytes) else data
+
+
+def folder_of(event: dict[str, Any]) -> str:
+    """The folder that a client works in, whose bank is meant without --bank: Cursor gives a list, the others `cwd`."""
+    return event.get("cwd") or next(iter(event.get("workspace_roots") or ()), ".")
 
 
 def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:

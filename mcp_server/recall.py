@@ -61,9 +61,11 @@ class Recall:
         everyone = settings.anonymous == "all" and not self.agent_id
         where = Filter(everyone=everyone, domain=self.domain or None)
         hits, n_held_back = self.bank.retrieve_and_count(self.query, self.top_k, where)
-        shown = [] if everyone else [hit.record.id for hit in hits]  # records of all namespaces are read only
+        # Those of other namespaces are read only.
+        shown = [] if everyone else [hit.record.id for hit in hits if hit.record.namespace == self.bank.namespace]
         hits = comparable(self.bank, self.query, hits)
-        prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=everyone)
+        whose = everyone or bool(self.bank.group)
+        prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=whose)
         return Found(hits, n_held_back, prompt, shown)
 
 

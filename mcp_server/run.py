@@ -22,7 +22,7 @@ from core.types import Scored
 from mcp_server import run_records
 from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
 from mcp_server.best_effort import BestEffort, WarningHandler
-from mcp_server.config import bank_file, bank_options
+from mcp_server.config import bank_file, bank_options, bank_said
 from mcp_server.run_command import run_command, with_memory
 from mcp_server.task_memory import K, TaskMemory, used_of
 
@@ -114,7 +114,10 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
 def options(words: list[str]) -> argparse.Namespace:
     """The options before --, with the keys among `overrides` that some of them stand for."""
     given = parser().parse_intermixed_args(words)
-    given.bank = bank_file(given)
+    file = bank_file(given)
+    if given.bank is None:
+        print(f"memory: the bank is {bank_said(given)}", file=sys.stderr)
+    given.bank = file
     if given.domain:
         given.overrides.append(f"retrieval.domain={given.domain}")
     if given.consolidate_every is not None:
@@ -126,7 +129,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line before --."""
     top = argparse.ArgumentParser(
         prog="reasoningbank run",
-        usage="%(prog)s --bank PATH [options] [key=value ...] -- COMMAND ...",
+        usage="%(prog)s [options] [key=value ...] -- COMMAND ...",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -90,6 +90,8 @@ class BankServer(MCPServer):
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(f"{name}: {_first_problem(error.__cause__)}") from error.__cause__
             if isinstance(error.__cause__, UserError | InfraError):
+                about = f"{name}, asked by {self.service.caller.get() or 'a client'}: {error.__cause__}"
+                log.log(logging.INFO if isinstance(error.__cause__, UserError) else logging.ERROR, about)
                 raise ToolError(self.service.said(error.__cause__)) from error
             if error.__cause__ is None or not self.service.bound:
                 raise

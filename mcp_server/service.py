@@ -10,8 +10,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from core.models.embedding import MINILM, NamedEmbedder
 from core.redact import use
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
-from mcp_server.config import ServerSettings, bank_path, has_bank, load_config, unless_typed
+from mcp_server.config import ServerSettings, bank_path, bank_said, has_bank, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
 from mcp_server.late_model import LateModel
 from mcp_server.texts import OPENINGS
@@ -67,7 +67,7 @@ class Service:
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
-        self.bound = False
+        self.bound, self._reads = False, None
         self.caller: ContextVar[str | None] = ContextVar("caller", default=None)
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
@@ -139,16 +139,19 @@ class Service:
         except StopRun as error:
             return None, self.said(error)
 
-    def bind_agents(self) -> None:
-        """Restrict each caller to the memory that its token is bound to, from now on."""
+    def bind_agents(self, reads: Callable[[str], list[str]] | None = None) -> None:
+        """Restrict each caller to the memory that its token is bound to, from now on, and to reading `reads` of it.
+
+        reads   gives the namespaces that an agent's groups let it read beside its own
+        """
         if self.settings.anonymous == "all":
             raise UserError("--tokens and server.anonymous=all contradict each other: give one of them.")
-        self.bound = True
+        self.bound, self._reads = True, reads
 
     def bank_for(self, agent_id: str) -> MemoryBank:
         """The bank in an agent's namespace. Every tool must use this.
 
-        With `bound`, it always returns the caller's own bank.
+        With `bound`, it always returns the caller's own bank, which reads those of its groups.
 
         agent_id   "": the server's own namespace
 
@@ -159,7 +162,9 @@ class Service:
                 raise UserError("this call carries no token that is bound to an agent_id.")
             if agent_id not in ("", caller):
                 raise UserError(f"agent_id: your token is bound to {caller}: leave agent_id out.")
-            return self.bank_of(caller)
+            bank = self.bank_of(caller)
+            bank.group = tuple(self._reads(caller)) if self._reads else ()
+            return bank
         if agent_id:
             return self.bank.of(checks.namespace(agent_id))
         if self.require_agent:
@@ -240,11 +245,19 @@ def feedback_on(
     return EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=((record.id, confidence),))
 
 
-def find_record(bank: MemoryBank, id: str) -> MemoryRecord:
-    """The record of the bank's namespace with an id that a client gave. Raises UserError if there is none."""
+def find_record(bank: MemoryBank, id: str, *, to_read: bool = False) -> MemoryRecord:
+    """The record of the bank's namespace with an id that a client gave. Raises UserError if there is none.
+
+    to_read   it may be one of the bank's `group`; else UserError says that such a record is only read
+    """
     id = checks.text("id", id, 200).strip()
     if record := lookup(bank, id):
         return record
+    for mate in bank.mates():
+        if (record := lookup(mate, id)) and to_read:
+            return record
+        if record:
+            raise UserError(f"the memory {id[:60]} is of {mate.namespace}: you may read it, and change only your own.")
     raise UserError(f"there is no memory {id[:60]}: give an id as it was shown.")
 
 
@@ -327,18 +340,14 @@ def configuration(given: argparse.Namespace, unless_set: Sequence[str] = ()) -> 
 
 
 def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
-    """Open the bank that the options of `config.bank_options` name. cfg: its configuration; None: `configuration`."""
-    path = bank_path(given)
-    if given.bank is None:
-        print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
-    cfg = configuration(given) if cfg is None else cfg
-    return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
+    """Open the bank that the options of `config.bank_options` name. cfg: its configuration; None: `configuration`.
 
-
-@contextmanager
-def saying_new(given: argparse.Namespace) -> Iterator[None]:
-    """Around what may make the bank that the options name: says that it did, once that went well."""
+    Says on stderr which bank that is where none is named, and that it is new.
+    """
     is_new = not has_bank(given)
-    yield
-    if is_new and has_bank(given):
-        print(f"reasoningbank-mcp: new bank made at {bank_path(given)}.", file=sys.stderr, flush=True)
+    cfg = configuration(given) if cfg is None else cfg
+    service = Service(bank_path(given), cfg, embedder=given.embedder, require_agent=given.require_agent_id)
+    if is_new or given.bank is None:
+        said = "new bank made at" if is_new else "the bank is"
+        print(f"reasoningbank-mcp: {said} {bank_said(given)}.", file=sys.stderr, flush=True)
+    return service

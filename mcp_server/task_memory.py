@@ -22,7 +22,7 @@ from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, cont
 from mcp_server.best_effort import BestEffort
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult
-from mcp_server.service import Service, configuration, describe_stored, new_record, open_service, saying_new
+from mcp_server.service import Service, configuration, describe_stored, new_record, open_service
 from mcp_server.texts import memory_prompt
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ class TaskMemory:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
             try:
-                with saying_new(self.given):
-                    self._service = open_service(self.given, cfg=self.cfg())
+                self._service = open_service(self.given, cfg=self.cfg())
             except UserError as error:
                 others = [word for word in self.given.overrides if not MODEL_KEY.match(word)]
                 if others == self.given.overrides:

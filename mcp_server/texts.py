@@ -45,7 +45,7 @@ def memory_entries(hit: Scored) -> list[dict[str, Any]]:
             "description": lesson.description,
             "content": lesson.content,
             "success": record.outcome == "success",
-            "agent_id": record.namespace,
+            "agent_id": record.provenance.get("author", record.namespace),
         }
         for place, lesson in enumerate(record.items)
     ]

@@ -149,8 +149,10 @@ class MemoryTools:
     def get_detail(self, memory_id: str, agent_id: str = "") -> CallToolResult:
         """Everything about one memory."""
         bank = self._service.bank_for(agent_id)
-        record = find_record(bank, memory_id)
-        record = record if bank.read_only else mark_used(bank, record.id)
+        record = find_record(bank, memory_id, to_read=True)
+        own = record.namespace == bank.namespace
+        record = mark_used(bank, record.id) if own and not bank.read_only else record
+        bank = bank if own else bank.of(record.namespace)
         asked = {} if record.provenance.get("kind") == "insight" else {"query": record.original_query}
         return result(detail(record) | asked, escape(shown(record, dated(bank.link_details(record.id)))))
 

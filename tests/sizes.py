@@ -31,7 +31,7 @@ CEILINGS = {
     "envs": 7_950,
     "hydra_plugins": 740,
     "main.py": 190,
-    "mcp_server": 4_600,
+    "mcp_server": 4_650,
     "prompts": 120,
     "scripts": 1_900,
     "single_turn_bench": 3_800,

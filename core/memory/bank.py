@@ -79,6 +79,7 @@ class MemoryBank(Contents, Memory):
                  the first is stored under this name; "": ticks begin at 0
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
+    group        further namespaces, of a team, whose lessons `retrieve_and_count` finds, too; they are only read
     counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
                  retrievals by words, because the embedder does not read the query's language
     """
@@ -103,6 +104,7 @@ class MemoryBank(Contents, Memory):
     consolidate: Consolidates | None = None
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
+    group: tuple[str, ...] = field(default=(), init=False)
     counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
@@ -131,8 +133,12 @@ class MemoryBank(Contents, Memory):
     def of(self, namespace: str) -> Self:
         """A view of the same open bank for another namespace; only the original may be closed."""
         other = copy(self)
-        other.namespace, other._store = namespace, self._store.of(namespace)
+        other.namespace, other._store, other.group = namespace, self._store.of(namespace), ()
         return other
+
+    def mates(self) -> list[Self]:
+        """A view for each namespace of `group`."""
+        return [self.of(name) for name in self.group]
 
     @property
     def history(self) -> History:
@@ -182,7 +188,18 @@ class MemoryBank(Contents, Memory):
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
-        """(the records retrieved, how many of the top_k best ones were left out because of min_score)."""
+        """(the records retrieved, how many of the top_k best ones were left out because of min_score).
+
+        With a `group`: of the best of each namespace the best together, and of lessons that are the same one.
+        """
+        if self.group:
+            found = [one.retrieve_and_count(query, top_k, where) for one in (self.of(self.namespace), *self.mates())]
+            best: dict[Any, Scored] = {}
+            for hit in sorted((hit for hits, _ in found for hit in hits), key=lambda hit: -hit.score):
+                best.setdefault(hit.record.items, hit)
+            least = self.policy.of_best * next((hit.score for hit in best.values()), 0.0)
+            kept = [hit for hit in best.values() if max(hit.score, 0.0) >= least][:top_k]
+            return kept, min(sum(n for _, n in found), top_k - len(kept))
         policy = self.policy
         by_words = policy.other_languages_by_words and policy.by_meaning and not self.embedder.reads(query)
         if policy.min_score is None or by_words:

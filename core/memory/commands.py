@@ -125,6 +125,13 @@ def review(bank: Any, given: Namespace) -> Iterator[str]:
         yield from (shown(record) + "\n" for record in bank.records(given.namespace, "quarantined"))
 
 
+def edit(bank: Any, given: Namespace) -> Generator[str, None, int]:
+    """open the active lessons as Markdown in $VISUAL or $EDITOR, and make what you changed there, as one change"""
+    from core.memory.edit import edit as edit_lessons
+
+    return edit_lessons(bank)
+
+
 def export(bank: Any, given: Namespace) -> Iterator[str]:
     """write all records to a file"""
     if str(given.file) == "-":
@@ -135,7 +142,10 @@ def export(bank: Any, given: Namespace) -> Iterator[str]:
 
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
     """add the records of a file"""
-    added, known = formats.load(bank, given.file, given.format or formats.by_name(given.file), given.namespace)
+    if given.group and given.namespace:
+        raise UserError("give --group or --namespace: a group's lessons are those of the namespace of its name.")
+    form, space = given.format or formats.by_name(given.file), given.group or given.namespace
+    added, known = formats.load(bank, given.file, form, space, authors=bool(given.group))
     yield f"{n_records(added)} added, {known} were there already or refused"
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from platformdirs.windows import get_win_folder_from_env_vars
 
 from core.errors import UserError
 from mcp_server.__main__ import parser
-from mcp_server.config import SETTINGS_ENV, default_bank, load_config, unless_typed
+from mcp_server.config import SETTINGS_ENV, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
 from mcp_server.service import Service, configuration
 
@@ -332,25 +331,6 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path, subtests):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match=r"no\.yaml cannot be read"):
         read_foreign(tmp_path / "no.yaml")
-
-
-@pytest.mark.parametrize(
-    ("platform", "env", "place"),
-    [
-        ("linux", {"XDG_DATA_HOME": "/data"}, "/data/reasoningbank/bank.sqlite"),
-        ("linux", {}, "/home/me/.local/share/reasoningbank/bank.sqlite"),
-        ("darwin", {}, "/home/me/Library/Application Support/reasoningbank/bank.sqlite"),
-        ("win32", {"APPDATA": "/roaming"}, "/roaming/reasoningbank/bank.sqlite"),
-    ],
-)
-def test_without_a_name_the_bank_lies_in_the_users_data_folder(monkeypatch, platform, env, place):
-    for name in ("XDG_DATA_HOME", "APPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in ({"HOME": "/home/me"} | env).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("platformdirs.windows._resolve_win_folder", get_win_folder_from_env_vars)  # for want of Windows
-    monkeypatch.setattr("sys.platform", platform)
-    assert str(default_bank()) == place
 
 
 @pytest.mark.parametrize(

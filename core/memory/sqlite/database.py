@@ -33,9 +33,9 @@ STATE = (
 )
 
 # A backup is whole without one, and nothing was ever written to a bank that has counted no change.
+_IS_BACKUP = "SELECT 1 FROM meta WHERE key = 'backup'"  # until it is first opened for writing
 _NEEDS_NO_JOURNAL = (
-    "SELECT 1 FROM meta WHERE key = 'backup' UNION ALL SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM records) "
-    "AND NOT EXISTS (SELECT 1 FROM journal)"
+    f"{_IS_BACKUP} UNION ALL SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM records) AND NOT EXISTS (SELECT 1 FROM journal)"
 )
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class ReadOnlyFile:
                     raise
                 continue  # the file changed during the opening
             end = last(path_of(path))
-            ahead = end[0] - last_of(self.db)[0] if end else 0
+            ahead = end[0] - last_of(self.db)[0] if end and not self.db.execute(_IS_BACKUP).fetchone() else 0
             if before == stamp(path) and ahead <= 0:
                 self.db.execute("PRAGMA query_only=ON")
                 if not path_of(path).exists() and not self.db.execute(_NEEDS_NO_JOURNAL).fetchone():
@@ -166,7 +166,7 @@ class SqliteDatabase(BankStore):
                         if spoilt or older != OLDEST:  # whose lines are read
                             self._journal.rewrite(whole(db))
                         self._say(said)
-        elif last_of(self._db) != last(path_of(self.path)):
+        elif last_of(self._db) != last(path_of(self.path)) or self._db.execute(_IS_BACKUP).fetchone():
             self.compare_with_journal()
         self._reader = self._connect()
         self._reader.execute("PRAGMA query_only=ON")

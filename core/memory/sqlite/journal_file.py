@@ -48,7 +48,7 @@ class JournalFile:
         try:
             self._in_use = SharedLock(_hidden(bank, "open"), alone=exclusive)
         except BlockingIOError as error:
-            raise UserError(f"the bank {bank} is damaged and another process has it open: end that first.") from error
+            raise UserError(f"the bank {bank} is to be replaced, and another process has it open: end that.") from error
         try:
             self._turn = FileLock(_hidden(bank, "turn"))
         except BaseException:
