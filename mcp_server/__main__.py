@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=VersionAction)
     bank_options(top)
-    profiles = "core: 8 tools for agents (7 without llm=NAME); all: 14 (12 without); ace: the 8 of mcp-learning-memory"
+    profiles = "core: 10 tools for agents (8 without llm=NAME); all: 15 (12 without); ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
     top.add_argument("--host", default="127.0.0.1", help="for http and sse (127.0.0.1)")

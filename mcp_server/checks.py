@@ -55,11 +55,6 @@ def tags(values: list[str], least: int = 0) -> tuple[str, ...]:
     return tuple(dict.fromkeys(normal_tag(text("a tag", tag, 50)) for tag in values))
 
 
-def domain(value: str) -> str:
-    """ "" or the name of a subject, of at most 100 characters, without blanks around it."""
-    return text("domain", value.strip(), 100, empty=True)
-
-
 def url(value: str) -> str:
     """ "" or an http or https address of at most 2000 characters."""
     text("sourceUrl", value, 2000, empty=True)

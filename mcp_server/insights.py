@@ -11,7 +11,7 @@ from pathlib import Path
 from core.errors import UserError
 from core.memory import formats
 from core.memory.bank import MemoryBank
-from core.memory.by_hand import set_status
+from core.memory.by_hand import set_status, versions
 from core.memory.consolidation.deduplicate import titles_near
 from core.memory.filter import normal_tag, normalised
 from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
@@ -91,9 +91,9 @@ def with_tags(records: Iterable[MemoryRecord], tags: Iterable[str]) -> list[Memo
 
 
 def delete(bank: MemoryBank, id: str, *, for_good: bool) -> list[str]:
-    """Archive a record, or with for_good erase it and the records merged from it; returns the ids."""
+    """Archive a record, or with for_good erase it, what it corrected and what was merged from it; returns the ids."""
     if for_good:
-        return bank.history.forget(id=id)
+        return [gone for each in versions(bank, id) for gone in bank.history.forget(id=each)]
     set_status(bank, id, "archived", "deleted by the client")
     return [id]
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from core.errors import InfraError, UserError, check_choice
 from core.memory.contents import Contents
+from core.memory.corrections import supersede
 from core.memory.filter import Filter, normal_tag
 from core.memory.history import History
 from core.memory.hygiene.scrub import scrub_records
@@ -317,6 +318,7 @@ class MemoryBank(Contents, Memory):
         shown: Sequence[str] | None = None,
         did: Steps | None = None,
         feedback: EpisodeFeedback | None = None,
+        supersedes: Sequence[str] | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new.
 
@@ -325,6 +327,8 @@ class MemoryBank(Contents, Memory):
         shown, did        as in `add`
         feedback          counted in the same transaction if any record was new, so a crash cannot store one without
                           the other
+        supersedes        ids whose place the records take in the same transaction, as they do of older ones with their
+                          task and titles; None: of none
         """
         if not records:
             return 0
@@ -347,9 +351,12 @@ class MemoryBank(Contents, Memory):
             vectors = [self.embedder.embed([q])[0] if q in changed else v for q, v in zip(queries, vectors)]
         rows = [(r, self._keys(r, v)) for r, v in zip(records, vectors)]  # embeds: not while others wait for the lock
         with self.change(reason) as change:
-            if feedback is not None:
+            if feedback is not None or supersedes is not None:
                 if added := change.put_all(rows):
-                    self.count_within(change, feedback)  # reads the records just added
+                    for record, _ in rows if supersedes is not None else ():
+                        supersede(self, change, record, supersedes or ())
+                    if feedback is not None:
+                        self.count_within(change, feedback)  # reads the records just added
                 return added
             n_added = change.put_last(rows)  # a function for after the commit: PostgreSQL may insert only then
         return n_added()

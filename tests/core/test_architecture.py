@@ -70,7 +70,7 @@ ARROWS = {
         "single_turn_bench",
     },
     "analysis/report": {"core", "core/run", "core/memory", "core/memory/store", "analysis"},
-    "mcp_server": {*MODELS, "core/agent.py", "core/build.py", "core/learning", *MEMORY},
+    "mcp_server": {*MODELS, "core/agent.py", "core/build.py", "core/learning", *MEMORY, "prompts"},
     "scripts": {
         *{*MODELS, "core/build.py", "core/run", "analysis", "analysis/report", "envs", *FAMILIES, "single_turn_bench"},
         *("mcp_server", "prompts", "workflows"),

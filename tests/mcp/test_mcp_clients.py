@@ -87,16 +87,17 @@ ADDED = (  # what clients add: n8n, Cursor, LangChain and others
 )
 NEAR = ("agentId", "agentid", "agent-id", "AGENT_ID", "agnet_id", "agent_ids", "_agent_id", "agent")
 TOOLS = {
-    "retrieve_memory": ({"query": "q"}, ("topK", "top-k", "topk", "tpo_k", "Domain", "domian")),
+    "retrieve_memory": ({"query": "q"}, ("topK", "top-k", "topk", "tpo_k")),
     "bank_status": ({}, ()),
     "list_index": ({}, ("Limit", "limits", "minhelpful", "sort_by")),
     "search_insights": ({"query": "q"}, ("Limit", "limits")),
     "export_memory": ({}, ("formt", "Format")),
-    "save_lesson": ({"query": "q", "title": "t", "content": "c"}, ("sucess", "tag", "descripton", "domain_")),
+    "save_lesson": ({"query": "q", "title": "t", "content": "c"}, ("sucess", "tag", "descripton")),
     "get_detail": ({"memory_id": "x"}, ("memoryId",)),
     "mark_helpful": ({"memory_id": "x"}, ("memoryId",)),
     "mark_harmful": ({"memory_id": "x"}, ("memory-id",)),
-    "delete_insight": ({"memory_id": "x"}, ("Permanent",)),
+    "update_lesson": ({"memory_id": "x"}, ("Title", "contents")),
+    "delete_lesson": ({"memory_id": "x"}, ("Permanent",)),
     "task_status": ({"task_id": "x"}, ("taskId",)),
     "add_insight": ({"title": "t", "content": "c", "tags": ["a"]}, ("source_url", "overwrit")),
     "extract_memory": ({"query": "q", "trajectory": []}, ("asyncMode", "success_signals")),

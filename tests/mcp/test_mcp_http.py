@@ -9,7 +9,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_kit import HELLO, TOKEN, ask, http_server, run
+from mcp_kit import HELLO, TOKEN, ask, http_server, lessons_in, run
 
 from core.errors import UserError
 from mcp_server.__main__ import parser
@@ -30,7 +30,7 @@ def test_two_clients_share_a_server_on_loopback_without_a_token(tmp_path):
             return await ask(b, "retrieve_memory", query="ship a release")
 
     with http_server(tmp_path / "b.sqlite") as url:
-        assert run(go(url))["memories"][0]["title"] == "Tag first"
+        assert lessons_in(run(go(url)))[0]["title"] == "Tag first"
         assert post(url).status_code == 200
 
 

@@ -161,7 +161,7 @@ def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
         told = service.jobs.get(id).result
         assert service.bank.history.forget(id=told["memory_id"]) == [told["memory_id"]]
         assert service.jobs.get(id) is None
-    title = told["titles"][0].encode()
+    title = told["memories"][0]["title"].encode()
     assert not any(title in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
 
 

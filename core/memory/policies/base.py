@@ -33,7 +33,8 @@ class Ranking(Policy):
                                retrieval=lexical, and no min_score applies to it
     ignore_preamble            a query of 500 characters or more is ranked by the sentences that are not in the queries
                                of several of the nearest records, and ties by words
-    corrections_first          a record that corrects an older one (a link that deduplication makes) is placed before it
+    corrections_first          a record that corrects an older one (a link that deduplication makes) is placed before
+                               it, and of records with the same score the newer first
     """
 
     top_k: int = 1
