@@ -113,6 +113,9 @@ def serve_bank(given: argparse.Namespace) -> int:
     if not tenants and over_http and (token := tokens.read_token(given.host, given.token_env, given.token_file)):
         verifier = tokens.OneToken(token)
     is_new = not has_bank(given)
+    if verifier is not None:  # what needs a token over HTTP must not lie open on the disk
+        os.umask(0o077)
+        tokens.warn_of_readers(Path(bank_path(given)), "the bank")
     service = open_service(given, cfg)
     stopped = True
     try:

@@ -26,7 +26,7 @@ PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server sc
 CEILINGS = {
     "analysis": 7_250,
     "benchmarks": 4_050,
-    "core": 23_750,
+    "core": 23_850,
     "docs": 30,
     "envs": 7_950,
     "hydra_plugins": 740,
@@ -35,7 +35,7 @@ CEILINGS = {
     "prompts": 120,
     "scripts": 1_900,
     "single_turn_bench": 3_800,
-    "tests": 51_700,
+    "tests": 51_950,
     "workflows": 2_160,
 }
 
