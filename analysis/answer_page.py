@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from yaml import YAMLError
-
+from core.checksum import read_whole
+from core.errors import UserError
 from core.run.arms import key_of
 
 
@@ -76,18 +76,15 @@ def commands(folder: Path, found: dict[str, Any]) -> list[str]:
 
     A study that its budget ended goes on first, with twice the budget.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     from core.run.launch import again
 
     try:
-        config = OmegaConf.load(folder / "multirun.yaml")
-        given, limits = config.hydra.overrides, dict(config.budget.run)
-        words = [word for word in (*given.hydra, *given.task) if key_of(word) not in ("hydra.mode", "run_dir")]
-    except (OSError, ValueError, AttributeError, YAMLError, OmegaConfBaseException):
+        config = read_whole(folder / "multirun.yaml") or {}
+        given, limits = config["hydra"]["overrides"], config["budget"]["run"].items()
+        words = [word for word in (*given["hydra"], *given["task"]) if key_of(word) not in ("hydra.mode", "run_dir")]
+        doubled = [f"budget.run.{key}={2 * limit:g}" for key, limit in limits if limit is not None]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, UserError):
         return found["try"]  # its command is not known
-    doubled = [f"budget.run.{key}={2 * limit:g}" for key, limit in limits.items() if limit is not None]
     looks = [*found["looks"], *found.get("content", ())]  # of the last comparison that was begun
     goes_on = looks and looks[-1]["outcome"] == "go on"
     more = [again(folder, _with(words, doubled))] if goes_on and doubled else []

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import os
 import zlib
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from core.errors import UserError
+
+if TYPE_CHECKING:
+    from zipfile import ZipFile
 
 # The longer mark first: that of UTF-32 begins with that of UTF-16.
 MARKS = (
@@ -18,6 +23,7 @@ MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"  # how such files begin
+MOST_UNPACKED = 512 << 20  # bytes that are unpacked into memory: a file of some MB may hold a thousand times as much
 
 
 def read_text(path: Path, name: str | None = None) -> str:
@@ -29,10 +35,27 @@ def read_bytes(path: Path, name: str | None = None) -> bytes:
     """The bytes of a file, unpacked if it is packed by gzip. UserError if it cannot be read."""
     try:
         data = path.read_bytes()
-        return gzip.decompress(data) if data.startswith(GZIP) or path.suffix == ".gz" else data
+        if not (data.startswith(GZIP) or path.suffix == ".gz"):
+            return data
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            return unpacked(packed, name or str(path))
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
         raise UserError(f"{name or path} cannot be read: {why}.") from error
+
+
+def unpacked(packed: IO[bytes], name: str, most: int | None = None) -> bytes:
+    """All that a packed file holds. UserError if that is more than `most` bytes (MOST_UNPACKED)."""
+    most = most or MOST_UNPACKED
+    if len(data := packed.read(most + 1)) > most:
+        raise UserError(f"{name} unpacks to more than {most >> 20} MB: unpack it first, if you know what it holds.")
+    return data
+
+
+def read_member(archive: ZipFile, name: str, pwd: bytes | None = None) -> bytes:
+    """A file in a ZIP archive, as `unpacked`."""
+    with archive.open(name, pwd=pwd) as packed:
+        return unpacked(packed, f"{name} in {archive.filename}")
 
 
 def decoded(name: str, data: bytes) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
-from mcp_server.config import TOKEN_ENV, bank_options
+from mcp_server.config import TOKEN_ENV, bank_options, bank_path
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +112,9 @@ def serve_bank(given: argparse.Namespace) -> int:
     tenants = verifier is not None
     if not tenants and over_http and (token := tokens.read_token(given.host, given.token_env, given.token_file)):
         verifier = tokens.OneToken(token)
+    if verifier is not None:  # what needs a token over HTTP must not lie open on the disk
+        os.umask(0o077)
+        tokens.warn_of_readers(Path(bank_path(given)), "the bank")
     service = open_service(given, cfg)
     stopped = True
     try:

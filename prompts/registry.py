@@ -100,9 +100,10 @@ PROJECT = Prompts()
 
 @cache
 def _environment(*folders: Path):
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import FileSystemLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    return Environment(
+    return ImmutableSandboxedEnvironment(  # templates may be a stranger's: they write texts, and reach nothing else
         loader=FileSystemLoader(folders),
         undefined=StrictUndefined,
         trim_blocks=True,

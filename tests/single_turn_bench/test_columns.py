@@ -4,14 +4,24 @@ import csv
 import gzip
 import io
 import json
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
+from core import textfile
 from core.errors import UserError
 from envs.single_turn import ChoiceEnv
+from single_turn_bench import files
 from single_turn_bench.__main__ import main
 from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import load_rows
+from single_turn_bench.specs import GPQA_ZIP_MEMBER
+
+ROOT = Path(__file__).resolve().parents[2]
 
 COLOURS = ["red", "green", "blue", "black"]
 # For each row the right option's place in COLOURS.
@@ -432,6 +442,56 @@ def test_a_file_that_cannot_be_read_is_one_sentence(subtests, tmp_path):
                 load_rows("own", path)
             said = str(error.value)
             assert any(part in said for part in message.split("|")) and "\n" not in said, said
+
+
+def parquet(texts):
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    file = pyarrow.BufferOutputStream()
+    write_table(pyarrow.table({"question": texts, "answer": ["1"] * len(texts)}), file)
+    return file.getvalue().to_pybytes()
+
+
+def archive(text):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(GPQA_ZIP_MEMBER, text)
+    return made.getvalue()
+
+
+PACKED = {
+    "large.jsonl.gz": lambda: gzip.compress(bytes(3 << 20)),
+    "large.csv": lambda: gzip.compress(bytes(1 << 20)) * 3,
+    "large.parquet": lambda: parquet(["W?" * (1 << 20), "V?" * (1 << 20)]),
+    "large.zip": lambda: archive("x" * (3 << 20)),
+}
+
+
+def test_a_packed_file_is_read_up_to_a_limit(subtests, tmp_path, monkeypatch):
+    for module in (textfile, files):
+        monkeypatch.setattr(module, "MOST_UNPACKED", 2 << 20)
+    for name, made in PACKED.items():
+        with subtests.test(name):
+            path = tmp_path / name
+            path.write_bytes(made())
+            with pytest.raises(UserError, match="large.* unpacks to more than 2 MB") as error:
+                load_rows("own", path)
+            assert "\n" not in str(error.value)
+    (tmp_path / "just.jsonl.gz").write_bytes(gzip.compress(LINES.ljust(2 << 20).encode()))
+    assert load_rows("own", tmp_path / "just.jsonl.gz").rows
+
+
+@pytest.mark.slow
+def test_four_megabytes_that_unpack_to_four_gigabytes_take_neither_memory_nor_time(tmp_path):
+    path = tmp_path / "bomb.jsonl.gz"
+    path.write_bytes(gzip.compress(bytes(64 << 20)) * 64)
+    assert path.stat().st_size < 5 << 20
+    words = [sys.executable, "-m", "single_turn_bench", "validate", str(path)]
+    script = f"ulimit -v {3 << 20}; exec {shlex.join(words)}"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "bomb.jsonl.gz unpacks to more than 512 MB" in done.stderr
 
 
 # validate, and whole runs

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import mmap
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -42,6 +43,7 @@ class JournalFile:
 
     def __init__(self, bank: Path, *, exclusive: bool = False) -> None:
         self.path = path_of(bank)
+        self._mode = stat.S_IMODE(bank.stat().st_mode) if bank.exists() else 0o644  # who may read that may read this
         self._end: tuple[int, int] | None = None  # (size, seq) after this process's last line
         self._before: int | None = None  # size before the line of the open transaction
         self._rewritten = False  # the open transaction has written a new file, beside the old one
@@ -74,7 +76,7 @@ class JournalFile:
         UserError if it is more than one change ahead: the database was replaced under an open bank.
         """
         earlier = line["seq"] - 1
-        with closing(JsonLines(self.path)) as lines:
+        with closing(JsonLines(self.path, mode=self._mode)) as lines:
             if (lines.size(), earlier) != self._end:
                 end = last(self.path)
                 if end is not None and end[0] == line["seq"]:  # of a process that was killed before its commit
@@ -95,7 +97,7 @@ class JournalFile:
     def rewrite(self, lines: Iterable[dict[str, Any]]) -> None:
         """Write the whole file anew, inside the transaction; `committed` puts it into the old one's place."""
         self._new.unlink(missing_ok=True)
-        with closing(JsonLines(self._new)) as file:
+        with closing(JsonLines(self._new, mode=self._mode)) as file:
             for line in lines:
                 file.append(line)
             file.sync()
@@ -116,7 +118,7 @@ class JournalFile:
         before, rewritten, self._before, self._rewritten = self._before, self._rewritten, None, False
         if before is not None:
             self._end = None
-            with closing(JsonLines(self.path)) as lines:
+            with closing(JsonLines(self.path, mode=self._mode)) as lines:
                 if lines.size() > before:
                     lines.drop_last()
         if rewritten:
