@@ -122,20 +122,43 @@ def _no_such_key(key: str, words: list[str], config: str) -> str:
     near = [other for other in known if other.rpartition(".")[2] == last][:3]
     beside = [other.removeprefix(group + dot) for other in known if other.startswith(group + dot)]
     near = near or [group + dot + name for name in nearest(last, beside)]
-    all_keys = "python main.py --help shows all." if config == "config" else f"config/{config}.yaml has all."
+    if last in _fields_of(group, words, config):
+        return f"error: the YAML of {group} has no key {last}, but its class has: +{key}=VALUE sets it."
+    all_keys = "python main.py --help keys shows all." if config == "config" else f"config/{config}.yaml has all."
     return f"error: there is no key {key}: " + (f"did you mean {' or '.join(near)}?" if near else all_keys)
 
 
+def _fields_of(group: str, words: list[str], config: str) -> Iterable[str]:
+    """The fields of the class that a group's chosen option names; none if there is none."""
+    from core.build import part
+    from core.errors import UserError
+
+    targets = [value for key, value in _values_of(words, config) if key == f"{group}._target_"]
+    try:
+        return getattr(part({"_target_": targets[0]}), "__dataclass_fields__", ()) if targets else ()
+    except UserError:  # its module cannot be imported
+        return ()
+
+
 def _keys_of(words: list[str], config: str) -> Iterator[str]:
-    """Every dotted key of the configuration composed with the chosen options, or with the defaults if that fails."""
+    """`_values_of` without values and without targets."""
+    return (key for key, _ in _values_of(words, config) if not key.rpartition(".")[2].startswith("_"))
+
+
+def _values_of(words: list[str], config: str) -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of the configuration composed with the chosen options, or with the defaults if that fails."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from core.run.help import config_dirs
+
     groups = _groups()
-    chosen = [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
+    more = ",".join(f"file://{folder.resolve()}" for folder in config_dirs(words))
+    chosen = [f"hydra.searchpath=[{more}]"] * bool(more)
+    chosen += [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
     GlobalHydra.instance().clear()
     for kept in (chosen, []):
         try:
@@ -151,8 +174,7 @@ def _groups() -> set[str]:
     return {path.name for path in CONFIG.iterdir() if path.is_dir()}
 
 
-def _dotted(node: Any, where: str = "") -> Iterator[str]:
+def _dotted(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in node.items() if isinstance(node, dict) else ():
-        if not str(key).startswith("_"):
-            yield f"{where}{key}"
-            yield from _dotted(value, f"{where}{key}.")
+        yield f"{where}{key}", value
+        yield from _dotted(value, f"{where}{key}.")
