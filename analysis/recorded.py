@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from analysis.matrix import print_matrix
+from analysis.cells import rows_of
+from analysis.matrix import build_matrix
 from analysis.runs import Run, find_runs, read_run
+from analysis.tables import load_episodes
+from analysis.text_table import show
 from core.console import Console
 from core.run.launch import program, short, tool
 
 WIDTH = 79
+# experiment=recorded has a fixed number of seeds; the study that its replies are of looked after each one.
+PLANNED = "The study looked after each seed, and corrected for that p = 0.0225; it ran no placebo (docs/study.md)."
 
 
 class Story(NamedTuple):
@@ -30,10 +36,25 @@ class Story(NamedTuple):
 
 def print_recorded(folder: Path, console: Console) -> None:
     """Print the table of the runs in a folder, an episode before and after a lesson, and the next commands."""
-    print_matrix(folder, console)
+    if any(folder.glob("*/summary.json")):
+        cells, [table, *_] = build_matrix(load_episodes([str(folder)]))
+        show(console, replace(table, notes=[]))
+        for line in [*differences(rows_of(cells.table)), f"what this rests on: {tool()} tables {short(folder)}", ""]:
+            console.print(Text(line), soft_wrap=True)
     told = min(stories(map(read_run, find_runs([folder]))), key=_length, default=None)
     for line in [*(lines_of(told) if told else ()), "", *next_commands()]:
         console.print(Text(line), soft_wrap=True)
+
+
+def differences(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A sentence for each arm that was compared."""
+    for row in rows:
+        if row.get("p") is not None:
+            gain, least, most = (100 * row[name] for name in ("difference", "difference_low", "difference_high"))
+            yield (
+                f"{row['label']} solves {abs(gain):.1f} points {'more' if gain > 0 else 'less'} on the same tasks and "
+                f"seeds (95 % interval {least:+.1f} to {most:+.1f}, p = {row['p']:.2g}). {PLANNED}"
+            )
 
 
 def stories(runs: Iterable[Run]) -> Iterator[Story]:

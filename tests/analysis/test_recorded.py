@@ -7,6 +7,8 @@ import shutil
 import pytest
 from conftest import REPO, read_json
 
+from analysis.recorded import PLANNED
+
 ONE = ("experiment=recorded", "arm=reasoningbank", "seed=0")
 
 
@@ -24,8 +26,9 @@ def test_the_study_replays_to_the_result_that_was_recorded_and_tells_its_story(a
     assert "No model is called: the replies were recorded, from hosted_vllm/qwen2.5-coder-1.5b-instruct" in said
     assert "experiment=recorded llm.cache=read_write" in said and "2026-11-27" in said
     solved = {path.parent.name: read_json(path)["n_success"] for path in (tmp_path / "S").glob("*/summary.json")}
-    of = {arm: [solved[f"arm={arm},env=customs,llm=vllm,seed={seed}"] for seed in range(5)] for arm in ARMS}
+    of = {arm: [solved[f"arm={arm},env=customs,seed={seed}"] for seed in range(5)] for arm in ARMS}
     assert of == ARMS
+    assert PLANNED in said and "p = 0.0225, both corrected" in (REPO / "docs/study.md").read_text(encoding="utf-8")
     assert "24 tasks x 5 seeds" in said and "▲ · n 120" in said
     places = [
         said.index(text) for text in ("one lesson, ", "\n  before", "\n  lesson", "\n  after", "next, does memory")
