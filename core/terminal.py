@@ -1,10 +1,11 @@
 """The terminal of a program: its standard streams, whatever their state, and what it says in its first seconds.
 
-Imports nothing large, so that it can be a program's first import. There are five ways to tell the user something:
+Imports nothing large, so that it can be a program's first import. There are six ways to tell the user something:
 
     print                   what a command was asked for, to stdout; its one sentence of error, to stderr
     say_once                a note on files that are read, to stderr, once in a process
     logger run.notices      what the user of a run must know: on the screen, and in main.log
+    logger actions          what an agent does, as it does it: on the screen alone
     the other loggers run.* what happened in a run: in main.log alone
     a module's own logger   what happened to a bank or a server, with or without a run
 

@@ -262,6 +262,11 @@ def right_of(choice: Choice, ways: Collection[str] = WAYS) -> int:
     found = readings(choice, value)
     found = {way: place for way, place in found.items() if said.answer_as in (None, way)}
     shown = f"{fields.names[column]!r} is {value[:60]!r}"
+    if not found and len(parts := re.findall(r"\w+", value)) > 1 and all(readings(choice, part) for part in parts):
+        raise fields.error(
+            f"{shown}, several options, but a question has one that is right: leave it out, ask for one option in each "
+            "row, or take the options away, so that the answer is graded as a text"
+        )
     if not found:
         how = f" as a {said.answer_as}" if said.answer_as else ""
         why = f"{shown}, which tells no single one of {len(choice.options)} options{how}"

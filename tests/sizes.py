@@ -32,7 +32,7 @@ CEILINGS = {
     "hydra_plugins": 740,
     "main.py": 190,
     "mcp_server": 4_650,
-    "prompts": 120,
+    "prompts": 125,
     "scripts": 1_900,
     "single_turn_bench": 3_800,
     "tests": 52_100,

@@ -21,6 +21,8 @@ from envs.base import BaseEnv, EnvView
 from prompts import registry
 
 log = logging.getLogger("run.attempts")
+ACTIONS = logging.getLogger("actions")  # for the screen alone (core/run/display.py)
+NOTICES = logging.getLogger("run.notices")
 NO_ACTION = "No action could be read from your reply. Keep to the format you were given."
 
 
@@ -130,11 +132,22 @@ class Rollout:
         check_returned(right, f"{type(env).__name__}.evaluate", "True or False", attempt.success)
         if env.late:
             attempt.reward = float(attempt.success)
+        self._check_agreement(env, attempt)
         attempt.gold = env.get_ground_truth()
         if measures := env.measures():
             attempt.info["measures"] = {name: list(found) for name, found in measures.items()}
         if attempt.ended_by == "end" and attempt.success:
             attempt.ended_by = "goal"
+
+    def _check_agreement(self, env: BaseEnv, attempt: _Attempt) -> None:
+        """Tell the user of an env that says different things of an attempt's success; `evaluate` counts."""
+        won = attempt.info.get("won")
+        solved = attempt.reward > 1 - 1e-9
+        if (won is not None and bool(won) != attempt.success) or (attempt.success and not solved):
+            NOTICES.warning(
+                f"{type(env).__name__}: evaluate() says {attempt.success} of an attempt with info['won']={won} and a "
+                f"reward {'of 1' if solved else 'below 1'}: evaluate() counts, but one of them is wrong."
+            )
 
     def _responder(self, env: BaseEnv, task: Task) -> Responder:
         return self.agent.begin(EnvView(env, uses_gold=self.agent.uses_gold), self.role, account_of(task))
@@ -159,6 +172,8 @@ class Rollout:
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
             if action is not None:
+                if env.max_steps > 1:
+                    ACTIONS.info("%s, step %d: %s", attempt.task.id, number + 1, action)
                 env.cut_off = reply.finish_reason in REPLY_ENDS
                 observation, reward, done, info = env.step(action)
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)

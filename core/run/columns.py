@@ -95,6 +95,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),
         "n_lessons": len(row["lessons"]),
         "n_dropped": row["n_dropped"],
+        "n_distillations_cut": row["n_truncated"],
         "n_learning_errors": len(row["learning_errors"]),
         "verdict": row["verdict"]["label"],
         "verdict_source": row["verdict"]["source"],

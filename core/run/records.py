@@ -51,6 +51,7 @@ _BY_POLICIES = (
     "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
 _NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold".split()
+MOST_KEYS = 4  # that differ and are named in one line
 _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
 
@@ -233,15 +234,26 @@ class RunRecords:
             return None
         if not (apart := differences(without_limit(then), without_limit(now))):
             return manifest
+        if not read_episodes(self.path / EPISODES):  # a start that ended before its first episode is no run
+            self._forget_start()
+            self.run = run_id(fingerprint)
+            return None
         if all(change.startswith("parts.") for change in apart):
             names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in apart)
             raise UserError(
                 f"run_dir={self.path} was made with another source of {names}: give another run_dir, or that source."
             )
+        keys = [change.partition(":")[0].removeprefix("config.") for change in changes]
+        named = ", ".join(keys[:MOST_KEYS]) + (f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")
         raise UserError(
-            f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
+            f"run_dir={self.path} was made with another configuration ({named}): give another run_dir, or its values.\n"
             + "\n".join(f"  {change}" for change in changes)
         )
+
+    def _forget_start(self) -> None:
+        """Remove what a start without an episode wrote of its configuration; its calls, which were paid, stay."""
+        for file in (self.path / MANIFEST, self.path / SUMMARY, self.path / ROLLOUTS, *self.path.glob(".hydra/*.yaml")):
+            file.unlink(missing_ok=True)
 
     def _opened(self, name: str, **how: Any) -> JsonLines:
         return JsonLines(self.path / name, as_read=AS_READ[name], **how)

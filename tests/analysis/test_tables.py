@@ -498,7 +498,7 @@ def test_several_attempts_by_hand(sweep):
 
 def experiments():
     """Those of known cells with a table of their columns: a verdict chooses its cells, transfer goes by given banks."""
-    others = ("known_answer", "verdict", "transfer")
+    others = ("known_answer", "recorded", "verdict", "transfer")
     return sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if path.stem not in others)
 
 

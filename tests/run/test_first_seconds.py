@@ -7,8 +7,10 @@ import pty
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -126,6 +128,18 @@ def test_what_swallows_an_interrupt_cannot_keep_the_program(monkeypatch):
         time.sleep(1)
     time.sleep(0.1)
     assert ended == [True]  # what ends in time is left alone
+
+
+def test_a_signal_counts_while_the_main_thread_is_in_a_library(monkeypatch):
+    """As in llama.cpp: no Python handler runs before the library returns."""
+    monkeypatch.setattr("core.interrupt.STOP_S", 0.05)
+    db = sqlite3.connect(":memory:", check_same_thread=False)
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n LIMIT 1"
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.monotonic()
+    with pytest.raises((KeyboardInterrupt, sqlite3.OperationalError)), Interrupts(db.interrupt):
+        db.execute(endless).fetchall()
+    assert time.monotonic() - began < 2
 
 
 def test_retries_and_loading_stand_in_the_progress_line(caplog, capsys):

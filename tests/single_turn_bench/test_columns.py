@@ -19,6 +19,7 @@ from single_turn_bench import files
 from single_turn_bench.__main__ import main
 from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import load_rows
+from single_turn_bench.rows import parse_row
 from single_turn_bench.specs import GPQA_ZIP_MEMBER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +109,13 @@ CHOICES = {
     "names in other signs": lambda p: {"Ｃｈｏｉｃｅｓ": COLOURS, "answer\u00a0key": letter(p)},
     "a mark before a name": lambda p: {"\ufeffoptions": COLOURS, " Answer ": letter(p)},
 }  # fmt: skip
+
+
+def test_several_right_options_are_told_as_such():
+    row = {"question": "Which are even?", "options": ["1", "2", "4"], "answer": "B, C"}
+    for answer in ("B, C", ["B", "C"], "B/C"):
+        with pytest.raises(UserError, match="several options, but a question has one that is right"):
+            parse_row(row | {"answer": answer}, "mine", "mine.jsonl line 1")
 
 
 def test_options_are_read_however_they_are_written(subtests, tmp_path):
