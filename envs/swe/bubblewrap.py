@@ -23,6 +23,7 @@ from select import select
 
 from core.errors import InfraError, StopRun
 from core.file_lock import FileLock, try_lock
+from core.outfit import RELAY, Outfit
 from envs.swe.bubblewrap_words import FILTER, SCRIPTS, check_bubblewrap, enter
 from envs.swe.sandbox import (
     GIVEN,
@@ -111,11 +112,17 @@ class Bubblewrap(Sandbox):
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
 
-    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
+    def keep_history(self) -> None:
+        try:
+            shutil.copytree(self._open_folder() / "testbed" / ".git", self._open_folder() / "given" / "history")
+        except OSError as error:
+            raise InfraError(f"the repository's history could not be kept: {error.strerror}") from error
+
+    def run(self, command: str, timeout_s: float, told: str = "", outfit: Outfit | None = None) -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
         folder = self._open_folder()
-        process, first = self._start(command, folder, told)
+        process, first = self._start(command, folder, told, outfit)
         watch = UsageWatch(limits=self.limits, root=first.pid, folder=folder, before=self._used)
         try:
             data, killed = collect(process, timeout_s, self.limits.output_mb << 20, watch, first.kill)
@@ -200,7 +207,9 @@ class Bubblewrap(Sandbox):
                 for path in (place, *place.rglob("*")):
                     os.chown(path, self._uid, self._uid, follow_symlinks=False)
 
-    def _start(self, command: str, folder: Path, told: str) -> tuple[subprocess.Popen, FirstProcess]:
+    def _start(
+        self, command: str, folder: Path, told: str, outfit: Outfit | None
+    ) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
         import fcntl
 
@@ -211,7 +220,7 @@ class Bubblewrap(Sandbox):
             try:
                 full = bool(passed(self.limits, self._used, self._given))
                 kept = limited(self.limits, may_write=not full)
-                words = [*enter(self._uid, [*_binds(folder), "--info-fd", str(write)]), *kept, command]
+                words = [*enter(self._uid, [*_binds(folder), *_worn(outfit), "--info-fd", str(write)]), *kept, command]
                 # a session of its own: Ctrl-C is for the harness, which then closes its sandboxes
                 process = self._process = subprocess.Popen(
                     words,
@@ -244,6 +253,14 @@ def _binds(folder: Path) -> list[str]:
     testbed, tmp, given, scripts = (str(folder / name) for name in PLACES)
     written = ["--bind", testbed, TESTBED, "--bind", tmp, "/tmp"]
     return [*written, "--ro-bind", given, GIVEN, "--ro-bind", scripts, SCRIPTS, "--chdir", TESTBED]
+
+
+def _worn(outfit: Outfit | None) -> list[str]:
+    if outfit is None:
+        return []
+    shown = [(each, each) for each in outfit.shows] + ([(outfit.relay, RELAY)] if outfit.relay else [])
+    words = [word for here, there in shown for word in ("--ro-bind", here, there)]
+    return words + [word for name, value in outfit.variables.items() for word in ("--setenv", name, value)]
 
 
 def _why(error: OSError, source: str) -> str:
