@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
 
-from core.errors import InfraError, StopRun
+from core.errors import InfraError, StopRun, UserError
 from core.file_lock import FileLock, try_lock
 from core.outfit import RELAY, Outfit
 from envs.swe.bubblewrap_words import FILTER, SCRIPTS, check_bubblewrap, enter
@@ -256,10 +256,17 @@ def _binds(folder: Path) -> list[str]:
 
 
 def _worn(outfit: Outfit | None) -> list[str]:
+    """Options for what an agent's program finds besides. Raises UserError for a folder that it may not read."""
     if outfit is None:
         return []
-    shown = [(each, each) for each in outfit.shows] + ([(outfit.relay, RELAY)] if outfit.relay else [])
-    words = [word for here, there in shown for word in ("--ro-bind", here, there)]
+    words = []
+    for folder in map(Path, outfit.shows):
+        if os.geteuid() == 0 and not folder.stat().st_mode & 0o005 == 0o005:
+            raise UserError(f"agent.shows: as root the program runs as another user, who may not read {folder}.")
+        for parent in reversed(folder.parents[:-1]):  # of a folder that it makes by itself bwrap bars all other users
+            words += ["--perms", "0755", "--dir", str(parent)]
+        words += ["--ro-bind", str(folder), str(folder)]
+    words += ["--ro-bind", outfit.relay, RELAY] if outfit.relay else []
     return words + [word for name, value in outfit.variables.items() for word in ("--setenv", name, value)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -27,7 +26,7 @@ READS = (
     "cat {task_file} AGENTS.md .claude/skills/*/SKILL.md 2>/dev/null | grep -q 'the colour is teal' && "
     "echo teal > colour.txt; true"
 )
-ALONE = ("agent=command", "agent.needs_model=false", "llm=scripted", "embedder=hashing", "judge=oracle")
+ALONE = ("agent=command", "agent.needs_model=false", "llm=scripted", "embedder=hashing")
 # A model's client of ten lines, as an agent has one.
 ASKS = """
 import json, os, sys, urllib.request
@@ -57,6 +56,12 @@ def tasks(tmp_path_factory) -> Path:
     return folder
 
 
+def run(line: str) -> str:
+    """agent.command=LINE in Hydra's grammar."""
+    quoted = line.replace("'", "\\'")
+    return f"agent.command='{quoted}'"
+
+
 def statuses(run_dir):
     return [row["status"] for row in read_rows(run_dir)]
 
@@ -79,7 +84,7 @@ def test_each_way_of_delivery_brings_the_lesson_and_a_control_does_not(deliver, 
         "env=folders",
         f"env.path={tasks}",
         *ALONE,
-        f"agent.command={shlex.quote(READS)}",
+        run(READS),
         f"agent.deliver={deliver}",
     )
     for arm, rate in (("told_lesson", 1.0), ("no_memory", 0.0), ("placebo", 0.0)):
@@ -91,13 +96,14 @@ def test_each_way_of_delivery_brings_the_lesson_and_a_control_does_not(deliver, 
 def test_a_file_of_ones_own_is_an_arm(tasks, tmp_path, here):
     own = tmp_path / "mine.md"
     own.write_text(f"Remember: {WORD}.")
-    words = ("env=folders", f"env.path={tasks}", *ALONE, f"agent.command={shlex.quote(READS)}")
+    words = ("env=folders", f"env.path={tasks}", *ALONE, run(READS))
     _, rate = here(*words, "arm=own_file", f"agent.own_file={own}", run_dir=tmp_path / "run")
     assert rate == 1.0
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    monkeypatch.setenv("REAL_KEY", "sk-real-of-the-test")
     made = Provider(lambda request, number: (200, completion("teal" if number % 2 == 0 else "let me look")))
     yield made
     made.close()
@@ -106,6 +112,7 @@ def server():
 @pytest.fixture(scope="module")
 def program_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("agent")
+    folder.chmod(0o755)  # in the sandbox it is another user's
     (folder / "agent.py").write_text(ASKS)
     return folder
 
@@ -113,17 +120,14 @@ def program_folder(tmp_path_factory) -> Path:
 def asking(tasks, server, folder, turns: int) -> tuple[str, ...]:
     line = f"python3 {folder}/agent.py {{model}} {{base_url}} {{task_file}} {turns}; env > /tmp/home/env"
     return (
-        *("env=folders", f"env.path={tasks}", "agent=command", f"agent.command={shlex.quote(line)}"),
-        *(f"agent.shows=[{folder}]", "agent.variables={KEY: '{api_key}'}", "judge=oracle", "embedder=hashing"),
+        *("env=folders", f"env.path={tasks}", "agent=command", run(line)),
+        *(f"agent.shows=[{folder}]", "+agent.variables.KEY='{api_key}'", "embedder=hashing"),
         *("llm=vllm", "llm.model=hosted_vllm/small", f"llm.api_base={server.url}", "llm.api_key_env=REAL_KEY"),
     )
 
 
-def test_its_calls_of_the_model_are_passed_on_counted_and_told(
-    tasks, server, program_folder, tmp_path, here, monkeypatch
-):
+def test_its_calls_of_the_model_are_passed_on_counted_and_told(tasks, server, program_folder, tmp_path, here):
     """Two calls a task, each with the tokens of `provider.completion`."""
-    monkeypatch.setenv("REAL_KEY", "sk-real-of-the-test")
     words = asking(tasks, server, program_folder, 2)
     run_dir, rate = here(*words, "workflow=vanilla", run_dir=tmp_path / "run")
     assert rate == 1.0
@@ -148,7 +152,7 @@ def test_a_budget_ends_it(tasks, server, program_folder, tmp_path, here):
 
 
 HOSTILE = {
-    "forks without end": ("f() { f | f & }; f; sleep 1", "red"),
+    "forks without end": ("f() {{ f | f & }}; f; sleep 1", "red"),
     "leaves a daemon": ("setsid sh -c 'sleep 1; echo teal > /testbed/colour.txt' & disown", "red"),
     "writes outside": ("echo teal > /usr/colour.txt || echo teal > /given/task.md || echo teal > /relay/x", "red"),
     "looks for the check": ("grep -rl 'grep -qx teal' / 2>/dev/null | grep -v ^/proc | head -1 > colour.txt", ""),
@@ -163,7 +167,7 @@ HOSTILE = {
     "removes the history": ("echo teal > colour.txt; rm -rf .git; mkdir .git; echo junk > .git/HEAD", "teal"),
     "hides its change by configuration": (
         "echo teal > colour.txt; git config --global core.excludesFile /testbed/x; echo '*' > x; "
-        "git config core.fsmonitor 'sh -c \"rm -rf /testbed\"'; git update-index --assume-unchanged colour.txt; rm x",
+        "git config core.fsmonitor /bin/false; git update-index --assume-unchanged colour.txt; rm x",
         "teal",
     ),
     "prints without end": ("echo teal > colour.txt; yes a line that goes on and on", "teal"),
@@ -178,7 +182,7 @@ def test_what_a_hostile_agent_tries_is_held(name, tasks, tmp_path, here):
     """What is in colour.txt afterwards decides, and nothing is left of the agent."""
     line, left = HOSTILE[name]
     words = ("env=folders", f"env.path={tasks}", *ALONE, "workflow=vanilla", "limit=1", "agent.timeout_s=6")
-    run_dir, rate = here(*words, f"agent.command={shlex.quote(line)}", run_dir=tmp_path / "run")
+    run_dir, rate = here(*words, run(line), run_dir=tmp_path / "run")
     [row] = read_rows(run_dir)
     assert row["status"] != "infra_error" and rate == float(left == "teal")
     assert (tasks / "one" / "repo" / "colour.txt").read_text() == "red\n"
