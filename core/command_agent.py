@@ -41,7 +41,8 @@ class CommandAgent(Agent):
                  `skill`
     file, skill  paths in the repository; both are as they were before the answer is taken
     own_file     a file of yours that is delivered instead of lessons: does it help? null: lessons are
-    shows        folders of this machine with the program, which it sees read-only at the same place
+    shows        folders of this machine with the program, which it sees read-only at the same place; their bin/ comes
+                 first in PATH
     variables    further environment variables; the values have the command's fields, too
     needs_model  false: it asks no model, so it gets no network at all
     timeout_s    after which it is ended; what it left by then is its answer
@@ -142,15 +143,18 @@ class _Attempt:
             self._relay = Relay(role=self._role, task=self._task, sample=sample)
             weakref.finalize(self, Relay.close, self._relay)  # where the attempt breaks before its second step
             values["base_url"] = base_url(llm)
+        shows = [str(Path(each).expanduser().resolve()) for each in agent.shows]
+        programs = ":".join(shlex.quote(f"{each}/bin") for each in shows)
+        before = f"mkdir -p {HOME}; export PATH={programs}:$PATH" if shows else f"mkdir -p {HOME}"
         variables = {"HOME": HOME} | {n: _filled(n, str(value), values) for n, value in agent.variables.items()}
         self._env.equip(
             Outfit(
                 timeout_s=agent.timeout_s,
                 given={Path(TASK_FILE).name: task},
                 placed=placed,
-                shows=tuple(str(Path(each).expanduser().resolve()) for each in agent.shows),
+                shows=tuple(shows),
                 relay=self._relay and str(self._relay.folder),
-                before=f"mkdir -p {HOME}" + (f"; {_FORWARD}" if self._relay else ""),
+                before=f"{before}; {_FORWARD}" if self._relay else before,
                 variables=variables,
             )
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import forkserver
 import pytest
-from conftest import command, read_rows, wait_for
+from conftest import REPO, command, read_rows, wait_for
 from provider import Provider, completion
 from swe_kit import bubblewrap
 
@@ -246,3 +246,11 @@ def test_a_stream_of_events_is_read_as_the_answer_that_it_comes_to():
     lines = [{"choices": [{"delta": {"content": part}}]} for part in ("a", "b")] + [{"choices": [], "usage": {"x": 1}}]
     found = relay.told(b"\n".join(b"data: " + json.dumps(line).encode() for line in lines) + b"\ndata: [DONE]\n")
     assert found == {"usage": {"x": 1}, "text": "ab"}
+
+
+@pytest.mark.parametrize("preset", sorted(file.stem for file in (REPO / "config/agent/command").glob("*.yaml")))
+def test_each_preset_names_fields_that_there_are(preset, compose):
+    made = compose(f"agent=command/{preset}", "env=folders", "env.path=x").agent
+    agent = CommandAgent(**{key: value for key, value in made.items() if key != "_target_"})
+    assert "{task_file}" in agent.command and agent.deliver == "prompt"
+    assert len((REPO / f"config/agent/command/{preset}.yaml").read_text().splitlines()) <= 10
