@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, SupportsFloat
 
 from core.errors import UserError, check_returned
+from core.outfit import Outfit
 from core.types import Lesson, Task, content_id
 
 OpenAnswers = Callable[[Task, Sequence[str], str], bool]  # (task, gold answers, answer); raises InfraError
@@ -40,6 +41,7 @@ class EnvView:
         # Functions of their own: a bound method would lead to the env (`__self__`).
         self.instructions, self.max_steps = env.instruct(), env.max_steps
         self.admissible = lambda: env.admissible()
+        self.equip = lambda outfit: env.equip(outfit)
         self._running = lambda: env.running
         if uses_gold:
             self.walkthrough = lambda: env.walkthrough()
@@ -182,6 +184,10 @@ class BaseEnv(AbstractContextManager):
     def admissible(self) -> list[str]:
         """The actions that the env would accept now, in a stable order; agent=random draws from them."""
         raise UserError(f"{type(self).__name__} has no list of actions to draw from: agent=random cannot play it.")
+
+    def equip(self, outfit: Outfit) -> None:
+        """Prepare what agent=command needs for the next step, whose action is its command, and for `SUBMIT_LEFT`."""
+        raise UserError(f"{type(self).__name__} runs no programs: agent=command needs env=swe or env=folders.")
 
     def first_of_type(self) -> dict[str, Task]:
         """{type of task: its first task}."""

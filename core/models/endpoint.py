@@ -274,6 +274,11 @@ class Endpoint:
         own = self.client == "openai" and not self.api_base
         return self.api_key_env or (direct.key_variable(self.model) if own else None)
 
+    def key(self) -> str | None:
+        """The key itself, for a program that asks the model on its own; None: none is known."""
+        variable = self._key_variable() or (None if self.api_base else direct.key_variable(self.model))
+        return os.environ.get(variable) if variable else None
+
     def _key(self) -> str | None:
         return os.environ.get(variable) if (variable := self._key_variable()) else None
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
 
-from core.errors import InfraError, StopRun
+from core.errors import InfraError, StopRun, UserError
 from core.file_lock import FileLock, try_lock
+from core.outfit import RELAY, Outfit
 from envs.swe.bubblewrap_words import FILTER, SCRIPTS, check_bubblewrap, enter
 from envs.swe.cgroup import MemoryGroup, memory_group
 from envs.swe.sandbox import (
@@ -113,12 +114,18 @@ class Bubblewrap(Sandbox):
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
 
-    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
+    def keep_history(self) -> None:
+        try:
+            shutil.copytree(self._open_folder() / "testbed" / ".git", self._open_folder() / "given" / "history")
+        except OSError as error:
+            raise InfraError(f"the repository's history could not be kept: {error.strerror}") from error
+
+    def run(self, command: str, timeout_s: float, told: str = "", outfit: Outfit | None = None) -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
         folder = self._open_folder()
         kills = self._group.kills() if self._group else 0
-        process, first = self._start(command, folder, told)
+        process, first = self._start(command, folder, told, outfit)
         watch = UsageWatch(
             limits=self.limits, root=first.pid, folder=folder, before=self._used, group=self._group, kills=kills
         )
@@ -209,7 +216,9 @@ class Bubblewrap(Sandbox):
                 for path in (place, *place.rglob("*")):
                     os.chown(path, self._uid, self._uid, follow_symlinks=False)
 
-    def _start(self, command: str, folder: Path, told: str) -> tuple[subprocess.Popen, FirstProcess]:
+    def _start(
+        self, command: str, folder: Path, told: str, outfit: Outfit | None
+    ) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
         import fcntl
 
@@ -221,7 +230,8 @@ class Bubblewrap(Sandbox):
                 full = bool(passed(self.limits, self._used, self._given))
                 kept = limited(self.limits, may_write=not full)
                 grouped = self._group.enter() if self._group else []
-                words = [*grouped, *enter(self._uid, [*_binds(folder), "--info-fd", str(write)]), *kept, command]
+                binds = [*_binds(folder), *_worn(outfit), "--info-fd", str(write)]
+                words = [*grouped, *enter(self._uid, binds), *kept, command]
                 # a session of its own: Ctrl-C is for the harness, which then closes its sandboxes
                 process = self._process = subprocess.Popen(
                     words,
@@ -254,6 +264,21 @@ def _binds(folder: Path) -> list[str]:
     testbed, tmp, given, scripts = (str(folder / name) for name in PLACES)
     written = ["--bind", testbed, TESTBED, "--bind", tmp, "/tmp"]
     return [*written, "--ro-bind", given, GIVEN, "--ro-bind", scripts, SCRIPTS, "--chdir", TESTBED]
+
+
+def _worn(outfit: Outfit | None) -> list[str]:
+    """Options for what an agent's program finds besides. Raises UserError for a folder that it may not read."""
+    if outfit is None:
+        return []
+    words = []
+    for folder in map(Path, outfit.shows):
+        if os.geteuid() == 0 and not folder.stat().st_mode & 0o005 == 0o005:
+            raise UserError(f"agent.shows: as root the program runs as another user, who may not read {folder}.")
+        for parent in reversed(folder.parents[:-1]):  # of a folder that it makes by itself bwrap bars all other users
+            words += ["--perms", "0755", "--dir", str(parent)]
+        words += ["--ro-bind", str(folder), str(folder)]
+    words += ["--ro-bind", outfit.relay, RELAY] if outfit.relay else []
+    return words + [word for name, value in outfit.variables.items() for word in ("--setenv", name, value)]
 
 
 def _why(error: OSError, source: str) -> str:

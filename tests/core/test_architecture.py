@@ -23,6 +23,7 @@ FAMILIES = {f"envs/{name}" for name in "alfworld scienceworld web swe mind2web r
 ARROWS = {
     "core": set(),
     "core/agent.py": {*MODELS, "prompts"},
+    "core/command_agent.py": {*MODELS, "core/agent.py", "core/learning"},
     "core/build.py": {*MODELS, "core/memory", *PORTS, "core/memory/consolidation", "prompts"},
     "core/models": {"core", "prompts"},
     "core/learning": {*MODELS, "prompts"},
