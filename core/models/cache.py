@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun, UserError
+from core.file_lock import check_locks, why
 from core.jsonl import in_strings
 from core.models.base import ChatModel, Reply, Request
 from core.models.embedding import Embedder
@@ -259,12 +260,13 @@ class KeyValueFile:
                 self._db = self._db or self._open()
                 return self._db.execute(sql, values).fetchone()
         except (sqlite3.OperationalError, OSError) as error:  # disk full, file locked or without permission
-            raise StopRun(f"{self.what} {self.path} cannot be read or written: {error}.") from error
+            raise StopRun(f"{self.what} {self.path} cannot be read or written: {why(error)}.") from error
         except sqlite3.DatabaseError as error:
             raise UserError(f"{self.what} {self.path} cannot be used: {error}; delete it.") from error
 
     def _open(self) -> sqlite3.Connection:
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        check_locks(Path(self.path).parent)
         db = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode=WAL")
