@@ -29,6 +29,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds
     begin("loading the configuration")
     refuse_little_memory()
 
+import errno
 import logging
 import os
 import threading
@@ -66,6 +67,8 @@ OmegaConf.register_new_resolver("names", lambda banks: ",".join(banks or ()), re
 def main(cfg: DictConfig) -> float | None:
     """One run. Returns the success rate, for sweepers."""
     log_to_file()
+    if HydraConfig.get().job.chdir:  # the words of the command mean the folder in which it was typed
+        os.chdir(HydraConfig.get().runtime.cwd)
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     interrupts = Interrupts(partial(stop, run_dir, at_once=True))
     try:
@@ -89,6 +92,8 @@ def explained(error: Exception, cfg: DictConfig) -> tuple[str, bool]:
             return sentence_for(error, sys.argv[1:]), False
         case Exception() if type(error).__module__ == "jinja2.exceptions":  # of the user's own prompts
             return f"error: {redact(str(error))}", False
+        case OSError(errno=errno.EMFILE):
+            return "error: more files are open than this process may have: raise that (ulimit -n).", True
         case MemoryError():
             return "error: there is not enough memory for this run: free some, or raise its limit (ulimit -v).", True
     return redact(traceback.format_exc()), True

@@ -22,7 +22,7 @@ from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS, alike
 from core.errors import UserError
 from core.textfile import write_whole
-from core.types import types_before
+from core.types import total, types_before
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -343,17 +343,18 @@ def spent(episodes: pd.DataFrame) -> dict[str, float | None]:
         used = read_run(str(run_dir), episodes=False, must_be_as_left=False).summary.get("calls", {})
         metered = {
             "usd": used.get("total", {}).get("cost_usd", 0.0),
-            "tokens": sum(
-                role["prompt_tokens"] + role["completion_tokens"]
+            "tokens": total(
+                role[part]
                 for name, role in used.items()
                 if name not in ("total", "embedder")
+                for part in ("prompt_tokens", "completion_tokens")
             ),
         }
         for name, column in (("usd", "cost"), ("tokens", "tokens")):
             told = float(own[column].sum(skipna=False) + own[f"{column}_consolidation"].iloc[0])
             known = None not in (found[name], metered[name]) and told == told
             found[name] = found[name] + max(metered[name], told) if known else None
-    return {name: None if total is None else total / len(episodes) for name, total in found.items()}
+    return {name: None if whole is None else whole / len(episodes) for name, whole in found.items()}
 
 
 def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) -> list[str]:

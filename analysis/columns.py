@@ -46,7 +46,7 @@ def success(row: dict[str, Any]) -> str:
 def broken(row: dict[str, Any]) -> str:
     """What broke: episodes, and attempts of episodes that count."""
     attempts = row["n_broken_attempts"]
-    return f"{row['n_infra_error']}" + (f" + {attempts} attempt{'s' * (attempts != 1)}" if attempts else "")
+    return f"{row['n_infra_error'] or 'none'}" + (f" + {attempts} attempt{'s' * (attempts != 1)}" if attempts else "")
 
 
 def p_value(column: str) -> Format:

@@ -84,7 +84,7 @@ class JsonLines:
         """The last line with its newline; empty if there is none."""
         if (size := self.size()) == 0:  # an empty file cannot be mapped
             return b""
-        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:
+        with mmap.mmap(self._file, 0, access=mmap.ACCESS_COPY) as data:
             return data[data.rfind(b"\n", 0, size - 1) + 1 :]
 
     def sync(self) -> None:
@@ -124,7 +124,7 @@ class JsonLines:
         if not last and os.read(self._file, 1) == b"\n":  # as usual: mapping takes longer than the line that follows
             return
         with mmap.mmap(
-            self._file, 0, access=mmap.ACCESS_READ
+            self._file, 0, access=mmap.ACCESS_COPY
         ) as data:  # not read into memory: files of long runs are large
             end = data.rfind(b"\n", 0, size + last) + 1
         if end < size:

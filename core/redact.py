@@ -124,6 +124,7 @@ ASSIGNED = (
 HIDDEN = "[REDACTED]"
 _SHORTEST = 8  # a shorter value would occur in harmless text by chance
 _LONGEST_WORD = 20  # a value of only letters or only digits up to this length is a word, a number or a placeholder
+_AROUND = " \t\r\n\0\"'`“”„‘’‚«»\u00a0\u200b\u200e\u200f\u2060\ufeff"
 _SHORT = 100  # characters of a text that is often the same
 
 
@@ -212,6 +213,7 @@ class Redactor:
     ) -> None:
         values = _of_environment(environment) | secrets_of_settings(settings)
         values |= {value for name in key_names if _is_telling(value := environment.get(name, "").strip())}
+        values |= {bare for value in values if len(bare := bare_key(value)) >= _SHORTEST}
         self._values = sorted({form for v in values for form in _spellings(v)}, key=lambda v: (-len(v), v))
         self._certain_of_short = lru_cache(maxsize=4096)(self._certain)  # records repeat most of these
 
@@ -245,6 +247,11 @@ def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
             kept += [text[at:begin], HIDDEN] if begin >= at else []
             at = end
     return "".join((*kept, text[at:]))
+
+
+def bare_key(value: str) -> str:
+    """A key without what a file, a copy or a word processor has put around it: line ends, marks, quotes."""
+    return value.strip(_AROUND)
 
 
 def _spellings(value: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -59,29 +59,28 @@ def types_before(tasks: Sequence[tuple[str, str]], batch: int = 1) -> list[tuple
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Tokens and cost of some calls. cost_usd is None if any part of it is unknown."""
+    """Tokens and cost of some calls. A number is None if any part of it is unknown; so is every sum with it."""
 
     calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0  # part of prompt_tokens that the provider had cached
-    reasoning_tokens: int = 0  # part of completion_tokens that the model spent on reasoning
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
+    cached_tokens: int | None = 0  # part of prompt_tokens that the provider had cached
+    reasoning_tokens: int | None = 0  # part of completion_tokens that the model spent on reasoning
     cost_usd: float | None = 0.0
 
     @property
-    def tokens(self) -> int:
+    def tokens(self) -> int | None:
         """Prompt and completion tokens."""
-        return self.prompt_tokens + self.completion_tokens
+        return total((self.prompt_tokens, self.completion_tokens))
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            calls=self.calls + other.calls,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost_usd=None if self.cost_usd is None or other.cost_usd is None else self.cost_usd + other.cost_usd,
-        )
+        return Usage(**{name: total((value, getattr(other, name))) for name, value in vars(self).items()})
+
+
+def total(numbers: Iterable[Any]) -> Any:
+    """The sum of numbers; None, which is unknown, if one of them is."""
+    found = tuple(numbers)
+    return None if None in found else sum(found)
 
 
 @dataclass(frozen=True, kw_only=True)

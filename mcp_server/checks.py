@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from core.errors import UserError
@@ -15,7 +16,20 @@ from core.types import Lesson
 from mcp_server.config import ServerSettings
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,63}")
+NULL = ("null", "none", "undefined", "nil")  # what clients fill optional arguments with
 LONGEST_SECRET = 9_000  # characters of the longest credential, a private key
+
+
+def given(arguments: dict[str, Any], required: Iterable[str]) -> dict[str, Any]:
+    """The arguments that have a value: None has none, nor has an optional one that a client has filled with "null"."""
+    filled = {name: value for name, value in arguments.items() if name in required or not _is_null(value)}
+    return {name: value for name, value in filled.items() if value is not None}
+
+
+def _is_null(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_null, value))
+    return isinstance(value, str) and value.strip().casefold() in NULL
 
 
 def text(name: str, value: str, most: int, *, empty: bool = False) -> str:

@@ -13,8 +13,9 @@ from core.memory import formats
 from core.memory.bank import MemoryBank
 from core.memory.by_hand import set_status, versions
 from core.memory.consolidation.deduplicate import titles_near
-from core.memory.filter import normal_tag, normalised
+from core.memory.filter import normal_tag
 from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
+from core.normal_form import folded
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.service import clients_verdict, new_record
@@ -75,7 +76,7 @@ def store_insight(
 def _of_like_title(bank: MemoryBank, title: str) -> str | None:
     """The id of the active record with this title, else of the newest with nearly this one."""
     titles = bank.titles()[::-1]
-    same = (id for id, taken in titles if normalised(taken) == normalised(title))
+    same = (id for id, taken in titles if folded(taken) == folded(title))
     near = (id for id, taken in titles if titles_near(title, taken, NEAR))
     return next(same, None) or next(near, None)
 

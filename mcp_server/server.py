@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from core.errors import InfraError, UserError
 from core.redact import RedactingFilter, Redactor
 from core.version import package_version
-from mcp_server import texts
+from mcp_server import checks, texts
 from mcp_server.extraction import QueueWorker
 from mcp_server.service import Service
 from mcp_server.tokens import WRITE
@@ -91,7 +91,6 @@ class BankServer(MCPServer):
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         self._set_caller(getattr(context, "_request_context", None))
-        arguments = {key: value for key, value in arguments.items() if value is not None}
         tool = self._tool_manager.get_tool(name)
         if tool is None:
             names = ", ".join(each.name for each in await self.list_tools())
@@ -99,6 +98,7 @@ class BankServer(MCPServer):
         if name not in READ_ONLY and not may_write(getattr(context, "_request_context", None)):
             raise ToolError(f"your token may only read: {name} needs one with the scope for writing.")
         known = tool.parameters["properties"]
+        arguments = checks.given(arguments, tool.parameters.get("required", ()))
         for key in [key for key in arguments if key not in known]:
             if _is_near(key, (*known, *WHOSE)):
                 raise ToolError(f"{name} takes no argument {key[:60]}: it takes {', '.join(known)}.")
@@ -131,7 +131,9 @@ class BankServer(MCPServer):
         if prompt is None:
             known = ", ".join(each.name for each in self._prompt_manager.list_prompts())
             raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:60]}: {known or 'none'}.")
-        given = arguments or {}
+        given = arguments = checks.given(
+            arguments or {}, [each.name for each in prompt.arguments or () if each.required]
+        )
         for argument in prompt.arguments or ():
             if argument.required and argument.name not in given:
                 raise MCPError(INVALID_PARAMS, f"the prompt {name} needs the argument {argument.name}.")

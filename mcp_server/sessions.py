@@ -1,8 +1,8 @@
 """`reasoningbank learn --from PATH`: learn from sessions that were made before there was a bank.
 
-It reads what clients and harnesses leave behind: transcripts of Claude Code and Codex (.jsonl), trajectories in Harbor's
-format ATIF (.json), logs of Inspect (.eval), and lines of your own (--map). Credentials are taken out of the texts first.
-Without --yes it says what there is and what learning from it would cost, and asks no model.
+It reads what clients and harnesses leave behind: transcripts of Claude Code and Codex (.jsonl), trajectories in
+Harbor's format ATIF (.json), logs of Inspect (.eval), and lines of your own (--map). Credentials are taken out of the
+texts first. Without --yes it says what there is and what learning from it would cost, and asks no model.
 """
 
 from __future__ import annotations

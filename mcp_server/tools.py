@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mcp_types import CallToolResult, TextContent
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from core.control_tokens import escape
 from core.errors import UserError
@@ -38,14 +38,22 @@ from mcp_server.service import Service, clients_verdict, find_lesson, find_recor
 from mcp_server.texts import memory_entries
 
 
-class TrajectoryStep(BaseModel):
+class Argument(BaseModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, values: Any) -> Any:
+        required = [name for name, field in cls.model_fields.items() if field.is_required()]
+        return checks.given(values, required) if isinstance(values, dict) else values
+
+
+class TrajectoryStep(Argument):
     role: str
     content: str
     step: int = 0
     metadata: dict[str, Any] = {}
 
 
-class Attempt(BaseModel):
+class Attempt(Argument):
     trajectory: list[TrajectoryStep]
     success_signal: bool | None = None
 

@@ -20,9 +20,10 @@ from analysis.text_table import clean
 from core.console import Console
 from core.errors import UserError
 from core.run.columns import episode_columns
-from core.run.display import facts_of
+from core.run.display import counted, facts_of
 from core.run.metrics import limit_of
 from core.run.records import evaluated, place_of, status_of
+from core.types import Usage
 from scripts.command_line import parser, plain_errors
 
 COLOUR = {"success": "green", "failure": "red", "infra_error": "yellow"}
@@ -63,7 +64,7 @@ def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> T
         if (status and row["status"] != status) or (kind and row["task_type"] != kind) or (flagged and not note):
             continue
         state = Text(status_of(row), COLOUR[row["status"]])
-        cells = [facts["n_retrieved"], facts["n_lessons"], facts["steps"], f"{facts['tokens']:,}"]
+        cells = [facts["n_retrieved"], facts["n_lessons"], facts["steps"], counted(facts["tokens"])]
         task, verdict = clean(row["task_id"]), facts["verdict"] or "-"
         asked = shorten(clean(row["query"]), WORDS, placeholder=" ...")
         table.add_row(str(place_of(row)), task, asked, state, verdict, *map(str, cells), clean(note))
@@ -139,7 +140,7 @@ def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
         say(out, f"{lesson['description']}\n{lesson['content']}")
     for error in row["learning_errors"]:
         say(out, f"an error, but not of the attempt: {error}", 0, "yellow")
-    spent = (f"{role} {used['prompt_tokens'] + used['completion_tokens']:,}" for role, used in row["usage"].items())
+    spent = (f"{role} {counted(Usage(**used).tokens)}" for role, used in row["usage"].items())
     say(out, "\ntokens  " + "   ".join(spent), 0, "dim")
 
 

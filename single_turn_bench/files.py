@@ -122,6 +122,7 @@ def listed(name: str, value: Any) -> list[Any]:
 
 def table_rows(name: str, text: str) -> Iterator[tuple[str, dict]]:
     """The rows of a CSV file, whichever sign divides its columns: that which makes the most of the first line."""
+    csv.field_size_limit(min(max(len(text), 131_072), 2**31 - 1))  # of a cell, for the whole process
     given = SEPARATOR_LINE.match(text)
     text = text[given.end() :] if given else text
     headers = [next(csv.reader(io.StringIO(text, newline=""), delimiter=sign), []) for sign in DELIMITERS]

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.memory import commands
+from core.memory import commands, formats
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.memory.place import HERE, unnamed_bank
@@ -120,8 +121,11 @@ def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
     embedder = NamedEmbedder(name=name)
     clock = getattr(given, "clock", "stream")
     is_new = not has_bank(path)
-    how = {"namespace": namespace, "clock": clock, "read_only": read_only}
-    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), **how), is_new
+    how = {"embedder": embedder, "policy": Cosine(), "namespace": namespace, "clock": clock, "read_only": read_only}
+    if is_new and given.command == "import":  # what is refused leaves no bank behind
+        with TemporaryDirectory() as folder, closing(MemoryBank(path=f"{folder}/bank.sqlite", **how)) as trial:
+            formats.read(trial, given.file, given.format or formats.by_name(given.file), given.namespace)
+    return MemoryBank(path=str(path), **how), is_new
 
 
 def parser() -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun, UserError, check_choice
+from core.file_lock import check_locks, why
 from core.jsonl import in_strings
 from core.models.base import ChatModel, Reply, Request
 from core.models.embedding import Embedder
@@ -304,7 +305,7 @@ class KeyValueFile:
                 self._db = self._db or self._open()
                 return self._db.execute(sql, values).fetchone()
         except (sqlite3.OperationalError, OSError) as error:  # disk full, file locked or without permission
-            raise StopRun(f"{self.what} {self.path} cannot be read or written: {error}.") from error
+            raise StopRun(f"{self.what} {self.path} cannot be read or written: {why(error)}.") from error
         except sqlite3.DatabaseError as error:
             raise UserError(f"{self.what} {self.path} cannot be used: {error}; delete it.") from error
 
@@ -314,6 +315,7 @@ class KeyValueFile:
             where = f"{Path(self.path).absolute().as_uri()}?mode=ro{fixed}"
             return sqlite3.connect(where, uri=True, timeout=30, check_same_thread=False, isolation_level=None)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        check_locks(Path(self.path).parent)
         db = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode=WAL")

@@ -54,7 +54,7 @@ def banked_records(run_dir: Path, memory: dict[str, Any]) -> list[MemoryRecord]:
 
 
 def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of one episode. success is 1.0, 0.0 or NaN (infra_error); a cost of NaN is unknown.
+    """The columns of one episode. success is 1.0, 0.0 or NaN (infra_error); tokens or a cost of NaN are unknown.
 
     lenient is success read leniently: a reply that states no answer, or was cut off, counts as right if the answer
     stands anywhere in it. limit: see `core.run.metrics.limit_of`. attempts has an outcome an attempt: success | failure
@@ -66,6 +66,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     counts, solved = row["status"] in VALID, row["status"] == "success"
     found = solved or ((not stated or bool(limit)) and holds(_last_text(chosen), chosen["gold"] or ""))
     costs = [used["cost_usd"] for used in row["usage"].values()]
+    counted = {"tokens": spent["total"]} | {f"tokens_{role}": spent.get(role, 0) for role in (*ROLES, VALIDATION)}
     return {
         "index": place_of(row),
         "task_id": without_surrogates(row["task_id"]),
@@ -87,8 +88,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "attempts": outcomes_of(row),
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
         "confidences": [verdict["confidence"] for verdict in row["verdicts"]],
-        "tokens": spent["total"],
-        **{f"tokens_{role}": spent.get(role, 0) for role in (*ROLES, VALIDATION)},
+        **{name: float("nan") if n is None else n for name, n in counted.items()},
         "cost": float("nan") if None in costs else sum(costs),
         "n_retrieved": len(row["retrieved"]),
         **shown_columns(row),

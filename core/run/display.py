@@ -19,6 +19,7 @@ from core.models.waits import SHOWN_S, Wait
 from core.run.launch import short
 from core.run.records import evaluated, usage_of
 from core.terminal import print_printable, started
+from core.types import total
 
 log = logging.getLogger("run")
 NOTICES = logging.getLogger("run.notices")  # what the user should know: any part may write to it, as often as it likes
@@ -29,6 +30,7 @@ _ACTION_CHARS = 60
 MOST_BROKEN = 20  # tasks with an infra error that the table of a run lists
 _WAIT_CHARS = 60  # of a wait and its reason in the live line
 _WIDTH = 72  # of a table row's two texts, in a terminal of 80 columns
+_REPEATED = "{} of {} tasks were asked before under another id: a lesson may hold the answer"
 UNKNOWN = "not known: the environment did not evaluate; evaluate what the run left"
 MOST_CHARS = 200  # of a task's error in the table
 
@@ -136,7 +138,7 @@ class RunProgress:
         self._known = self._known and evaluated(row)
         self._won += row["status"] == "success"
         self._lessons += len(row["lessons"])
-        self._tokens += usage_of(row).tokens
+        self._tokens = total((self._tokens, usage_of(row).tokens))
 
     def _facts(self) -> str:
         if self._doing and self._live:  # instead of the counts: the bar has only one line
@@ -147,7 +149,7 @@ class RunProgress:
         broken = self._done - self._valid
         counts = {"broken": broken, "retries": self._retries}
         rare = "".join(f"  {name} {count}" for name, count in counts.items() if count)
-        facts = f"success {rate}  lessons {self._lessons}  tokens {self._tokens:,}{rare}"
+        facts = f"success {rate}  lessons {self._lessons}  tokens {counted(self._tokens)}{rare}"
         return facts if self._done or not self._live else self._action or facts
 
     def __enter__(self) -> RunProgress:
@@ -224,7 +226,7 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     known = s["success_rate"] is not None or not s["n"]
     learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown a task"
     spent = [
-        f"{s['tokens']['total']:,} tokens",
+        f"{counted(s['tokens']['total'])} tokens",
         _money(s["cost_usd"], s["cost_usd_per_success"]),
         f"{s['wall_s']:.1f} s",
     ]
@@ -236,6 +238,7 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         *([("mean steps", _number(s["mean_steps"]))] if s["mean_steps"] not in (None, 1.0) else []),
         *([("lessons", learned)] if s["n_lessons"] or s["n_retrieved"] else []),
         *([("lessons", "none was learned")] if _learns_nothing(s) else []),
+        *([("repeated", _REPEATED.format(s["n_repeated"], s["n"]))] if s.get("n_repeated") and s["n_lessons"] else []),
         *_labels(s),
         ("spent", ", ".join(spent)),
         *([("stream", described)] if (described := stream_of(s)) else []),
@@ -253,6 +256,11 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
 def _learns_nothing(s: dict[str, Any]) -> bool:
     """Whether attempts were labelled, so that lessons could be made, and none was made or shown."""
     return s["label_source"] != "none" and s["n"] > 0 and not (s["n_lessons"] or s["n_retrieved"])
+
+
+def counted(tokens: float | None) -> str:
+    """A number of tokens as text; None and NaN are unknown."""
+    return "unknown" if tokens is None or tokens != tokens else f"{tokens:,}"
 
 
 def _averages(each: dict[str, float]) -> str:

@@ -38,13 +38,14 @@ from core.run.files import (
     read_file,
 )
 from core.run.growth import check_growth
-from core.run.manifest import run_id, without_limit
+from core.run.keys import lasting
+from core.run.manifest import BY_CONTENT, run_id, without_limit
 from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed
 from core.setting import OUTCOME, blanked
 from core.terminal import say_once
 from core.textfile import write_whole
-from core.types import NOT_TAKEN, Episode, MemoryRecord, Usage
+from core.types import NOT_TAKEN, Episode, MemoryRecord, Usage, total
 
 # Fields of a record that are written only if a policy has set them, so that lines of the plain bank stay short.
 _BY_POLICIES = (
@@ -135,7 +136,7 @@ class RunRecords:
         self._episodes.append(row, safe)
         self.rows.append(row)
         now = time.monotonic()
-        cached = sum(usage.cached_tokens for usage in episode.usage.values())
+        cached = total(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
         timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(row["index"], None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
@@ -227,7 +228,10 @@ class RunRecords:
                     raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
                 return None
             self.run = manifest["run"]
-            then, now = self.safe(manifest["fingerprint"]), self.safe(fingerprint)
+            then, now = (
+                self.safe(each | {"config": lasting(each["config"], *BY_CONTENT)})
+                for each in (manifest["fingerprint"], fingerprint)
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(self.path / MANIFEST, str(error)) from error
         if not (changes := differences(then, now)):

@@ -132,7 +132,7 @@ class TimingLine:
     ended: float
     wall_s: float
     retrieve_s: float | None
-    cached_tokens: int
+    cached_tokens: int | None
 
 
 @dataclass(kw_only=True)

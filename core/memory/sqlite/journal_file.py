@@ -52,7 +52,7 @@ class JournalFile:
         except BlockingIOError as error:
             raise UserError(f"the bank {bank} is to be replaced, and another process has it open: end that.") from error
         try:
-            self._turn = FileLock(_hidden(bank, "turn"))
+            self._turn = FileLock(lock_of(bank))
         except BaseException:
             self._in_use.close()
             raise
@@ -138,6 +138,11 @@ def path_of(bank: Path) -> Path:
     return bank.with_name(bank.name + ".journal")
 
 
+def lock_of(bank: Path) -> Path:
+    """Path of the file with the lock of a bank's writers, which stays beside every bank that was opened to write."""
+    return _hidden(bank, "turn")
+
+
 def _hidden(bank: Path, ending: str) -> Path:
     """The path of a lock's file: hidden, so that it is neither copied nor deleted with the bank's files (`BANK*`)."""
     return bank.with_name(f".{bank.name}.{ending}")
@@ -170,7 +175,8 @@ def last(path: Path) -> Last | None:
     """The last change of a journal's complete lines; None if the last one is no change."""
     if not path.exists() or path.stat().st_size == 0:
         return 0, ""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    # A private map: some file systems have no shared ones.
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as data:
         end = data.rfind(b"\n") + 1
         if end == 0:
             return 0, ""
