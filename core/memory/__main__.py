@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -78,7 +79,8 @@ def copied(given: argparse.Namespace) -> Iterator[str]:
         if bank is None:
             from core.memory.postgres import backup as postgres
 
-            with closing(open_store(given.bank, read_only=True)) as store:
+            store: Any = open_store(given.bank, read_only=True)  # of PostgreSQL, as `file_of` says
+            with closing(store):
                 n = postgres.backup(store, given.file)
         else:
             from core.memory.sqlite.backup import backup
@@ -89,7 +91,8 @@ def copied(given: argparse.Namespace) -> Iterator[str]:
     if bank is None:
         from core.memory.postgres import backup as postgres
 
-        n = postgres.restore(given.file, lambda: open_store(given.bank))
+        opened: Any = partial(open_store, given.bank)
+        n = postgres.restore(given.file, opened)
     else:
         from core.memory.sqlite.backup import restore
 
@@ -136,7 +139,9 @@ def parser() -> argparse.ArgumentParser:
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
     where = "the bank's SQLite file, the URL of a PostgreSQL database, or . for the bank of the repository you are in"
     for name, sub in one.items():
-        how = {} if name in ("export", "import") else {"nargs": "?", "default": HERE}  # which have a file beside it
+        how: dict[str, Any] = (
+            {} if name in ("export", "import") else {"nargs": "?", "default": HERE}
+        )  # which have a file beside it
         sub.add_argument("bank", metavar="BANK", help=where + (", as if it is left out" if how else ""), **how)
     for name, what in (("backup", "copy a bank into one file"), ("restore", "make a bank from a backup")):
         sub = add(name, help=what, description=f"{what}; every page of the copy is checked")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from core.memory.contents import Contents
-from core.memory.filter import normalised
 from core.memory.store.changes import Change
+from core.normal_form import folded
 from core.types import MemoryRecord
 
 
@@ -25,4 +25,4 @@ def supersede(bank: Contents, change: Change, record: MemoryRecord, ids: Collect
 
 
 def _titles(record: MemoryRecord) -> list[str]:
-    return [normalised(item.title) for item in record.items]
+    return [folded(item.title) for item in record.items]

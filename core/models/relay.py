@@ -88,7 +88,7 @@ class Relay:
         import httpx
 
         llm = self.role.llm
-        self._origin, self._key = split_address(address_of(llm))[0], llm.key()
+        self._origin, self._key = split_address(address_of(llm))[0], llm.key() if isinstance(llm, Endpoint) else None
         self._http = httpx.Client(timeout=getattr(llm, "timeout_s", 120.0) * 5, follow_redirects=False)
         self._lock = threading.Lock()
         self.folder.chmod(0o755)
@@ -207,7 +207,7 @@ def address_of(llm: Any) -> str:
         base = base or direct.address_of(llm.model) or ADDRESSES.get(llm.model.partition("/")[0])
     if not base:
         raise UserError(
-            f"agent=command: {llm.name} has no address that a program could ask: choose a model with one, e.g. "
+            f"agent=command: {getattr(llm, 'name', 'this model')} has no address that a program could ask: choose a model with one, e.g. "
             "llm=vllm llm.api_base=http://HOST:PORT/v1, or agent.needs_model=false for a program that asks none."
         )
     return base.rstrip("/")

@@ -16,7 +16,9 @@ def unstreamed(content: bytes) -> bytes:
     if content.lstrip()[:1] == b"{" and b'"delta"' not in content:
         return content
     said = [line.removeprefix(b"data:").strip() for line in content.splitlines()]
-    whole, message, end = {}, {"role": "assistant"}, "stop" if b"[DONE]" in said else None
+    whole: dict[str, Any] = {}
+    message: dict[str, Any] = {"role": "assistant"}
+    end = "stop" if b"[DONE]" in said else None
     try:
         for chunk in (json.loads(line) for line in said if line[:1] == b"{"):
             whole |= {name: value for name, value in chunk.items() if value is not None}
