@@ -293,7 +293,8 @@ def announcement(cfg: DictConfig, run: AssembledRun) -> str:
     """Before the first task of a run that may take long: how many calls that is, and how to make it smaller."""
     if in_sweep() or cfg.attempts_from or run.workflow.records.rows:
         return ""
-    plan = build_plan(cfg, run.workflow.envs, run.tasks, run.session.roles, begin=False)
+    with ExitStack() as stack:
+        plan = build_plan(cfg, run.workflow.envs, run.tasks, run.session.roles, stack, begin=False)
     most, least = plan.total(), plan.calls(least=True)
     if most.calls < MANY_CALLS:
         return ""

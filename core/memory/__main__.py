@@ -139,9 +139,8 @@ def parser() -> argparse.ArgumentParser:
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
     where = "the bank's SQLite file, the URL of a PostgreSQL database, or . for the bank of the repository you are in"
     for name, sub in one.items():
-        how: dict[str, Any] = (
-            {} if name in ("export", "import") else {"nargs": "?", "default": HERE}
-        )  # which have a file beside it
+        beside_a_file = name in ("export", "import")
+        how: dict[str, Any] = {} if beside_a_file else {"nargs": "?", "default": HERE}
         sub.add_argument("bank", metavar="BANK", help=where + (", as if it is left out" if how else ""), **how)
     for name, what in (("backup", "copy a bank into one file"), ("restore", "make a bank from a backup")):
         sub = add(name, help=what, description=f"{what}; every page of the copy is checked")

@@ -207,7 +207,7 @@ def address_of(llm: Any) -> str:
         base = base or direct.address_of(llm.model) or ADDRESSES.get(llm.model.partition("/")[0])
     if not base:
         raise UserError(
-            f"agent=command: {getattr(llm, 'name', 'this model')} has no address that a program could ask: choose a model with one, e.g. "
+            f"agent=command: {getattr(llm, 'name', 'this model')} has no address to ask: choose a model with one, e.g. "
             "llm=vllm llm.api_base=http://HOST:PORT/v1, or agent.needs_model=false for a program that asks none."
         )
     return base.rstrip("/")
