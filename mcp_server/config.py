@@ -9,10 +9,11 @@ import argparse
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from core.build import part
 from core.errors import UserError, meant
 from core.memory.open import file_of
 from core.memory.open import has_bank as is_there
@@ -29,42 +30,24 @@ TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer toke
 VARIABLE = "REASONINGBANK_"  # a variable that sets a key begins so (`environment`)
 OWN_VARIABLES = (SETTINGS_ENV, TOKEN_ENV, BANK_ENV, *(VARIABLE + name for name in ("MEMORY", "MEMORY_FILE", "TASK")))
 # Keys of a group that mean the same for each of its options: another option does not drop them.
-OF_EVERY_OPTION = ("retrieval.other_languages_by_words", "retrieval.ignore_preamble", "retrieval.corrections_first")
+OF_EVERY_OPTION = tuple(
+    f"retrieval.{key}" for key in "min_score other_languages_by_words ignore_preamble corrections_first".split()
+)
 SINGLE_KEYS = ("preset", "enabled", "llm", "embedder", "retrieval", "judge", "select", "seed")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(SimpleNamespace):
     """The section `server` of config/mcp.yaml, which documents each key, as plain values.
 
     Plain values are faster: reading one from an OmegaConf configuration takes 20 microseconds each time.
     """
-
-    async_default: bool
-    anonymous: str
-    prompt_style: str
-    audit_share: float
-    max_top_k: int
-    max_query_chars: int
-    max_memory_chars: int
-    max_trajectory_steps: int
-    max_trajectory_chars: int
-    max_attempts: int
-    max_metadata_chars: int
-    max_pending_jobs: int
-    max_body_bytes: int
-    max_sessions: int
-    log: str | None
-    trusted_proxies: Any  # http.checked_proxies reads it
-    oauth: dict[str, Any]  # oauth.IdentityProvider, which is made where an issuer is named
 
     @classmethod
     def of(cls, cfg: Any) -> ServerSettings:
         """From a composed configuration."""
         from omegaconf import OmegaConf
 
-        section = OmegaConf.to_container(cfg.server, resolve=True)
-        return cls(**{field.name: section[field.name] for field in fields(cls)})
+        return cls(**OmegaConf.to_container(cfg.server, resolve=True))
 
 
 def load_config(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
@@ -91,6 +74,8 @@ def load_config(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
                 where = f"the variable {variables[word]}" if word in variables else f"the settings {path}"
                 raise UserError(f"{where}: {_key(word)} does not fit: {reason}") from error
         raise
+    if cfg.retrieval.get("when") not in (None, "task") or cfg.memory.get("validate") is not None:
+        raise UserError("retrieval.when and memory.validate are for runs, whose tasks are played here: leave them out.")
     if path is not None:
         cfg.settings = str(path.resolve())
     return cfg
@@ -159,7 +144,10 @@ def _with_preset(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
         for added in (True, False):  # first the guard, then the keys, some of which are the guard's
             chosen = _compose([*kept, *overrides], overrides)
             kept += [w for w in of_memory if w.startswith("+") == added and _has(chosen, _key(w), empty=added)]
-    return _compose([*unless_set, *kept, *overrides], overrides)
+    cfg = _compose([*unless_set, *kept, *overrides], overrides)
+    if "retrieval.min_score" not in typed and not part(cfg.retrieval).by_meaning:
+        cfg.retrieval.min_score = None  # the preset's is of similarities: BM25 has a scale of its own in each bank
+    return cfg
 
 
 def unless_typed(words: list[str], typed: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.memory.long_texts import both_ends
 from mcp_server.config import bank_or_server_options, bank_path, has_bank
-from mcp_server.recall import Recall
+from mcp_server.recall import recall
 from mcp_server.service import open_service
 
 MAX_QUERY = 8000  # characters of a task that are compared with those of the lessons
@@ -114,10 +114,7 @@ def recalled(given: argparse.Namespace, query: str) -> str:
     """The lessons of the bank that the options name, as text; they are counted as shown."""
     service = open_service(given)
     try:
-        asked = Recall(service, query, given.top_k, given.agent_id)
-        found = asked.find()
-        service.count_shown(asked.bank, found.shown)
-        return found.prompt
+        return recall(service, query, given.top_k, given.agent_id).prompt
     finally:
         service.close()
 

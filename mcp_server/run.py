@@ -17,6 +17,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.jsonl import in_strings
+from core.memory.policies.trust import FAILED
 from core.redact import redactor
 from core.types import Scored
 from mcp_server import run_records
@@ -83,6 +84,7 @@ def run_around(argv: list[str]) -> int:
         "used": used_of(hits, done),
         "learned": [],
         "why_not": None,
+        "note": None,
         "new_memories": [],
         "mean_duration_s": None,
         "earlier_runs": 0,
@@ -208,7 +210,7 @@ def list_lessons(hits: list[Scored]) -> None:
     for number, hit in enumerate(hits, 1):
         titles, record = " / ".join(lesson.title for lesson in hit.record.items), hit.record
         sure = "" if record.confidence is None else f", confidence {record.confidence:.2f}"
-        about = f"from a {record.outcome}, {min(hit.score, 1):.2f}{sure}"
+        about = f"{FAILED if record.outcome == 'failure' else 'from a success'}, {min(hit.score, 1):.2f}{sure}"
         print(f"memory: [{number}] {titles} ({about})", file=sys.stderr)
 
 
@@ -223,6 +225,8 @@ def report(where: str | None, result: dict[str, Any]) -> None:
         print(f"memory: learned: {new['title']} (from a {new['verdict']}{sure})", file=sys.stderr)
     label, took = verdict.get("label") or "not judged", f"{result['duration_s']:.1f} s{compared(result)}"
     why_not = f" ({result['why_not']})" if result["why_not"] else ""
+    if result["note"]:
+        print(f"memory: {result['note']}", file=sys.stderr)
     print(f"memory: {label}, {result['memories_learned']} learned{why_not}, {took}", file=sys.stderr)
     result = in_strings(result, redactor().certain)
     if where == "-":

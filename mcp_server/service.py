@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
 from core.errors import InfraError, StopRun, UserError, check_choice, check_numbers
 from core.memory.bank import MemoryBank
+from core.memory.by_hand import lesson_of, lookup
+from core.memory.hygiene.notes import told
 from core.memory.none import NoMemory
 from core.memory.open import embedder_of, file_of
 from core.memory.protocol import Steps
@@ -196,15 +198,19 @@ class Service:
         used: tuple[str, ...] = (),
         steps: Steps | None = None,
         confidence: float | None = None,
+        shown: tuple[str, ...] | None = None,
     ) -> bool:
         """Store a record and let the bank learn from it; False if it was stored before.
 
+        It takes the place of older ones with its task and titles.
+
         used         ids of the records that the attempt used
+        shown        ids of those that its author had read; None: those that its task would retrieve
         steps        of the attempt that it was distilled from; None: no attempt
         confidence   the judge's confidence in its label, if any
         """
         about = feedback_on(bank, record, used, confidence)
-        added = bank.add_many([record], did=steps, feedback=about) == 1
+        added = bank.add_many([record], did=steps, shown=shown, feedback=about, supersedes=()) == 1
         # Stored before: a crash may have cut off the consolidation that was due then.
         self.consolidate(bank, about if added else None)
         return added
@@ -227,6 +233,25 @@ class Service:
         except UserError as error:
             log.warning(f"what was retrieved is not counted: {error}")
 
+    def describe_stored(self, bank: MemoryBank, id: str) -> dict[str, Any]:
+        """{memory_id, state} of a stored record, whose place it took or what took its place, and a note (`told`)."""
+        if (record := bank.get(id)) is None:  # another client has deleted it by now
+            return {"memory_id": id, "state": "deleted"}
+        about: dict[str, Any] = {"memory_id": id, "state": record.status}
+        for source, relation, target, _ in bank.links(id):
+            if record.status != "active" and (source, relation) == (id, "duplicate_of"):
+                about["duplicate_of"] = target
+            elif record.status != "active" and (relation, target) == ("supersedes", id):
+                about["replaced_by"] = source
+            elif (source, relation) == (id, "supersedes") and target not in record.parents:
+                about.setdefault("replaces" if record.status == "active" else "will_replace", []).append(target)
+        note = self.note_on(bank, record)
+        return about | ({"note": note} if note else {})
+
+    def note_on(self, bank: MemoryBank, record: MemoryRecord) -> str | None:
+        """What was held back of a record or changed in it; None without."""
+        return told(record, "BANK" if self.bound else str(bank.path)) or None
+
     def close(self) -> None:
         """Close the bank and the model."""
         self._stack.close()
@@ -246,24 +271,29 @@ def feedback_on(
 
 
 def find_record(bank: MemoryBank, id: str, *, to_read: bool = False) -> MemoryRecord:
-    """The record of the bank's namespace with an id that a client gave. Raises UserError if there is none.
+    """The record of the bank's namespace with an id that a client gave, or its beginning. UserError without one.
 
     to_read   it may be one of the bank's `group`; else UserError says that such a record is only read
     """
-    id = checks.text("id", id, 200).strip()
-    if record := lookup(bank, id):
-        return record
+    return _found(bank, id, lookup, to_read=to_read)
+
+
+def find_lesson(bank: MemoryBank, id: str) -> tuple[MemoryRecord, int]:
+    """The lesson with such an id, as `lesson_of` has it. UserError without one."""
+    return _found(bank, id, lesson_of, to_read=False)
+
+
+def _found(bank: MemoryBank, id: str, look: Callable[[MemoryBank, str], Any], *, to_read: bool) -> Any:
+    """What `look` finds in the bank, or with to_read in those of its group."""
+    id = checks.text("id", id.strip(), 200)
+    if found := look(bank, id):
+        return found
     for mate in bank.mates():
-        if (record := lookup(mate, id)) and to_read:
-            return record
-        if record:
+        if found := look(mate, id):
+            if to_read:
+                return found
             raise UserError(f"the memory {id[:60]} is of {mate.namespace}: you may read it, and change only your own.")
     raise UserError(f"there is no memory {id[:60]}: give an id as it was shown.")
-
-
-def lookup(bank: MemoryBank, id: str) -> MemoryRecord | None:
-    """The record with this id, or with a lesson of this id (`<record>-<place>`); None if there is none."""
-    return bank.get(id) or bank.get(id.rpartition("-")[0])
 
 
 def new_record(
@@ -274,13 +304,11 @@ def new_record(
     verdict: Verdict,
     *,
     tags: tuple[str, ...] = (),
-    domain: str = "",
     trajectory_id: str = "",
     about: dict[str, Any],
 ) -> MemoryRecord:
     """Make a record of lessons that came over MCP.
 
-    domain          subject; "": memory.domain if that is a name, else none
     trajectory_id   id of the attempt that the lessons were distilled from; "": none
     about           added to the record's provenance
     """
@@ -297,7 +325,7 @@ def new_record(
         task_id=task.id,
         namespace=bank.namespace,
         tick=bank.tick(),
-        domain=domain or filed or "",
+        domain=filed or "",
         tags=tuple(dict.fromkeys((*tags, *words))),
         provenance={"source": "mcp", **about},
     )
@@ -306,20 +334,6 @@ def new_record(
 def clients_verdict(success: bool) -> Verdict:
     """The verdict on an attempt whose outcome the client has given."""
     return Verdict(label="success" if success else "failure", source="client")
-
-
-def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
-    """{memory_id, state, titles, ...} of a stored record, for the caller; with the reason if it is not retrievable."""
-    if (record := bank.get(id)) is None:  # another client has deleted it by now
-        return {"memory_id": id, "state": "deleted", "titles": []}
-    stored = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
-    for source, relation, target, _ in bank.links(id) if record.status != "active" else ():
-        if (source, relation) == (id, "duplicate_of"):
-            stored["duplicate_of"] = target
-        elif (relation, target) == ("supersedes", id):
-            stored["replaced_by"] = source
-    why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
-    return stored | ({"why": list(why)} if why else {})
 
 
 def configuration(given: argparse.Namespace, unless_set: Sequence[str] = ()) -> Any:

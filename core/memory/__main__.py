@@ -6,11 +6,13 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.memory import commands
+from core.memory import commands, formats
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.memory.place import HERE, unnamed_bank
@@ -77,7 +79,8 @@ def copied(given: argparse.Namespace) -> Iterator[str]:
         if bank is None:
             from core.memory.postgres import backup as postgres
 
-            with closing(open_store(given.bank, read_only=True)) as store:
+            store: Any = open_store(given.bank, read_only=True)  # of PostgreSQL, as `file_of` says
+            with closing(store):
                 n = postgres.backup(store, given.file)
         else:
             from core.memory.sqlite.backup import backup
@@ -88,7 +91,8 @@ def copied(given: argparse.Namespace) -> Iterator[str]:
     if bank is None:
         from core.memory.postgres import backup as postgres
 
-        n = postgres.restore(given.file, lambda: open_store(given.bank))
+        opened: Any = partial(open_store, given.bank)
+        n = postgres.restore(given.file, opened)
     else:
         from core.memory.sqlite.backup import restore
 
@@ -120,8 +124,11 @@ def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
     embedder = NamedEmbedder(name=name)
     clock = getattr(given, "clock", "stream")
     is_new = not has_bank(path)
-    how = {"namespace": namespace, "clock": clock, "read_only": read_only}
-    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), **how), is_new
+    how = {"embedder": embedder, "policy": Cosine(), "namespace": namespace, "clock": clock, "read_only": read_only}
+    if is_new and given.command == "import":  # what is refused leaves no bank behind
+        with TemporaryDirectory() as folder, closing(MemoryBank(path=f"{folder}/bank.sqlite", **how)) as trial:
+            formats.read(trial, given.file, given.format or formats.by_name(given.file), given.namespace)
+    return MemoryBank(path=str(path), **how), is_new
 
 
 def parser() -> argparse.ArgumentParser:
@@ -132,7 +139,8 @@ def parser() -> argparse.ArgumentParser:
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
     where = "the bank's SQLite file, the URL of a PostgreSQL database, or . for the bank of the repository you are in"
     for name, sub in one.items():
-        how = {} if name in ("export", "import") else {"nargs": "?", "default": HERE}  # which have a file beside it
+        beside_a_file = name in ("export", "import")
+        how: dict[str, Any] = {} if beside_a_file else {"nargs": "?", "default": HERE}
         sub.add_argument("bank", metavar="BANK", help=where + (", as if it is left out" if how else ""), **how)
     for name, what in (("backup", "copy a bank into one file"), ("restore", "make a bank from a backup")):
         sub = add(name, help=what, description=f"{what}; every page of the copy is checked")

@@ -13,13 +13,14 @@ from typing import Any, Self
 
 from core.errors import InfraError, UserError, check_choice
 from core.memory.contents import Contents
+from core.memory.corrections import supersede
 from core.memory.filter import Filter, normal_tag
 from core.memory.history import History
 from core.memory.hygiene.scrub import scrub_records
 from core.memory.lexical import WordSearch
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
-from core.memory.ports import SAME, SEEN, Consolidates, Hygiene, OpenChange, Policy
+from core.memory.ports import OTHER, SAME, SEEN, Consolidates, Hygiene, OpenChange, Policy
 from core.memory.protocol import Memory, Steps
 from core.memory.ranking import ranked
 from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_of
@@ -160,13 +161,15 @@ class MemoryBank(Contents, Memory):
         """The records that the policy chooses for a query, best first. Never writes.
 
         top_k    None: the policy's
-        domain   domain of the task, for `retrieval.domain=same`, or those seen, for `seen`; None: not known, records of
-                 all domains are searched
+        domain   domain of the task, for `retrieval.domain=same` and `other`, or those seen, for `seen`; None: not
+                 known, records of all domains are searched
         """
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        if domain is not None and self.policy.domain in (SAME, SEEN):
+        if domain is not None and self.policy.domain == OTHER:
+            domain = tuple(each for each in self.domains() if each != domain)
+        if domain is not None and self.policy.domain in (SAME, SEEN, OTHER):
             where = where or Filter()
             where = replace(where, domain=domain) if where.domain is None else where
         return ranked(self, self.policy, query, top_k, exclude_task, where)
@@ -315,6 +318,7 @@ class MemoryBank(Contents, Memory):
         shown: Sequence[str] | None = None,
         did: Steps | None = None,
         feedback: EpisodeFeedback | None = None,
+        supersedes: Sequence[str] | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new.
 
@@ -323,6 +327,8 @@ class MemoryBank(Contents, Memory):
         shown, did        as in `add`
         feedback          counted in the same transaction if any record was new, so a crash cannot store one without
                           the other
+        supersedes        ids whose place the records take in the same transaction, as they do of older ones with their
+                          task and titles; None: of none
         """
         if not records:
             return 0
@@ -345,9 +351,12 @@ class MemoryBank(Contents, Memory):
             vectors = [self.embedder.embed([q])[0] if q in changed else v for q, v in zip(queries, vectors)]
         rows = [(r, self._keys(r, v)) for r, v in zip(records, vectors)]  # embeds: not while others wait for the lock
         with self.change(reason) as change:
-            if feedback is not None:
+            if feedback is not None or supersedes is not None:
                 if added := change.put_all(rows):
-                    self.count_within(change, feedback)  # reads the records just added
+                    for record, _ in rows if supersedes is not None else ():
+                        supersede(self, change, record, supersedes or ())
+                    if feedback is not None:
+                        self.count_within(change, feedback)  # reads the records just added
                 return added
             n_added = change.put_last(rows)  # a function for after the commit: PostgreSQL may insert only then
         return n_added()
@@ -413,7 +422,23 @@ class MemoryBank(Contents, Memory):
 
     def learn(self, episode: dict[str, Any] | None) -> None:
         """Take in the feedback of an episode, a row of episodes.jsonl; None: finish work that a crash interrupted."""
+        for tried in (episode or {}).get("validated", ()):
+            self._settle(tried)
         self.learn_from(None if episode is None else feedback_of(episode))
+
+    def _settle(self, tried: dict[str, Any]) -> None:
+        """Give a candidate (memory.validate) the status that its trial found, once, with what was found.
+
+        One that the write filter has quarantined itself stays so.
+        """
+        record = self.get(tried["id"])
+        if record is None or "validated" in record.provenance:
+            return
+        found = {name: tried[name] for name in ("tasks", "won_with", "won_without")}
+        suspect = "quarantine" in record.provenance
+        status = record.status if suspect else tried["status"]
+        with self.change(f"validate: {tried['won_with'] - tried['won_without']:+d} of {len(tried['tasks'])}") as change:
+            change.update(record.id, status=status, provenance=record.provenance | {"validated": found})
 
     def learn_from(self, feedback: EpisodeFeedback | None) -> None:
         """As `learn`, from the feedback itself.

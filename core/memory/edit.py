@@ -116,7 +116,8 @@ def _make(
     bank: MemoryBank, changed: Edited, removed: list[Section], added: list[Section]
 ) -> tuple[dict[str, int], list[str]]:
     """Make the changes, in one; ({what: how many}, ids of what others have changed meanwhile)."""
-    made, left = dict.fromkeys(("changed", "removed", "added", "without a credential that it held"), 0), []
+    made: dict[str, int] = {"changed": 0, "removed": 0, "added": 0, "without a credential that it held": 0}
+    left: list[str] = []
     with bank.change("edit") as change:
 
         def clean(record: MemoryRecord) -> MemoryRecord:
@@ -160,8 +161,9 @@ def _make(
 def _present(change: Change, old: Section) -> tuple[Any, Section | None]:
     """(the record of a section as it is now, its section now); the latter None if it is no longer there, or active."""
     record = change.get(old.facts["id"])
-    is_there = record is not None and record.status == "active"
-    return record, parse(document([record], ""), "the bank")[0] if is_there else None
+    if record is None or record.status != "active":
+        return record, None
+    return record, parse(document([record], ""), "the bank")[0]
 
 
 def _value(section: Section, name: str) -> Any:

@@ -21,6 +21,7 @@ from core.types import MemoryRecord, Scored, Usage
 REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; see corrections_first
 CORRECTS = "differs in "  # how the note of such a link begins
 SAME = "same"  # retrieval.domain: the domain of the task that searches
+OTHER = "other"  # retrieval.domain: every domain of the bank but that of the task that searches
 SEEN = "seen"  # retrieval.domain: the types of the other tasks that the stream had before it
 
 

@@ -19,6 +19,7 @@ from core.models.english import is_english
 from core.models.local import share_cores
 from core.models.minilm import MARKS, MiniLM, split_tokens
 from core.models.weights import find
+from core.normal_form import normal_form
 from core.terminal import loading
 from core.tokens import estimate_tokens
 from core.types import Usage
@@ -76,7 +77,7 @@ class HashingEmbedder(Embedder):
         rows = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
             counts = [0] * self.dim
-            for number, sign in map(_hashed, re.findall(r"\w+", text.lower())):
+            for number, sign in map(_hashed, re.findall(r"\w+", normal_form(text).lower())):
                 counts[number % self.dim] += sign
             row[:] = counts
         return _unit(rows), Usage(calls=len(texts), prompt_tokens=sum(len(t.split()) for t in texts)), 0

@@ -16,7 +16,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from test_architecture import PACKAGES, sources
 
-from core.build import SHOWN
+from core.build import OF_THE_LOOP, SHOWN
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
@@ -133,7 +133,7 @@ def test_every_option_composes_and_binds_to_its_signature(subtests, compose, par
 
 def check_keys(where, node):
     """Each key of a part is one that its class has, and that something reads."""
-    shown = SHOWN if where == ".memory" else ()
+    shown = (*SHOWN, *OF_THE_LOOP) if where == ".memory" else ()
     keys = [key for key in node if not key.startswith("_")]
     parameters = inspect.signature(get_object(node["_target_"])).parameters
     kinds = {parameter.kind for parameter in parameters.values()}

@@ -255,6 +255,18 @@ def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys, words
 
 
 @pytest.mark.sqlite_file
+@pytest.mark.parametrize(
+    "text",
+    ["", "[1, 2]", '{"query": "q", "title": "t"}', "# Lessons", '{"format": "reasoning memory", "version": 1}\n{}'],
+)
+def test_a_refused_import_leaves_no_bank_and_names_the_formats(tmp_path, capsys, text):
+    (tmp_path / "in.jsonl").write_text(text)
+    code, out, err = run(capsys, "import", tmp_path / "b.sqlite", tmp_path / "in.jsonl", "--embedder", "hashing-256")
+    assert (code, out) == (2, "") and "It was read as jsonl: --format also knows mcp, insight_memory, authors." in err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.sqlite_file
 def test_a_path_that_holds_no_bank_is_named_for_what_it_is(tmp_path, capsys, caplog):
     """A folder, a folder in the journal's place, a bank of which the journal alone is left."""
     bank = tmp_path / "bank.sqlite"

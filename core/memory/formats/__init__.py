@@ -42,27 +42,42 @@ def by_name(path: Path) -> str:
 def load(
     bank: MemoryBank, path: Path, form: str, namespace: str | None = None, *, authors: bool = False
 ) -> tuple[int, int]:
-    """Import a file; returns (records added, records stored already). UserError names the entry that does not fit.
+    """Import a file, as `read`; returns (records added, records stored already)."""
+    return take_in(bank, read(bank, path, form, namespace, authors=authors), f"import {form}: {path.name}")
+
+
+def read(bank: MemoryBank, path: Path, form: str, namespace: str | None = None, *, authors: bool = False) -> Portable:
+    """What a file holds for a bank. UserError names the entry that does not fit.
 
     namespace   the tenant that gets the records; None: each record's own
     authors     note in each record's provenance whose it was in the file
     """
+    others = f"It was read as {form}: --format also knows {', '.join(name for name in FORMATS if name != form)}."
     reader = _known(form).read
     try:
         found: Portable = reader(path, bank)
-        check(bank, found)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except UserError as error:
+        raise UserError(f"{error} {others}" if path.is_file() else str(error)) from error
     except _MALFORMED as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"{path} is no file of the format {form}, or is damaged ({why:.200}).") from error
+        raise UserError(f"{_malformed(path, form, error)} {others}") from error
+    try:
+        check(bank, found)
+    except _MALFORMED as error:
+        raise UserError(_malformed(path, form, error)) from error
     if namespace is not None:
         _check_one_lesson_an_id(found.records, namespace, path)
         if authors:
             found.records = [replace(r, provenance={"author": r.namespace} | r.provenance) for r in found.records]
         found.records = [replace(record, namespace=namespace) for record in found.records]
         found.links = {namespace: [link for links in found.links.values() for link in links]}
-    return take_in(bank, found, f"import {form}: {path.name}")
+    return found
+
+
+def _malformed(path: Path, form: str, error: Exception) -> str:
+    why = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{path} is no file of the format {form}, or is damaged ({why:.200})."
 
 
 def _check_one_lesson_an_id(records: list[MemoryRecord], namespace: str, path: Path) -> None:
