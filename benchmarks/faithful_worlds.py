@@ -2,9 +2,10 @@
 
     python -m benchmarks.faithful_worlds [--runs 20] [--start 0] [--world NAME] [--into outputs/faithful_worlds]
 
-Each world is env=toy with luck (the right word opens a box mostly, another one sometimes, and the same luck decides for
-every arm), played by scripted players. Each run is a study of its own, by the documented command with the arms that the
-answer needs, with seeds that no other run has. Prints for each world how often the answer is the true one.
+Each world is env=toy with a label on each box, so that no two seeds are alike, and with luck: the right word opens a
+box mostly, another one sometimes, and the same luck decides for every arm. It is played by scripted players. Each run is
+a study of its own, by the documented command with the arms that the answer needs, with seeds that no other run has.
+Prints for each world how often the answer is the true one.
 """
 
 from __future__ import annotations
@@ -12,17 +13,28 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.faithfulness import build_faithfulness
 from analysis.tables import load_episodes
 from benchmarks.broken_worlds import LUCK, SEEDS_APART, play_encouraged
 from benchmarks.lines import Lines, lines_parser
-from core.types import Message
+from core.seeding import derive_seed
+from core.types import Message, Task
+from envs.toy import ToyEnv
 from envs.toy_script import GUESS, play
 
 ARMS = "no_memory,empty_block,placebo,corrupt,reasoningbank"
 N_SEEDS = 5
+
+
+@dataclass(kw_only=True)
+class LabelledToyEnv(ToyEnv):
+    """Boxes with a label that differs from seed to seed and says nothing."""
+
+    def _reset(self, task: Task) -> str:
+        return f"{super()._reset(task)} Its label is {derive_seed(self.seed, task.id, 'label')}."
 
 
 def play_deaf(messages: list[Message], role: str, sample: int) -> str:
@@ -37,11 +49,12 @@ def play_any_text(messages: list[Message], role: str, sample: int) -> str:
     return play_encouraged(messages, role, sample)
 
 
+LABELS = (*LUCK, "env._target_=benchmarks.faithful_worlds.LabelledToyEnv")
 WORLDS = {  # {what the agent uses: words on the command line}
-    "content": LUCK,
-    "nothing": (*LUCK, "llm.script.path=benchmarks.faithful_worlds.play_deaf"),
-    "form": (*LUCK, "env.p_guess=0.9", "llm.script.path=benchmarks.broken_worlds.play_encouraged"),
-    "length": (*LUCK, "env.p_guess=0.9", "llm.script.path=benchmarks.faithful_worlds.play_any_text"),
+    "content": LABELS,
+    "nothing": (*LABELS, "llm.script.path=benchmarks.faithful_worlds.play_deaf"),
+    "form": (*LABELS, "env.p_guess=0.9", "llm.script.path=benchmarks.broken_worlds.play_encouraged"),
+    "length": (*LABELS, "env.p_guess=0.9", "llm.script.path=benchmarks.faithful_worlds.play_any_text"),
 }
 
 
