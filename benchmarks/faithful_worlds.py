@@ -3,7 +3,7 @@
     python -m benchmarks.faithful_worlds [--runs 20] [--start 0] [--world NAME] [--into outputs/faithful_worlds]
 
 Each world is env=toy with a label on each box, so that no two seeds are alike, and with luck: the right word opens a
-box mostly, another one sometimes, and the same luck decides for every arm. It is played by scripted players. Each run is
+box mostly, another one sometimes, and the same luck decides for every arm. Scripted players play it. Each run is
 a study of its own, by the documented command with the arms that the answer needs, with seeds that no other run has.
 Prints for each world how often the answer is the true one.
 """

@@ -74,7 +74,7 @@ def test_history_is_cut_to_its_tokens_and_what_is_left_out_is_counted(here):
 def test_a_real_study_names_what_its_agent_uses(here, tmp_path, world):
     """5 seeds of 8 families by 5 boxes, shuffled, with one luck for all arms: arms that act alike open the same boxes.
 
-    With its family's word a box opens with a chance of 0.9. The agent of `content` is told it by the nearest lesson. The
+    With its family's word a box opens with a chance of 0.9. The agent of `content` is told it by a lesson. The
     others never say it, and guess, with a chance of 0.9, but of `nothing` of 0.3: those of `form` and `length` with a
     block, or a lesson, before them, else they do not act.
     """
