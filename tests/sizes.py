@@ -25,7 +25,7 @@ PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server sc
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
     "analysis": 7_450,
-    "benchmarks": 4_120,
+    "benchmarks": 4_150,
     "core": 24_550,  # the rivals by their papers, 780 lines
     "docs": 30,
     "envs": 7_950,

@@ -61,6 +61,7 @@ def test_where_every_third_lesson_is_wrong_the_gate_keeps_the_right_ones_and_los
     assert audit(read_run(run))["broken"] == {}
 
 
+@pytest.mark.slow
 def test_where_the_newest_lessons_are_shown_the_gate_makes_the_difference(here, wrong_thirds, tmp_path):
     """The last four lessons are one of each family. Without the gate boxes 4, 7 and 10 are told what 3, 6 and 9 taught:
     12 more than the first four stay locked. With it the last right ones are shown, from the 9th task on.
@@ -103,6 +104,7 @@ def test_what_the_trials_cost_is_counted(here):
     assert table.rows[0][table.head.index("tokens of validation / task")] == f"{tokens / 8:,.0f}"
 
 
+@pytest.mark.slow
 def test_a_record_says_how_it_was_tried(here, program):
     run, _ = here(*TOY, *EVERY, "limit=8")
     id = read_rows(run)[0]["records"][0]["id"]
@@ -128,6 +130,7 @@ def test_killed_during_trials_it_comes_to_the_same_bytes(here, tmp_path):
     assert boxes(resumed) == boxes(whole)
 
 
+@pytest.mark.slow
 def test_a_budget_that_ends_in_a_round_of_trials_stops_the_run_which_goes_on(here, tmp_path):
     whole, _ = here(*TOY, *EVERY, "limit=8", run_dir=tmp_path / "whole")
     calls = len(read_rows(whole, "calls.jsonl"))
