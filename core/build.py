@@ -393,7 +393,7 @@ def check_methods(target: Any, like: type | None = None) -> None:
     for cls in target.__mro__[: next((n for n, each in enumerate(target.__mro__) if each in bases), None)]:
         for name, own in vars(cls).items():
             base = next((vars(each)[name] for each in bases if name in vars(each)), None)
-            if isfunction(own) and isfunction(base) and (why := _unlike(own, base)):
+            if name[:2] != "__" and isfunction(own) and isfunction(base) and (why := _unlike(own, base)):
                 raise UserError(
                     f"{target.__name__}.{name}{signature(own)} cannot be called as the harness does, "
                     f"{name}{signature(base)}: {why}."

@@ -55,9 +55,15 @@ REPEATED = (  # what an experiment may learn from is read in one place, each of 
 
 
 def options():
-    """(group, option) of every config file but those that are no choice, which lie beside config.yaml."""
-    config = REPO / "config"
-    return [(str(p.parent.relative_to(config)), p.stem) for p in sorted(config.glob("*/**/*.yaml"))]
+    """(group, option) of every config file but those that are no choice, which lie beside config.yaml.
+
+    A folder beside an option of its name holds variants of it: agent=command/mini.
+    """
+    found = []
+    for path in sorted(CONFIG.glob("*/**/*.yaml")):
+        folder = path.parent.parent if path.parent.with_suffix(".yaml").is_file() else path.parent
+        found.append((str(folder.relative_to(CONFIG)), str(path.relative_to(folder).with_suffix(""))))
+    return found
 
 
 def targets(node, where="") -> list[tuple[str, DictConfig]]:

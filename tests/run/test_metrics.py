@@ -36,6 +36,7 @@ def row(status, label=None, kind="", steps=2, cost=0.5):
     return {
         "index": 0,
         "task_id": "t",
+        "query": "?",
         "status": status,
         "task_type": kind,
         "reward": float(status == "success"),
