@@ -30,8 +30,7 @@ def told(record: MemoryRecord, bank: str = "BANK") -> str:
     if personal := [name for name in notes if name not in _CHANGED]:
         said.append(f"Personal data was taken out ({', '.join(personal)}): memory.redact=secrets keeps it.")
     if record.status == "quarantined":
-        held: list[str] = record.provenance.get("quarantine", [])
-        why = ", and ".join(_HELD.get(name, name) for name in held)
+        why = ", and ".join(_HELD.get(name) or name for name in record.provenance.get("quarantine", ()))
         tenant = "" if record.namespace == "default" else f" --namespace {record.namespace}"
         release = f"`reasoningbank bank review {bank} --approve {record.id}{tenant}`"
         said.append(f"Nobody is shown it: {why or 'a person set it aside'}; {release} releases it.")
