@@ -63,9 +63,9 @@ def _made(folder: Path, memory: int) -> MemoryGroup | None:
         for limit, (swap, events) in FILES.items():
             if (folder / limit).is_file():
                 with suppress(OSError):
-                    (folder / limit).write_text(str(memory))
+                    (folder / limit).write_bytes(b"%d" % memory)
                     with suppress(OSError):  # of a kernel that counts no swap
-                        (folder / swap).write_text("0" if limit == "memory.max" else str(memory))
+                        (folder / swap).write_bytes(b"0" if limit == "memory.max" else b"%d" % memory)
                     return MemoryGroup(folder, events)
         folder.rmdir()
     return None
