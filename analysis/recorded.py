@@ -21,7 +21,7 @@ from core.run.launch import program, short, tool
 
 WIDTH = 79
 # experiment=recorded has a fixed number of seeds; the study that its replies are of looked after each one.
-PLANNED = "The study looked after each seed, and corrected for that p = 0.0225; it ran no placebo (docs/study.md)."
+PLANNED = "The study looked after each seed: corrected for that, p is 0.0225. It ran no placebo (docs/study.md)."
 
 
 class Story(NamedTuple):
