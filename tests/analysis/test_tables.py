@@ -539,7 +539,7 @@ def test_a_table_has_the_columns_that_are_named(sweep, capsys):
 def test_an_experiment_holds_deltas_only():
     for name in experiments():
         keys = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text()))
-        assert keys <= {"hydra", "tables", "k", "r"}, name
+        assert keys <= {"hydra", "tables", "k", "r", "stream"}, name
 
 
 def test_the_benchmark_makes_runs_that_tables_reads(monkeypatch, capsys):
