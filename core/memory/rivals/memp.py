@@ -11,6 +11,7 @@ three uses of which fewer than half succeeded, which the paper does not have. Su
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from core.learning.learner import MAX_QUERY, Extractor
 from core.learning.lessons import Distills
@@ -36,7 +37,7 @@ class Memp(Curator, Extractor, Distills):
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
     ) -> Extraction:
         """ADD after a success, EDIT after a failure. gold is not used. Raises InfraError."""
-        values = {"trajectory": self.text_of(trajectory, self.max_chars)}
+        values: dict[str, Any] = {"trajectory": self.text_of(trajectory, self.max_chars)}
         how = (task, 1, trajectory.sample, SCRIPT_CHARS)
         if verdict.label == "success":
             made = self.lessons("rivals/memp_build", "procedure", *how, **values)
