@@ -310,7 +310,7 @@ def imported(name: str, given: str) -> Any:
                 found = getattr(found, word)
             except AttributeError:  # a module that is not imported yet
                 found = importlib.import_module(".".join(words[:number]))
-    except Exception as error:  # noqa: BLE001 - whatever a user's own module raises while it is imported
+    except Exception as error:  # whatever a user's own module raises while it is imported
         raise UserError(
             f"{given} cannot be imported: {type(error).__name__}: {error}. "
             "For a part from outside, PYTHONPATH names the folder that its package lies in."

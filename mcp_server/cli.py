@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 def run_tool(argv: list[str]) -> int:
     """Call one tool and print its result; returns the exit code."""
-    tool = argv[0]
-    if tool not in tool_names():
-        raise UserError(f"{tool} is no command: give --bank PATH to serve, hook, audit, or one of {', '.join(tool_names())}.")
+    tool, known = argv[0], tool_names()
+    if tool not in known:
+        raise UserError(f"{tool} is no command: give --bank PATH to serve, hook, audit, or one of {', '.join(known)}.")
     given = tool_parser(tool).parse_intermixed_args(argv[1:])
     arguments = {
         name: text if kind is str else parse_argument(name, text)

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class Learned:
 def open_bank(path: str | Path | None = None, *settings: str, agent_id: str = "") -> Bank:
     """Open a bank, and make it if it is not there. Several programs may have the same bank open, and all may write.
 
-    path       its SQLite file, or the URL of a PostgreSQL database; None: the one of `reasoningbank serve` without --bank
+    path       its SQLite file, or the URL of a PostgreSQL database; None: that of `reasoningbank serve` without --bank
     settings   as after `reasoningbank serve`: llm=NAME, embedder=NAME, preset=NAME, retrieval.top_k=3, ...
     agent_id   whose memory; "": of nobody in particular
 
@@ -147,10 +148,8 @@ class Bank:
         """End the bank's process, after what it still writes. A second call does nothing."""
         if self._owner != os.getpid() or self._process.stdin.closed:
             return
-        try:
+        with suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:

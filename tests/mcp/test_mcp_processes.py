@@ -211,7 +211,9 @@ def test_starting_and_saying_hello_loads_nothing_heavy(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words", [("retrieve_memory", "--query", "fill a form"), ("hook", "retrieve"), ("bank_status", "--json")], ids=" ".join
+    "words",
+    [("retrieve_memory", "--query", "fill a form"), ("hook", "retrieve"), ("bank_status", "--json")],
+    ids=" ".join,
 )
 def test_a_command_loads_neither_sdk_nor_hydra(tmp_path, words):
     """From its second start on: what Hydra makes of the settings is kept."""
