@@ -52,10 +52,8 @@ def run_embedded(argv: list[str]) -> int:
     return 0
 
 
-def retrieve(
-    service: Service, query: str, top_k: int | None = None, domain: str = "", agent_id: str = ""
-) -> dict[str, Any]:
-    asked = Recall(service, query, top_k, agent_id, domain)
+def retrieve(service: Service, query: str, top_k: int | None = None, agent_id: str = "") -> dict[str, Any]:
+    asked = Recall(service, query, top_k, agent_id)
     found = asked.find()
     service.count_shown(asked.bank, found.shown)
     lessons = [

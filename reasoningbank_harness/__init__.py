@@ -106,14 +106,13 @@ class Bank:
             self.close()
             raise
 
-    def retrieve(self, query: str, top_k: int | None = None, domain: str = "") -> Found:
+    def retrieve(self, query: str, top_k: int | None = None) -> Found:
         """The lessons of earlier tasks that fit a task; shown lessons are counted as used.
 
-        query    the task as it is asked
-        top_k    at most so many records; None: as the settings say
-        domain   a subject; "": any
+        query   the task as it is asked
+        top_k   at most so many records; None: as the settings say
         """
-        found = self._ask("retrieve", query=query, top_k=top_k, domain=domain)
+        found = self._ask("retrieve", query=query, top_k=top_k)
         return Found(text=found["text"], lessons=tuple(Lesson(**lesson) for lesson in found["lessons"]))
 
     def learn(self, query: str, trajectory: Sequence[dict[str, Any]], success: bool | None = None) -> Learned:
@@ -134,15 +133,14 @@ class Bank:
         description: str = "",
         success: bool = True,
         tags: Sequence[str] = (),
-        domain: str = "",
     ) -> str:
         """Store a lesson of your own; returns its id. The same lesson again is the same record.
 
         query     the task that it comes from, as it was asked; the lesson is found by tasks like it
         success   whether that task was solved
         """
-        given = {"title": title, "content": content, "description": description, "tags": list(tags), "domain": domain}
-        return self._ask("add", query=query, success=success, **given)
+        lesson = {"title": title, "content": content, "description": description, "tags": list(tags)}
+        return self._ask("add", query=query, success=success, **lesson)
 
     def close(self) -> None:
         """End the bank's process, after what it still writes. A second call does nothing."""
