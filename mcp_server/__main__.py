@@ -66,6 +66,8 @@ def main(argv: list[str] | None = None) -> int:
 def dispatch(argv: list[str]) -> int:
     """Run what the first word names: run, runs, client, hook, audit, token, or a tool; returns the exit code."""
     name, rest = argv[0], argv[1:]
+    if name == "hook" or name not in COMMANDS:
+        gc.disable()  # as in `serve_bank`; such a process does one thing and ends
     module, function = COMMANDS.get(name, ("cli", "run_tool"))
     command = getattr(importlib.import_module(f"mcp_server.{module}"), function)  # of the others none is loaded
     return command(rest if name in COMMANDS else argv)

@@ -185,16 +185,10 @@ def test_a_hook_with_a_typing_error_blocks_no_prompt(capsys, words):
     assert out == "" and err.startswith("reasoningbank hook: ") and err.count("\n") == 1
 
 
-def test_a_hook_without_the_sdk_blocks_no_prompt_and_its_help_is_no_error(capsys, monkeypatch):
+def test_the_help_of_a_hook_is_no_error():
     with pytest.raises(SystemExit) as left:
         main(["hook", "--help"])
     assert left.value.code == 0
-
-    def without(argv):
-        raise ModuleNotFoundError("No module named 'mcp'", name="mcp")
-
-    monkeypatch.setattr("mcp_server.hooks.run_hook", without)
-    assert main(["hook", "retrieve"]) == 1 and "is not installed" in capsys.readouterr().err
 
 
 def test_recalled_lessons_are_not_learned_again(tmp_path):
