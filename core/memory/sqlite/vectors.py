@@ -6,9 +6,9 @@ from typing import Any, BinaryIO
 
 from core.errors import UserError
 
-FEW = 5_000  # up to so many chosen vectors are copied out and compared; of more, all are compared
+FEW = 5_000  # up to so many chosen vectors are copied out and compared; of more, all are compared, or the graph asked
 HNSW_M, HNSW_BUILD, HNSW_SEARCH = 32, 40, 256  # links per vector (FAISS's default), efConstruction, efSearch
-SPARSE = 0.2  # if fewer than this share of a graph's vectors are searched, search exactly: HNSW's recall drops
+SPARSE = 0.2  # if fewer than this share of a graph's vectors are chosen, search exactly: HNSW's recall drops
 
 
 class Flat:
@@ -93,7 +93,7 @@ class Graph:
         faiss, total = faiss_library(), len(self)
         n, share, selector, searched = min(n, total), 1.0, None, self.index
         if chosen is not None:
-            share = len(chosen) / total
+            share = len(chosen) / total if len(chosen) > FEW else 0
             bits = np.zeros(total, dtype=bool)
             bits[chosen] = True
             bits = np.packbits(bits, bitorder="little")
