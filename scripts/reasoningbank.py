@@ -19,6 +19,7 @@ COMMANDS = {
     "power": ("scripts.power", "the smallest difference that a study could find"),
     "export": ("scripts.export", "runs for other programs: csv, parquet, Inspect"),
     "fetch": ("scripts.fetch_data", "download the data of a benchmark"),
+    "questions": ("single_turn_bench", "check a file of questions with answers; grade replies"),
     "doctor": ("scripts.doctor", "what this installation has, and what it lacks"),
     "bank": ("core.memory", "look at a memory bank, and keep it"),
     "serve": ("mcp_server", "serve a memory bank over MCP"),
@@ -31,11 +32,6 @@ OF_SERVER = {
     "hook": "for the hooks of an MCP client",
     "token": "a token of one tenant of the server",
 }
-
-
-def run() -> None:
-    """The console script."""
-    sys.exit(start(sys.argv[1:]))
 
 
 def start(argv: list[str]) -> int:
@@ -51,7 +47,7 @@ def start(argv: list[str]) -> int:
     if name in ("-h", "--help", "help"):
         print(f"{__doc__}\n")
         for each, what in {**{key: what for key, (_, what) in COMMANDS.items()}, **OF_SERVER}.items():
-            print(f"    {each:<8} {what}")
+            print(f"    {each:<9} {what}")
         return 0
     known = [*COMMANDS, *OF_SERVER]
     print(f"error: {name} is no command{meant(name, known)} `reasoningbank --help` lists them.", file=sys.stderr)

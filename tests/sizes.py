@@ -29,10 +29,12 @@ CEILINGS = {
     "core": 24_550,  # the rivals by their papers, 780 lines
     "docs": 30,
     "envs": 7_950,
+    "hatch_build.py": 15,
     "hydra_plugins": 740,
     "main.py": 190,
-    "mcp_server": 4_650,
+    "mcp_server": 4_740,
     "prompts": 125,
+    "reasoningbank_harness": 240,  # the one public module, and the commands of an installation
     "scripts": 1_900,
     "single_turn_bench": 3_800,
     "tests": 52_100,

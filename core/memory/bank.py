@@ -530,7 +530,7 @@ class MemoryBank(Contents, Memory):
     def verify_indexes(self) -> Iterator[str]:
         """Compare the bank's copies, and rebuild derived data (keys, journal file); yields lines.
 
-        The FAISS file is checked whenever it is read. UserError on damage.
+        The index's file is checked whenever it is read. UserError on damage.
         """
         lost, _ = self._store.embed_missing(self.keys_of, self._kinds)
         yield f"{n_records(len(self))}, " + (
