@@ -30,12 +30,14 @@ def row(status, label=None, kind="", steps=2, cost=0.5):
         "ended_by": "infra_error" if status == "infra_error" else "end",
         "success": status == "success",
         "error": "timeout: too slow",
+        "gold": "g",
         "steps": [{"text": "x", "valid": True, "finish_reason": "stop"}] * steps,
     }
     verdict = {"label": label, "source": "llm" if label else "none", "parsed": True, "truncated": False}
     return {
         "index": 0,
         "task_id": "t",
+        "query": "q",
         "status": status,
         "task_type": kind,
         "reward": float(status == "success"),
