@@ -46,7 +46,7 @@ def success(row: dict[str, Any]) -> str:
 def broken(row: dict[str, Any]) -> str:
     """What broke: episodes, and attempts of episodes that count."""
     attempts = row["n_broken_attempts"]
-    return f"{row['n_infra_error']}" + (f" + {attempts} attempt{'s' * (attempts != 1)}" if attempts else "")
+    return f"{row['n_infra_error'] or 'none'}" + (f" + {attempts} attempt{'s' * (attempts != 1)}" if attempts else "")
 
 
 def p_value(column: str) -> Format:
@@ -119,10 +119,15 @@ HEADINGS: dict[str, Column] = {
     "steps_won": ("steps, won", number("steps_won", 1)),
     "steps_lost": ("steps, lost", number("steps_lost", 1)),
     "tokens": ("tokens / task", number("tokens", 0)),
+    "tokens_memory": ("of these the memory's", number("tokens_memory", 0)),
     "tokens_per_success": ("tokens / success", number("tokens_per_success", 0)),
     "cost": ("USD / task", number("cost", 5)),
     "cost_per_success": ("USD / success", number("cost_per_success", 5)),
     "lessons": ("lessons / 100 tasks", number("lessons_per_100", 1)),
+    "lessons_shown": ("lessons shown / task", number("lessons_shown", 2)),
+    "lesson_tokens": ("their tokens / task", number("lesson_tokens", 0)),
+    "lessons_at": ("tokens before them", number("lessons_at", 0)),
+    "validation_tokens": ("tokens of validation / task", number("tokens_validation", 0)),
     "hit_rate": ("retrieval hit %", number("hit_rate", 1, 100)),
     "shown": ("retrieved", lessons_at("shown")),
     "relevant": ("relevant", lessons_at("relevant")),

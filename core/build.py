@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
-from inspect import signature
+from inspect import isfunction, signature
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from core.details import Details
-from core.errors import UserError
+from core.errors import UserError, meant
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from core.models.meter import Meter
 
 ROLES = ("agent", "judge", "extractor", "selector", "grader")
+OURS = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # packages whose parts need no check
 CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that control how lessons are shown, not how they are stored: {key: the agent's field}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
+OF_THE_LOOP = ("validate",)  # keys of `memory` that the loop reads: it plays tasks, which a memory cannot
 
 
 def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
@@ -230,10 +233,11 @@ def build_bank(
 
     if not read_only and (file := file_of(path)) is not None:
         _make_folder(file)
-    left_out = {*SHOWN, "path", "consolidate", "hygiene"}
+    left_out = {*SHOWN, *OF_THE_LOOP, "path", "consolidate", "hygiene"}
     if not takes(cfg.memory, "domain"):  # an env's config may set it, whatever the memory is
         left_out.add("domain")
     node = {key: value for key, value in cfg.memory.items() if key not in left_out}
+    check_methods(part(node), Memory)
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     asks = {"role": roles.get("extractor"), "seed": cfg.seed}
     offered |= details_for(node, cfg) | {"provenance": provenance or {}} | asks
@@ -264,12 +268,18 @@ def build_agent(cfg: Any) -> Any:
     return make_with(cfg.agent, shown | {"prompts": Prompts.of(cfg.prompts)})
 
 
-def build_learner(node: Any, role: Any, cfg: Any) -> Any:
+def build_learner(node: Any, role: Any, cfg: Any, bank: Any = None) -> Any:
     """A judge, distiller, contrast, selector or grader; it gets `role`, `seed` and the details for which it has fields.
 
     node   its part of the configuration `cfg`
+    bank   for a part that reads the notes that it keeps there; None: such a part is refused
     """
-    return make_with(node, details_for(node, cfg) | {"role": role, "seed": role.seed})
+    if bank is None and takes(node, "bank"):
+        raise UserError(
+            f"{part(node).__name__} reads its own notes in a run's memory, and this is no run: give another memory, "
+            "such as memory=reasoning_bank."
+        )
+    return make_with(node, details_for(node, cfg) | {"role": role, "seed": role.seed, "bank": bank})
 
 
 def details_of(cfg: Any) -> Details:
@@ -337,6 +347,7 @@ def make(node: Any, **deps: Any) -> Any:
 
     try:
         check_types(node, given=deps)
+        check_methods(part(node))
         plain = _plain(node)
     except MissingMandatoryValue as error:
         raise UserError(f"{error.full_key} is not given: it has no default, give {error.full_key}=VALUE.") from error
@@ -344,7 +355,7 @@ def make(node: Any, **deps: Any) -> Any:
         return _built({key: value for key, value in plain.items() if key not in deps}, deps)
     except TypeError as error:
         if any(words in str(error) for words in ("unexpected keyword", "missing", "abstract class")):
-            raise UserError(f"config for {plain['_target_']}: {error}") from error
+            raise UserError(_misfit(plain, str(error))) from error
         raise
 
 
@@ -365,6 +376,57 @@ def _built(value: Any, deps: Mapping[str, Any] = MappingProxyType({})) -> Any:
         return value
     inner = {key: _built(each) for key, each in value.items() if key != "_target_"}
     return part(value)(**inner, **deps) if "_target_" in value else inner
+
+
+def _misfit(node: Any, why: str) -> str:
+    """Why a part cannot be built from its keys, with the file that they stand in and the fields that it has."""
+    target, file = node["_target_"], _file_with(node["_target_"])
+    if found := re.search(r"unexpected keyword argument '(\w+)'", why):
+        fields = [*signature(part(node)).parameters]
+        near = meant(found[1], fields)
+        why = f"{target} has no field {found[1]}{near}" + ("" if near != "." else f" It has {', '.join(fields)}.")
+        return f"{file}: {why}" if file else f"config: {why}"
+    return f"{file or 'config'} for {target}: {why}"
+
+
+def _file_with(target: str) -> Path | None:
+    """The file of a chosen option that names a part; None if there is none, or outside of a run."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if not HydraConfig.initialized():
+        return None
+    chosen = HydraConfig.get().runtime.choices.items()
+    files = (f / group.partition("@")[0] / f"{name}.yaml" for f in _config_folders() for group, name in chosen if name)
+    return next((file for file in files if file.is_file() and target in file.read_text(encoding="utf-8")), None)
+
+
+def check_methods(target: Any, like: type | None = None) -> None:
+    """Raise UserError for a method of a part from outside that cannot be called as the harness calls it.
+
+    like   the class whose methods it must have, where it does not inherit from it
+    """
+    if not isinstance(target, type) or target.__module__.partition(".")[0] in OURS:
+        return
+    bases = [each for each in target.__mro__ if each.__module__.partition(".")[0] in OURS] + ([like] if like else [])
+    for cls in target.__mro__[: next((n for n, each in enumerate(target.__mro__) if each in bases), None)]:
+        for name, own in vars(cls).items():
+            base = next((vars(each)[name] for each in bases if name in vars(each)), None)
+            if name[:2] != "__" and isfunction(own) and isfunction(base) and (why := _unlike(own, base)):
+                raise UserError(
+                    f"{target.__name__}.{name}{signature(own)} cannot be called as the harness does, "
+                    f"{name}{signature(base)}: {why}."
+                )
+
+
+def _unlike(own: Any, base: Any) -> str:
+    """Why a function cannot take the arguments of another; "" if it can."""
+    parameters = [p for p in signature(base).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    by_place = [p for p in parameters if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
+    try:
+        signature(own).bind(*by_place, **{p.name: None for p in parameters if p not in by_place})
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def is_list(value: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
-from mcp_server.config import TOKEN_ENV, bank_options, bank_path, has_bank
+from mcp_server.config import TOKEN_ENV, bank_options, bank_path
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ COMMANDS = {  # the module and the function of each; any other word is a tool
     "embed": ("embedded", "run_embedded"),  # what reasoningbank_harness.open_bank starts
 }
 EXAMPLES = """\
-  reasoningbank serve                                                    over stdio, a bank in your data folder
+  reasoningbank serve                                                    over stdio, the bank of this repository
   reasoningbank serve --bank ~/lessons.sqlite                            over stdio, as clients start it
   reasoningbank serve --bank ~/lessons.sqlite llm=gemini                 extract_memory asks this model
   reasoningbank serve --bank ~/lessons.sqlite --transport http           for several clients on this machine
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=VersionAction)
     bank_options(top)
-    profiles = "core: 8 tools for agents (7 without llm=NAME); all: 14 (12 without); ace: the 8 of mcp-learning-memory"
+    profiles = "core: 10 tools for agents (8 without llm=NAME); all: 15 (12 without); ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
     top.add_argument("--host", default="127.0.0.1", help="for http and sse (127.0.0.1)")
@@ -106,16 +106,18 @@ def serve_bank(given: argparse.Namespace) -> int:
     over_http = given.transport != "stdio"
     if over_http:
         http.check_port(given.host, given.port)
-    verifier, provider = verifiers(given, cfg)
+    verifier, provider, reads = verifiers(given, cfg)
     tenants = verifier is not None
     if not tenants and over_http and (token := tokens.read_token(given.host, given.token_env, given.token_file)):
         verifier = tokens.OneToken(token)
-    is_new = not has_bank(given)
+    if verifier is not None:  # what needs a token over HTTP must not lie open on the disk
+        os.umask(0o077)
+        tokens.warn_of_readers(Path(bank_path(given)), "the bank")
     service = open_service(given, cfg)
     stopped = True
     try:
         if tenants:
-            service.bind_agents()
+            service.bind_agents(reads)
         server, worker = build_server(service, given.tools)
         redact_logs(service.redact)
         gc.freeze()
@@ -131,8 +133,7 @@ def serve_bank(given: argparse.Namespace) -> int:
                 worker.start()
         path = {"stdio": "", "http": "/mcp", "sse": "/sse"}[given.transport]
         where = "stdio" if app is None else f"{given.transport}, http://{given.host}:{given.port}{path}"
-        made = f", new bank made at {bank_path(given)}" if is_new else ""
-        print(f"[INFO] server running over {where}, {len(service.bank)} memories{made}", file=sys.stderr, flush=True)
+        print(f"[INFO] server running over {where}, {len(service.bank)} memories", file=sys.stderr, flush=True)
         try:
             server.run("stdio") if app is None else http.serve_http(app, server, given.host, given.port)
         finally:
@@ -146,23 +147,28 @@ def serve_bank(given: argparse.Namespace) -> int:
     return 0
 
 
-def verifiers(given: argparse.Namespace, cfg: Any) -> tuple[Any, Any]:
-    """(the TokenVerifier of --tokens, of server.oauth or of both, the identity provider); None where there is none."""
+def verifiers(given: argparse.Namespace, cfg: Any) -> tuple[Any, Any, Any]:
+    """(the TokenVerifier of --tokens, of server.oauth or of both, the identity provider); None where there is none.
+
+    The third is for `Service.bind_agents`: the groups that the file of --tokens names.
+    """
     from mcp_server import tokens
     from mcp_server.config import ServerSettings
 
     known, provider, settings = [], None, ServerSettings.of(cfg).oauth
+    reads = None
     options = {"--tokens": given.tokens, "server.oauth": settings["issuer"]}
     for name in (name for name, value in options.items() if value is not None):
         if given.transport == "stdio" or given.token_file is not None:
             raise UserError(f"{name} is for --transport http, and takes the place of --token-file.")
     if given.tokens is not None:
-        known.append(tokens.Tenants(given.tokens))
+        known.append(file := tokens.Tenants(given.tokens))
+        reads = file.reads
     if settings["issuer"] is not None:
         from mcp_server.oauth import identity_provider
 
         known.append(provider := identity_provider(settings))
-    return (tokens.EitherVerifier(*known) if len(known) > 1 else known[0] if known else None), provider
+    return (tokens.EitherVerifier(*known) if len(known) > 1 else known[0] if known else None), provider, reads
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from core.errors import InfraError, UserError
 from core.textfile import read_text
 from mcp_server.config import TOKEN_ENV, bank_or_server_options, bank_path, has_bank
 from mcp_server.extraction import QueueWorker
-from mcp_server.service import open_service, saying_new
+from mcp_server.service import open_service
 from mcp_server.tool_call import call, parameters, tool_names
 from mcp_server.tools import READ_ONLY, CallToolResult, MemoryTools
 
@@ -88,11 +88,11 @@ def call_tool(
     if name in READ_ONLY and not has_bank(given):
         missing = bank_path(given)
         with TemporaryDirectory() as empty:  # for what is wrong with the arguments
-            given.bank = str(Path(empty) / "bank.sqlite")
+            (file := Path(empty) / "bank.sqlite").touch()
+            given.bank = str(file)
             answer_of(given, name, arguments)
         raise UserError(f"there is no bank {missing}, and {name} only looks: it makes none.")
-    with saying_new(given):
-        return answer_of(given, name, arguments, queue_without_model=queue_without_model)
+    return answer_of(given, name, arguments, queue_without_model=queue_without_model)
 
 
 def answer_of(

@@ -17,12 +17,13 @@ from typing import Any
 
 from core.errors import UserError
 from core.jsonl import in_strings
+from core.memory.policies.trust import FAILED
 from core.redact import redactor
 from core.types import Scored
 from mcp_server import run_records
 from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
 from mcp_server.best_effort import BestEffort, WarningHandler
-from mcp_server.config import bank_file, bank_options
+from mcp_server.config import bank_file, bank_options, bank_said
 from mcp_server.run_command import run_command, with_memory
 from mcp_server.task_memory import K, TaskMemory, used_of
 
@@ -83,6 +84,7 @@ def run_around(argv: list[str]) -> int:
         "used": used_of(hits, done),
         "learned": [],
         "why_not": None,
+        "note": None,
         "new_memories": [],
         "mean_duration_s": None,
         "earlier_runs": 0,
@@ -114,7 +116,10 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
 def options(words: list[str]) -> argparse.Namespace:
     """The options before --, with the keys among `overrides` that some of them stand for."""
     given = parser().parse_intermixed_args(words)
-    given.bank = bank_file(given)
+    file = bank_file(given)
+    if given.bank is None:
+        print(f"memory: the bank is {bank_said(given)}", file=sys.stderr)
+    given.bank = file
     if given.domain:
         given.overrides.append(f"retrieval.domain={given.domain}")
     if given.consolidate_every is not None:
@@ -126,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line before --."""
     top = argparse.ArgumentParser(
         prog="reasoningbank run",
-        usage="%(prog)s --bank PATH [options] [key=value ...] -- COMMAND ...",
+        usage="%(prog)s [options] [key=value ...] -- COMMAND ...",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -205,7 +210,7 @@ def list_lessons(hits: list[Scored]) -> None:
     for number, hit in enumerate(hits, 1):
         titles, record = " / ".join(lesson.title for lesson in hit.record.items), hit.record
         sure = "" if record.confidence is None else f", confidence {record.confidence:.2f}"
-        about = f"from a {record.outcome}, {min(hit.score, 1):.2f}{sure}"
+        about = f"{FAILED if record.outcome == 'failure' else 'from a success'}, {min(hit.score, 1):.2f}{sure}"
         print(f"memory: [{number}] {titles} ({about})", file=sys.stderr)
 
 
@@ -220,6 +225,8 @@ def report(where: str | None, result: dict[str, Any]) -> None:
         print(f"memory: learned: {new['title']} (from a {new['verdict']}{sure})", file=sys.stderr)
     label, took = verdict.get("label") or "not judged", f"{result['duration_s']:.1f} s{compared(result)}"
     why_not = f" ({result['why_not']})" if result["why_not"] else ""
+    if result["note"]:
+        print(f"memory: {result['note']}", file=sys.stderr)
     print(f"memory: {label}, {result['memories_learned']} learned{why_not}, {took}", file=sys.stderr)
     result = in_strings(result, redactor().certain)
     if where == "-":

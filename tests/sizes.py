@@ -24,21 +24,21 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
-    "analysis": 7_250,
-    "benchmarks": 4_050,
-    "core": 23_850,
+    "analysis": 7_450,
+    "benchmarks": 4_150,
+    "core": 24_650,  # the rivals by their papers, 780 lines
     "docs": 30,
     "envs": 7_950,
     "hatch_build.py": 15,
     "hydra_plugins": 740,
     "main.py": 190,
-    "mcp_server": 4_740,
-    "prompts": 120,
+    "mcp_server": 4_800,
+    "prompts": 125,
     "reasoningbank_harness": 240,  # the one public module, and the commands of an installation
     "scripts": 1_900,
     "single_turn_bench": 3_800,
-    "tests": 51_700,
-    "workflows": 2_160,
+    "tests": 52_100,
+    "workflows": 2_450,
 }
 
 

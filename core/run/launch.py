@@ -145,7 +145,11 @@ def sweep_command(config: DictConfig) -> str:
 
 
 def quoted(words: list[str]) -> list[str]:
-    """The words of a command; values that contain "=", such as a cell's folder, are quoted as Hydra requires."""
+    """The words of a command; values that contain "=", such as a cell's folder, are quoted as Hydra requires.
+
+    The ~/ of a path, which few shells replace behind a "=", is the user's folder.
+    """
+    words = [re.sub(r"(?<=[\w.]=)~(?=/)", str(Path.home()), word) for word in words]
     plain = [re.fullmatch(r"""([+~]*[\w.@/]+)=([^'"\[\]{}()]*=[^'"\[\]{}()]*)""", word) for word in words]
     return [f'{found[1]}="{found[2]}"' if found else word for word, found in zip(words, plain, strict=True)]
 

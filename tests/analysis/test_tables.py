@@ -25,6 +25,7 @@ from analysis.tables import COLUMN, EXPERIMENTS, build_tables, load_episodes, ta
 from benchmarks import bench_tables
 from core.errors import UserError
 from core.run.metrics import wilson
+from scripts.compare import main as compare
 from scripts.tables import main
 
 SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_sequential", "seed=0,1", "limit=12")
@@ -279,6 +280,19 @@ def test_two_passes_are_not_twice_as_many_tasks(copy, here):
     assert "exact permutation task by task, p = 0.0005" in done.stdout
 
 
+def test_an_id_that_asks_another_question_is_no_pair(copy, here, capsys):
+    """Two files of questions with the ids a, b: only b asks the same in both."""
+    for name, first in (("one", "1 + 1"), ("two", "2 + 2")):
+        rows = [{"id": "a", "question": first, "answer": "2"}, {"id": "b", "question": "3 + 3", "answer": "6"}]
+        (file := copy / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        words = ("env=math500", f"env.path={file}", "env.dataset=own", "llm=free", "embedder=hashing")
+        here(*words, run_dir=copy.parent / name)
+    assert compare([str(copy.parent / "one"), str(copy.parent / "two")]) == 0
+    said = capsys.readouterr().out
+    assert "1 ids ask another question in A than in B, and are not compared: " in said and "over 1 pairs" in said
+    assert "The environments differ, so an id may stand for another task: env.path" in said
+
+
 def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     for k in (1, 2):
         here(*TOY, "arm=matts_parallel", "limit=4", f"k={k}", run_dir=copy / f"k{k}")
@@ -484,7 +498,7 @@ def test_several_attempts_by_hand(sweep):
 
 def experiments():
     """Those of known cells with a table of their columns: a verdict chooses its cells, transfer goes by given banks."""
-    others = ("known_answer", "verdict", "transfer")
+    others = ("known_answer", "recorded", "verdict", "transfer")
     return sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if path.stem not in others)
 
 
@@ -525,7 +539,7 @@ def test_a_table_has_the_columns_that_are_named(sweep, capsys):
 def test_an_experiment_holds_deltas_only():
     for name in experiments():
         keys = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text()))
-        assert keys <= {"hydra", "tables", "k", "r"}, name
+        assert keys <= {"hydra", "tables", "k", "r", "stream"}, name
 
 
 def test_the_benchmark_makes_runs_that_tables_reads(monkeypatch, capsys):

@@ -13,7 +13,23 @@ import sys
 import forkserver
 import pytest
 from conftest import REPO
-from mcp_kit import ENV, HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, talk, until_done
+from mcp_kit import (
+    ENV,
+    HELLO,
+    MODEL,
+    READY,
+    TRAJECTORY,
+    ask,
+    call,
+    client,
+    hashed,
+    lessons_in,
+    raw,
+    refused,
+    run,
+    talk,
+    until_done,
+)
 
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -26,12 +42,12 @@ def test_a_lesson_saved_by_one_client_is_found_by_another(tmp_path):
     async def go():
         bank = tmp_path / "b.sqlite"
         async with hashed(bank) as a, hashed(bank) as b:
-            assert (await ask(b, "retrieve_memory", query="fix the flaky login test"))["memories"] == []
+            assert (await ask(b, "retrieve_memory", query="fix the flaky login test"))["formatted_prompt"] == ""
             saved = await ask(a, "save_lesson", query="fix the flaky login test", title="Wait", content="Wait for it.")
-            [found] = (await ask(b, "retrieve_memory", query="fix the flaky login test"))["memories"]
-            assert found["memory_id"] == saved["memory_id"]
-            await ask(b, "mark_helpful", memory_id=found["memory_id"])
-            assert (await ask(a, "get_detail", memory_id=found["memory_id"]))["helpful"] == 1
+            [found] = lessons_in(await ask(b, "retrieve_memory", query="fix the flaky login test"))
+            assert found["id"] == saved["memory_id"][:8]
+            await ask(b, "mark_helpful", memory_id=found["id"])
+            assert (await ask(a, "get_detail", memory_id=saved["memory_id"]))["helpful"] == 1
 
     run(go())
 
@@ -93,7 +109,7 @@ def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_p
 
     done, found, status = run(go())
     assert (done["status"], done["success"], done["extracted_count"]) == ("completed", True, 1)
-    assert [memory["title"] for memory in found["memories"]] == ["Check for empty input first"]
+    assert [lesson["title"] for lesson in lessons_in(found)] == ["Check for empty input first"]
     assert status["pending_jobs"] == 0 and status["records"] == {"active": 1}
     with sqlite3.connect(bank) as db:
         assert db.execute("SELECT payload, tries FROM jobs").fetchall() == [("{}", 2)]
@@ -150,7 +166,7 @@ def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stde
     plain = status("-m", "mcp_server")
     assert plain["preset"] == "production" and plain["bank"].startswith(str(tmp_path))
     there = status("-m", "mcp_server", "preset=reasoningbank_mcp")
-    assert (there["preset"], there["retrieval"], there["model"]) == ("reasoningbank_mcp", "hybrid", None)
+    assert (there["preset"], there["retrieval"], "model" in there) == ("reasoningbank_mcp", "hybrid", False)
     there = status("-m", "mcp_server", "llm=dashscope", DASHSCOPE_API_KEY="sk-test-456")
     assert (there["model"], there["bank"]) == ("dashscope/qwen-plus", plain["bank"])
 
@@ -187,8 +203,8 @@ def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
     answers = [json.loads(line) for line in lines]
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
     results = {answer["id"]: answer["result"] for answer in answers if "id" in answer}
-    assert results[1]["structuredContent"]["embedder"] == {"name": "all-MiniLM-L6-v2", "loaded": None}
-    assert results[3]["structuredContent"]["memories"][0]["title"] == "Use sorted"
+    assert results[1]["structuredContent"]["embedder"] == {"name": "all-MiniLM-L6-v2"}
+    assert lessons_in(results[3]["structuredContent"])[0]["title"] == "Use sorted"
     assert results[4]["structuredContent"]["embedder"]["loaded"] == "MiniLMEmbedder"
     assert results[5]["isError"] is True
 

@@ -103,7 +103,7 @@ def everything(tenant, ids, task_id):
         tenant.call("retrieve_memory", query="x", agent_id="ann"),
         tenant.call("retrieve_memory", query=""),
         tenant.call("mark_helpful", memory_id="none"),
-        tenant.call("delete_insight", memory_id="none"),
+        tenant.call("delete_lesson", memory_id="none"),
     ]
     return [(name, timeless(said)) for name, said in found.items()]
 
@@ -123,7 +123,7 @@ def act(tenant):
     for number, id in enumerate(ids):
         tenant.call("mark_helpful" if number % 2 else "mark_harmful", memory_id=id)
         if number % 3 == 0:
-            tenant.call("delete_insight", memory_id=id, permanent=number % 2 == 0)
+            tenant.call("delete_lesson", memory_id=id, permanent=number % 2 == 0)
     tenant.call("add_insight", title="Ship the release", content="Another one of them.", tags=["release"])
     tenant.call("add_insight", title="Ship the release", content="One more.", tags=["release"], overwrite=True)
     tenant.call("extract_memory", query="ship a release", trajectory=turns("UNREADABLE"), async_mode=False)

@@ -17,7 +17,8 @@ from analysis.runs import read_run
 from core.errors import UserError
 from core.run.cells import cell_folder, cell_name, safe
 from core.run.launch import quoted
-from core.run.sweep_watch import leave_mark, n_finished, read_cells
+from core.run.sweep_watch import Cell, Watch, duration, leave_mark, n_finished, read_cells
+from core.types import Usage
 from envs.toy_script import play
 from scripts.tables import main as tables
 
@@ -69,6 +70,23 @@ def name_of(compose, monkeypatch, *words, typed=None):
     """The folder of the cell that these words make, in the sweep of the words `typed`."""
     monkeypatch.setattr("sys.argv", ["main.py", *(typed or words)])
     return cell_name(compose(*words, "hydra.mode=MULTIRUN"))
+
+
+def test_the_time_left_counts_the_calls_of_each_arm(tmp_path):
+    """Two arms of 4 tasks, 1 and 3 calls each; the first is done, the other's first seed half: 6 + 12 + 4 are left."""
+    planned = [[f"arm={arm}", f"seed={seed}"] for seed in (0, 1) for arm in ("one", "three")]
+    watch = Watch(tmp_path, tmp_path, planned, "again", "")
+    spent = {"n_tasks": 4, "folder": tmp_path}
+    watch._cells[0] = Cell(number=0, state="done", n_done=4, n_new=4, spent=Usage(calls=4), **spent)
+    watch._cells[1] = Cell(number=1, n_done=2, n_new=2, spent=Usage(calls=6), **spent)
+    assert watch._time_left(100.0) == "  about 4 min left"  # 100 s for 10 calls, so 220 s for 22
+    assert [duration(seconds) for seconds in (7.4, 99, 101, 5_900, 12_000)] == [
+        "7 s",
+        "99 s",
+        "2 min",
+        "98 min",
+        "3 h 20 min",
+    ]
 
 
 def test_a_folder_says_what_its_cell_is(compose, monkeypatch):
