@@ -108,8 +108,7 @@ def next_commands() -> list[str]:
         f"  {main} -m arm=no_memory,reasoningbank seed=0,1,2,3,4 env=questions env.path=FILE.jsonl llm=openai",
         "the same with your own server: llm=vllm llm.api_base=http://HOST:PORT/v1 in place of llm=openai",
         "a memory for your coding agent (docs/mcp.md):",
-        f"  {shlex.quote(program()[0])} -m pip install -c constraints.txt -e '.[mcp]'",
-        f"  {Path(reasoningbank).with_name('reasoningbank-mcp')} client claude --bank ~/lessons.sqlite",
+        f"  {reasoningbank} client claude --bank ~/lessons.sqlite",
         "a model of 135 million parameters, live, here (300 MB more; it shows the loop, not what memory is worth):",
         '  make run ARGS="llm=local"',
     ]

@@ -17,7 +17,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from mcp_server.config import bank_options
 from mcp_server.extraction import QueueWorker
-from mcp_server.recall import Recall
+from mcp_server.recall import recall
 from mcp_server.service import Service, open_service
 from mcp_server.tool_call import call
 from mcp_server.tools import MemoryTools
@@ -53,9 +53,7 @@ def run_embedded(argv: list[str]) -> int:
 
 
 def retrieve(service: Service, query: str, top_k: int | None = None, agent_id: str = "") -> dict[str, Any]:
-    asked = Recall(service, query, top_k, agent_id)
-    found = asked.find()
-    service.count_shown(asked.bank, found.shown)
+    found = recall(service, query, top_k, agent_id)
     lessons = [
         {"id": hit.record.id, "title": item.title, "description": item.description, "content": item.content}
         | {"task": hit.record.original_query, "outcome": hit.record.outcome, "score": hit.score}

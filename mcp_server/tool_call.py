@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from core.errors import UserError
+from mcp_server import checks
 from mcp_server.tools import CallToolResult, MemoryTools
 
 
@@ -29,7 +30,8 @@ def parameters(tool: str) -> dict[str, tuple[Any, bool]]:
 
 def call(tools: MemoryTools, tool: str, arguments: dict[str, Any]) -> CallToolResult:
     """Call a tool with plain data, as JSON has it. Raises UserError for what does not fit its parameters."""
-    return getattr(tools, tool)(**dict(_converted(tool, arguments)))
+    needed = [name for name, (_, needed) in parameters(tool).items() if needed]
+    return getattr(tools, tool)(**dict(_converted(tool, checks.given(arguments, needed))))
 
 
 def _converted(tool: str, arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
