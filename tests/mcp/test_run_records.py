@@ -161,8 +161,8 @@ def test_a_share_of_the_runs_is_made_without_memory_and_compared(run, tmp_path, 
     with closing(sqlite3.connect(run_records.file_of(bank))) as db, db:
         db.execute("UPDATE runs SET shown = NULL")
         query = (
-            "INSERT INTO runs (at, shown, holdout, verdict, label_source, duration_s, learned, retrieved, used, program) "
-            "VALUES ('2026-01-01', ?, ?, ?, 'check', ?, 0, 0, 0, 'x')"
+            "INSERT INTO runs (at, shown, holdout, verdict, label_source, duration_s, learned, retrieved, used, "
+            "program) VALUES ('2026-01-01', ?, ?, ?, 'check', ?, 0, 0, 0, 'x')"
         )
         db.executemany(query, [(*row, 20.0 if row[0] else 10.0) for row in rows])
     assert main(["runs", "--bank", str(bank)]) == 0
