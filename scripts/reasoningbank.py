@@ -15,7 +15,7 @@ COMMANDS = {
     "compare": ("scripts.compare", "two runs, task by task; a gate on the cost per success"),
     "show": ("scripts.show", "the episodes of a run, or one of them in full"),
     "audit": ("scripts.audit", "look for leaks and broken invariants in runs"),
-    "learn": ("scripts.learn", "lessons from finished runs with other parts; judges against the truth"),
+    "learn": ("scripts.learn", "lessons from finished runs with other parts, or --from old sessions"),
     "power": ("scripts.power", "the smallest difference that a study could find"),
     "export": ("scripts.export", "runs for other programs: csv, parquet, Inspect"),
     "fetch": ("scripts.fetch_data", "download the data of a benchmark"),
@@ -40,9 +40,10 @@ def start(argv: list[str]) -> int:
     if name == "--version" or (rest == ["--version"] and name in {**COMMANDS, **OF_SERVER}):
         print(version_line())
         return 0
-    if name in COMMANDS:
+    from_sessions = name == "learn" and any(word.partition("=")[0] == "--from" for word in rest)
+    if name in COMMANDS and not from_sessions:
         return start_module(COMMANDS[name][0], f"reasoningbank {name}", rest)
-    if name in OF_SERVER or "_" in name:  # the tools' names, such as retrieve_memory
+    if name in OF_SERVER or from_sessions or "_" in name:  # the tools' names, such as retrieve_memory
         return start_module("mcp_server", "reasoningbank", argv)
     if name in ("-h", "--help", "help"):
         print(f"{__doc__}\n")

@@ -26,13 +26,13 @@ PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server sc
 CEILINGS = {
     "analysis": 7_450,
     "benchmarks": 4_150,
-    "core": 24_650,  # the rivals by their papers, 780 lines
+    "core": 24_550,  # the rivals by their papers, 780 lines
     "docs": 30,
     "envs": 7_950,
     "hatch_build.py": 15,
     "hydra_plugins": 740,
     "main.py": 190,
-    "mcp_server": 4_800,
+    "mcp_server": 4_740,
     "prompts": 125,
     "reasoningbank_harness": 240,  # the one public module, and the commands of an installation
     "scripts": 1_900,

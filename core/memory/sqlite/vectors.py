@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+from typing import Any, IO
 
 from core.errors import UserError
 
@@ -53,13 +53,13 @@ class Flat:
         best = best[np.argsort(-scores[best], kind="stable")]
         return scores[best], best if chosen is None else chosen[best]
 
-    def write(self, file: BinaryIO) -> None:
+    def write(self, file: IO[bytes]) -> None:
         import numpy as np
 
         np.save(file, self.rows)
 
     @classmethod
-    def read(cls, file: BinaryIO) -> Flat:
+    def read(cls, file: IO[bytes]) -> Flat:
         """Raises ValueError, EOFError or OSError for a damaged file."""
         import numpy as np
 
@@ -107,14 +107,14 @@ class Graph:
         scores, places = (found[0] for found in searched.search(query.reshape(1, -1), n, params=how))
         return scores[places >= 0], places[places >= 0]
 
-    def write(self, file: BinaryIO) -> None:
+    def write(self, file: IO[bytes]) -> None:
         faiss = faiss_library()
         writer = faiss.PyCallbackIOWriter(file.write)
         faiss.write_index(self.index, writer)
         del writer  # flushes its buffer
 
     @classmethod
-    def read(cls, file: BinaryIO) -> Graph:
+    def read(cls, file: IO[bytes]) -> Graph:
         """Raises RuntimeError or ValueError for a damaged file."""
         faiss = faiss_library()
         made = faiss.read_index(faiss.PyCallbackIOReader(file.read))
