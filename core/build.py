@@ -355,7 +355,7 @@ def make(node: Any, **deps: Any) -> Any:
         return _built({key: value for key, value in plain.items() if key not in deps}, deps)
     except TypeError as error:
         if any(words in str(error) for words in ("unexpected keyword", "missing", "abstract class")):
-            raise UserError(_misfit(node, str(error))) from error
+            raise UserError(_misfit(plain, str(error))) from error
         raise
 
 

@@ -61,7 +61,7 @@ ACE = (
     "add_insight list_index search_insights get_detail mark_helpful mark_harmful delete_insight export_memory"
 ).split()
 ACE_NAMES = {"memory_id": "id"}  # {argument of a tool: its name in the profile ace}
-PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
+PROFILES = {"core": tuple(CORE), "all": (*CORE, *MORE), "ace": tuple(ACE)}
 ASK_A_MODEL = ("extract_memory", "task_status", "contrast_attempts")
 log = logging.getLogger(__name__)
 DESTRUCTIVE = ("delete_lesson", "delete_insight", "add_insight")  # which may overwrite
