@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -129,6 +130,17 @@ def test_threads_share_a_bank_and_ctrl_c_leaves_it_usable(opened):
         bank.retrieve("task one")
     bank._answer = answer
     assert bank.retrieve("task two").lessons[0].title == "two"
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_runs(tmp_path):
+    readme = (REPO / "README.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(from reasoningbank_harness .*?)```", readme, re.DOTALL)
+    for expected in ("Fix the flaky test of the parser\n", "Set the seed before the first random draw."):
+        line = [sys.executable, "-c", f"{code}\nprint(prompt)"]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **ENV}, check=True)
+        assert expected in done.stdout
+    assert (tmp_path / "lessons.sqlite").exists()
 
 
 @pytest.mark.slow
