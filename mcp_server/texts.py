@@ -41,6 +41,11 @@ def lesson_ids(record: MemoryRecord, id: str) -> list[str]:
     return [f"{id}-{place}" for place in range(len(record.items))] if len(record.items) > 1 else [id]
 
 
+def author_of(record: MemoryRecord) -> str:
+    """Whose lesson it is: for one that was imported for a group, whose it was before."""
+    return record.provenance.get("author", record.namespace)
+
+
 def memory_entries(hit: Scored) -> list[dict[str, Any]]:
     """One entry for each lesson of a retrieved record."""
     record = hit.record
@@ -52,7 +57,7 @@ def memory_entries(hit: Scored) -> list[dict[str, Any]]:
             "description": lesson.description,
             "content": lesson.content,
             "success": record.outcome == "success",
-            "agent_id": record.provenance.get("author", record.namespace),
+            "agent_id": author_of(record),
         }
         for id, lesson in zip(lesson_ids(record, record.id), record.items)
     ]
@@ -70,7 +75,7 @@ def memory_prompt(hits: list[Scored], max_chars: int, style: str = "plain", *, w
     parts, left = [], max_chars
     for hit in hits:
         record, score = hit.record, f"score {min(max(hit.score, 0.0), 1.0):.2f}"
-        plain, owner = style == "plain", f"agent_id={record.namespace}" if whose else ""
+        plain, owner = style == "plain", f"agent_id={author_of(record)}" if whose else ""
         failed = FAILED if plain and record.outcome == "failure" else ""
         warning = hit.warning if plain or not hit.warning else f"warning: {hit.warning}"
         notes = ", ".join(dict.fromkeys(filter(None, ("" if plain else score, owner, failed, warning))))

@@ -80,7 +80,7 @@ class MemoryBank(Contents, Memory):
                  the first is stored under this name; "": ticks begin at 0
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
-    group        further namespaces, of a team, whose lessons `retrieve_and_count` finds, too; they are only read
+    group        further namespaces, of a team, whose lessons are retrieved, too; they are only read
     counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
                  retrievals by words, because the embedder does not read the query's language
     """
@@ -158,7 +158,7 @@ class MemoryBank(Contents, Memory):
         where: Filter | None = None,
         domain: str | tuple[str, ...] | None = None,
     ) -> list[Scored]:
-        """The records that the policy chooses for a query, best first. Never writes.
+        """The records that the policy chooses for a query, best first, with those of `group`. Never writes.
 
         top_k    None: the policy's
         domain   domain of the task, for `retrieval.domain=same` and `other`, or those seen, for `seen`; None: not
@@ -167,6 +167,10 @@ class MemoryBank(Contents, Memory):
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
+        if self.group:
+            return self._together(
+                [one.retrieve(query, top_k, exclude_task, where, domain) for one in self._with_mates()], top_k
+            )
         if domain is not None and self.policy.domain == OTHER:
             domain = tuple(each for each in self.domains() if each != domain)
         if domain is not None and self.policy.domain in (SAME, SEEN, OTHER):
@@ -180,6 +184,17 @@ class MemoryBank(Contents, Memory):
     def _asked(self, query: str) -> str:
         """What is embedded to search for a query."""
         return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
+
+    def _with_mates(self) -> list[Self]:
+        return [self.of(self.namespace), *self.mates()]
+
+    def _together(self, found: list[list[Scored]], top_k: int) -> list[Scored]:
+        """Of what was found in each namespace the best, and of lessons that are the same the best one."""
+        best: dict[Any, Scored] = {}
+        for hit in sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score):
+            best.setdefault(hit.record.items, hit)
+        least = self.policy.of_best * next((hit.score for hit in best.values()), 0.0)
+        return [hit for hit in best.values() if max(hit.score, 0.0) >= least][:top_k]
 
     def say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
@@ -196,17 +211,10 @@ class MemoryBank(Contents, Memory):
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
-        """(the records retrieved, how many of the top_k best ones were left out because of min_score).
-
-        With a `group`: of the best of each namespace the best together, and of lessons that are the same one.
-        """
+        """(the records retrieved, how many of the top_k best ones were left out because of min_score)."""
         if self.group:
-            found = [one.retrieve_and_count(query, top_k, where) for one in (self.of(self.namespace), *self.mates())]
-            best: dict[Any, Scored] = {}
-            for hit in sorted((hit for hits, _ in found for hit in hits), key=lambda hit: -hit.score):
-                best.setdefault(hit.record.items, hit)
-            least = self.policy.of_best * next((hit.score for hit in best.values()), 0.0)
-            kept = [hit for hit in best.values() if max(hit.score, 0.0) >= least][:top_k]
+            found = [one.retrieve_and_count(query, top_k, where) for one in self._with_mates()]
+            kept = self._together([hits for hits, _ in found], top_k)
             return kept, min(sum(n for _, n in found), top_k - len(kept))
         policy = self.policy
         by_words = policy.other_languages_by_words and policy.by_meaning and not self.embedder.reads(query)

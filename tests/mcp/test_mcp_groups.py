@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from contextlib import contextmanager
 
 import httpx2
@@ -38,9 +39,14 @@ def group(path, *words):
         yield ann, bob, Tenant(ann.server, service, "eve"), service
 
 
-def titles(tenant, **more):
-    found = tenant.data("retrieve_memory", query="deploy the site", top_k=9, **more)["memories"]
-    return [(each["title"], each["agent_id"]) for each in found]
+def shown(text):
+    """(id, author, title) of the lessons in an answer's text."""
+    return re.findall(r"^\[\d+\] id=(\S+) (?:\(agent_id=(\w+)[^)]*\) )?(.*)$", text, re.MULTILINE)
+
+
+def titles(tenant):
+    found = shown(tenant.call("retrieve_memory", query="deploy the site", top_k=9)[1])
+    return [(title, author) for _, author, title in found]
 
 
 def test_who_reads_whom_follows_from_the_groups():
@@ -60,8 +66,8 @@ def test_a_mates_lessons_are_found_with_their_author_and_not_those_of_other_grou
         eve.call("save_lesson", **CACHE | {"title": "Of eve", "content": "Warm the cache after it."})
         assert titles(ann) == [("Cache", "ann")] and titles(eve) == [("Of eve", "eve")]
         assert set(titles(bob)) == {("Cache", "ann"), ("Of eve", "eve")}
-        assert "agent_id=ann" in bob.data("retrieve_memory", query="deploy the site")["formatted_prompt"]
-        id = bob.data("retrieve_memory", query="deploy the site")["memories"][0]["memory_id"]
+        found = shown(bob.call("retrieve_memory", query="deploy the site", top_k=9)[1])
+        [id] = [id for id, author, _ in found if author == "ann"]
         assert "Clear the cache" in bob.call("get_detail", memory_id=id)[1]
         # Alike in every word: shown once. What was shown of others is not counted, of one's own it is.
         bob.call("save_lesson", **CACHE)
@@ -76,7 +82,8 @@ def test_a_mates_lesson_that_is_far_behind_the_best_is_left_out_as_ones_own_woul
         ann.call("save_lesson", **CACHE)
         bob.call("save_lesson", query="paint the site fence", title="Fence", content="Two coats of green.")
         [hit], _ = service.bank.of("bob").retrieve_and_count("deploy the site", 9)
-        assert hit.score < 0.75 * ann.data("retrieve_memory", query="deploy the site")["memories"][0]["score"]
+        [best] = service.bank.of("ann").retrieve("deploy the site")
+        assert hit.score < service.bank.policy.of_best * best.score
         assert titles(bob) == titles(ann) == [("Cache", "ann")]
 
 
@@ -149,8 +156,8 @@ def test_over_http_groups_are_those_of_the_file_and_end_with_their_line(tmp_path
     async def titles(url, name):
         with as_tenant(url, made[name]) as opened:
             async with opened as client:
-                found = await ask(client, "retrieve_memory", query="deploy the site", top_k=9)
-                return [memory["title"] for memory in found["memories"]]
+                answer = await client.call_tool("retrieve_memory", {"query": "deploy the site", "top_k": 9})
+                return [title for *_, title in shown(answer.content[0].text)]
 
     async def go(url):
         with as_tenant(url, made["ann"]) as opened:
