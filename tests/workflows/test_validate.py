@@ -39,6 +39,7 @@ def boxes(run):
     return {id: (family, int(box)) for id, (family, box) in made.items()}, status
 
 
+@pytest.mark.slow
 def test_where_every_third_lesson_is_wrong_the_gate_keeps_the_right_ones_and_loses_none(here, wrong_thirds):
     """4 families of 10 boxes in turn; what boxes 3, 6 and 9 of a family teach is wrong: 12 lessons of 40.
 
@@ -71,6 +72,7 @@ def test_where_the_newest_lessons_are_shown_the_gate_makes_the_difference(here, 
     assert here(*TOY, *EVERY, *words, run_dir=tmp_path / "validated")[1] == 32 / 40
 
 
+@pytest.mark.slow
 def test_a_lesson_that_harms_is_taken_back(here, monkeypatch):
     """The student opens a box by a guess; told anything, it waits until the steps are over: each lesson harms."""
 

@@ -114,6 +114,7 @@ def signs(waits, monkeypatch):
     return waits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["step", "stuck"])
 def test_what_was_last_observed_finds_the_lesson(here, signs, when):
     """The sign, not the task, finds the word of the box's family: 36 of 40 open."""
@@ -125,6 +126,7 @@ def test_what_was_last_observed_finds_the_lesson(here, signs, when):
     assert audit(read_run(run))["broken"] == {}
 
 
+@pytest.mark.slow
 def test_a_record_is_shown_once_and_one_cap_holds_for_the_whole_prompt(here, signs):
     run, _ = here(*TOY, *SIGNS, "retrieval.when=step", "retrieval.top_k=3", "memory.max_tokens=60")
     rows = read_rows(run)
