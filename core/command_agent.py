@@ -10,22 +10,26 @@ the command, and the submission of what it left; the thought of the second is wh
 from __future__ import annotations
 
 import shlex
+import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from core.agent import Agent, Responder
 from core.errors import UserError, check_choice, check_positive
 from core.learning.transcript import cut
+from core.lesson_door import LessonDoor, settings
 from core.models.base import Reply, Role
 from core.models.relay import FORWARD, PLACEHOLDER, SOCKET, Relay, base_url, transcript
 from core.outfit import GIVEN, HOME, RELAY, REPOSITORY, SUBMIT_LEFT, Outfit
 from core.types import Message, Scored, Usage
 
-TASK_FILE = f"{GIVEN}/task.md"
-DELIVERIES = ("prompt", "file", "skill")
+TASK_FILE, MCP_CONFIG = f"{GIVEN}/task.md", "mcp.json"
+DELIVERIES = ("prompt", "file", "skill", "mcp")
 ABOUT = "Lessons from earlier tasks of this kind. Read them before you begin a task."
 FRONT = f"---\nname: {{name}}\ndescription: {ABOUT}\n---\n\n"
 MOST = 20_000  # characters of the conversation that are kept as the second step's thought
@@ -36,9 +40,9 @@ class CommandAgent(Agent):
     """A program that is started once for each attempt.
 
     command      a line for bash, with the fields {task_file}, {task} (the text, quoted), {model} (as its server calls
-                 it), {base_url}, {api_key}, {home}, {repository}; an own brace is written twice
+                 it), {base_url}, {api_key}, {home}, {repository}, {mcp_config}; an own brace is written twice
     deliver      how the retrieved lessons reach it: prompt, before the task | file, at the end of `file` | skill, as
-                 `skill`
+                 `skill` | mcp, by the bank's own server, which {mcp_config} names in the form that most clients read
     file, skill  paths in the repository; both are as they were before the answer is taken
     own_file     a file of yours that is delivered in their place (arm=no_memory): does it help? null: lessons are
     shows        folders of this machine with the program, which it sees read-only at the same place; their bin/ comes
@@ -57,6 +61,8 @@ class CommandAgent(Agent):
     variables: dict[str, str] = field(default_factory=dict)
     needs_model: bool = True
     timeout_s: float = 1800.0
+    _shown: dict[str, list[Scored]] = field(default_factory=dict, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     thinks: ClassVar[bool] = False  # it is not asked to say which lessons it uses
 
     def __post_init__(self) -> None:
@@ -70,6 +76,11 @@ class CommandAgent(Agent):
         _filled("agent.command", self.command, dict.fromkeys(_FIELDS, ""))
         for name, value in self.variables.items():
             _filled(f"agent.variables.{name}", str(value), dict.fromkeys(_FIELDS, ""))
+        if self.deliver == "mcp":
+            if self.own_file is not None:
+                raise UserError("agent.own_file is delivered as prompt, file or skill: a server has lessons.")
+            if not any("{mcp_config}" in str(text) for text in (self.command, *self.variables.values())):
+                raise UserError("agent.deliver=mcp: agent.command must hand the file {mcp_config} to the program.")
         for name in ("file", "skill"):
             path = Path(getattr(self, name))
             if path.is_absolute() or ".." in path.parts:
@@ -81,7 +92,10 @@ class CommandAgent(Agent):
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
         """What is delivered, and the task. The env's own instructions are for agents that act step by step."""
-        return super().opening(observation, "", memories)
+        opening = super().opening(observation, "", memories)
+        with self._lock:  # what the same text is made of is the same
+            self._shown[opening[0]["content"]] = list(memories)
+        return opening
 
     def memory_block(self, memories: list[Scored]) -> str:
         return super().memory_block(memories) if self._own_text is None else self._own_text
@@ -93,6 +107,10 @@ class CommandAgent(Agent):
         thought, _, action = text.rpartition(_MARK)
         return thought, action or None
 
+    def shown_with(self, messages: list[Message]) -> list[Scored]:
+        """The records whose lessons stand in an attempt's opening."""
+        return self._shown.get(messages[0]["content"], [])
+
     def delivered(self, messages: list[Message]) -> str:
         """The lessons in an attempt's opening; "" for none. They stand behind the answer format, or before the task."""
         whole = self.answer_format.strip()
@@ -100,7 +118,7 @@ class CommandAgent(Agent):
 
 
 _MARK = "\x1e"  # between the thought and the action of a reply
-_FIELDS = ("task_file", "task", "model", "base_url", "api_key", "home", "repository")
+_FIELDS = ("task_file", "task", "model", "base_url", "api_key", "home", "repository", "mcp_config")
 # The forwarder says a word when it listens; it ends with the command, as all that runs in the sandbox.
 _FORWARD = f"exec 8< <(exec python3 -I {RELAY}/{FORWARD} {RELAY}/{SOCKET}); read -r -u 8 _"
 
@@ -112,14 +130,16 @@ class _CommandRun:
         self._agent, self._env, self._role, self._task = agent, env, role, task
         self._relay: Relay | None = None
         self._began = False
+        self._open = ExitStack()
+        weakref.finalize(self, self._open.close)  # where the attempt breaks before its second step
 
     def __call__(self, messages: list[Message], sample: int, seed: int) -> Reply:
         if not self._began:
             self._began = True
             return _reply("", self._start(messages, sample), Usage())
+        self._open.close()
         if (relay := self._relay) is None:
             return _reply("", SUBMIT_LEFT, Usage())
-        relay.close()
         if relay.refused is not None:
             relay.refused.usage = relay.used
             raise relay.refused
@@ -134,15 +154,21 @@ class _CommandRun:
             placed = {agent.file: lessons}
         elif lessons and agent.deliver == "skill":
             placed = {agent.skill: FRONT.format(name=Path(agent.skill).parent.name) + lessons}
-        elif lessons:
+        elif lessons and agent.deliver == "prompt":
             task = f"{lessons}\n\n{task}"
         task = f"{agent.answer_format.strip()}\n\n{task}"
         values = {"task_file": TASK_FILE, "task": shlex.quote(task), "home": HOME, "repository": REPOSITORY}
         values |= {"model": llm.name.partition("/")[2] or llm.name, "base_url": "", "api_key": PLACEHOLDER}
+        values["mcp_config"] = f"{GIVEN}/{MCP_CONFIG}"
+        folder = Path(self._open.enter_context(TemporaryDirectory(prefix="reasoningbank-agent-")))
+        folder.chmod(0o755)  # in the sandbox it is another user's
         if agent.needs_model:
-            self._relay = Relay(role=self._role, task=self._task, sample=sample)
-            weakref.finalize(self, Relay.close, self._relay)  # where the attempt breaks before its second step
+            self._relay = Relay(role=self._role, task=self._task, sample=sample, folder=folder)
+            self._open.callback(self._relay.close)
             values["base_url"] = base_url(llm)
+        memories = agent.shown_with(messages) if agent.deliver == "mcp" else []
+        if memories:
+            self._open.callback(LessonDoor(folder, memories).close)
         shows = [str(Path(each).expanduser().resolve()) for each in agent.shows]
         programs = ":".join(shlex.quote(f"{each}/bin") for each in shows)
         before = f"mkdir -p {HOME}; export PATH={programs}:$PATH" if shows else f"mkdir -p {HOME}"
@@ -150,10 +176,10 @@ class _CommandRun:
         self._env.equip(
             Outfit(
                 timeout_s=agent.timeout_s,
-                given={Path(TASK_FILE).name: task},
+                given={Path(TASK_FILE).name: task, MCP_CONFIG: settings(RELAY if memories else None)},
                 placed=placed,
                 shows=tuple(shows),
-                relay=self._relay and str(self._relay.folder),
+                relay=str(folder),
                 before=f"{before}; {_FORWARD}" if self._relay else before,
                 variables=variables,
             )

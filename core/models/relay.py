@@ -10,9 +10,7 @@ role's meter, whose budgets refuse further ones, and the conversation is kept, f
 from __future__ import annotations
 
 import json
-import shutil
 import socketserver
-import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -70,7 +68,7 @@ class Relay:
 
     role           whose model and meter it is; its model must be one that is reached over HTTP
     task, sample   the account and the attempt that the calls are charged to
-    folder         holds SOCKET and FORWARD; readable by every user of the machine, as the sandbox has its own
+    folder         gets SOCKET and FORWARD; readable by every user of the machine, as the sandbox has its own
     used           what all calls so far have used
     refused        why the last call was refused by a budget; None: none was
     said           (request, response) of the calls in their order, as parsed JSON
@@ -79,7 +77,7 @@ class Relay:
     role: Role
     task: str
     sample: int
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="reasoningbank-relay-")))
+    folder: Path
     used: Usage = field(default_factory=Usage, init=False)
     refused: OverBudget | None = field(default=None, init=False)
     said: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list, init=False, repr=False)
@@ -91,7 +89,6 @@ class Relay:
         self._origin, self._key = split_address(address_of(llm))[0], llm.key() if isinstance(llm, Endpoint) else None
         self._http = httpx.Client(timeout=getattr(llm, "timeout_s", 120.0) * 5, follow_redirects=False)
         self._lock = threading.Lock()
-        self.folder.chmod(0o755)
         (self.folder / FORWARD).write_text(FORWARDER, encoding="utf-8", newline="\n")
         self._server = _Server(str(self.folder / SOCKET), _handler_of(self))
         (self.folder / SOCKET).chmod(0o666)
@@ -101,7 +98,6 @@ class Relay:
         self._server.shutdown()
         self._server.server_close()
         self._http.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def pass_on(
         self, method: str, path: str, headers: dict[str, str], body: bytes

@@ -23,7 +23,8 @@ FAMILIES = {f"envs/{name}" for name in "alfworld scienceworld web swe mind2web r
 ARROWS = {
     "core": set(),
     "core/agent.py": {*MODELS, "prompts"},
-    "core/command_agent.py": {*MODELS, "core/agent.py", "core/learning"},
+    "core/command_agent.py": {*MODELS, "core/agent.py", "core/learning", "core/lesson_door.py"},
+    "core/lesson_door.py": {*MODELS, "core/memory", "core/memory/policies"},
     "core/build.py": {*MODELS, "core/memory", *PORTS, "core/memory/consolidation", "prompts"},
     "core/models": {"core", "prompts"},
     "core/learning": {*MODELS, "prompts"},

@@ -93,6 +93,42 @@ def test_each_way_of_delivery_brings_the_lesson_and_a_control_does_not(deliver, 
         assert WORD not in json.dumps([row["trajectories"][0]["answer"] for row in read_rows(run_dir)])
 
 
+CLIENT = """
+import json, subprocess, sys
+[server] = json.load(open(sys.argv[1]))["mcpServers"].values() or [None]
+if server is None:
+    sys.exit()
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+bridge = subprocess.Popen([server["command"], *server["args"]], **pipes)
+def ask(number, method, **params):
+    line = {"jsonrpc": "2.0", "method": method, "params": params} | ({"id": number} if number else {})
+    bridge.stdin.write(json.dumps(line) + "\\n")
+    bridge.stdin.flush()
+    return number and json.loads(bridge.stdout.readline())
+about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}}
+ask(1, "initialize", **about)
+ask(0, "notifications/initialized")
+tools = [tool["name"] for tool in ask(2, "tools/list")["result"]["tools"]]
+assert "save_lesson" not in tools, tools
+found = ask(3, "tools/call", name="retrieve_memory", arguments={"query": "the colour"})
+if "the colour is teal" in found["result"]["content"][0]["text"]:
+    open("colour.txt", "w").write("teal\\n")
+"""
+
+
+@pytest.mark.slow
+def test_lessons_are_asked_for_over_mcp(tasks, tmp_path_factory, tmp_path, here):
+    """As the other ways: both tasks when the lesson is told, none without one."""
+    folder = tmp_path_factory.mktemp("client")
+    folder.chmod(0o755)
+    (folder / "client.py").write_text(CLIENT)
+    line = f"python3 {folder}/client.py {{mcp_config}}"
+    words = ("env=folders", f"env.path={tasks}", *ALONE, run(line), f"agent.shows=[{folder}]", "agent.deliver=mcp")
+    for arm, rate in (("told_lesson", 1.0), ("no_memory", 0.0), ("placebo", 0.0)):
+        _, found = here(*words, f"arm={arm}", run_dir=tmp_path / arm)
+        assert (arm, found) == (arm, rate)
+
+
 def test_a_file_of_ones_own_is_an_arm(tasks, tmp_path, here):
     own = tmp_path / "mine.md"
     own.write_text(f"Remember: {WORD}.")
@@ -220,7 +256,8 @@ def test_a_killed_run_goes_on_and_leaves_nothing(tasks, tmp_path):
     [
         ({"command": " "}, "say what to run"),
         ({"command": "x {tsk}"}, "'tsk' is no field: known are {task_file}"),
-        ({"command": "x", "deliver": "post"}, "choose prompt, file or skill"),
+        ({"command": "x", "deliver": "post"}, "choose prompt, file, skill or mcp"),
+        ({"command": "x", "deliver": "mcp"}, "must hand the file {mcp_config} to the program"),
         ({"command": "x", "file": "../AGENTS.md"}, "give a path within the repository"),
         ({"command": "x", "own_file": "/nowhere"}, "cannot be read"),
         ({"command": "x", "shows": ["/nowhere"]}, "there is no folder /nowhere"),
