@@ -250,7 +250,14 @@ class Service:
 
     def note_on(self, bank: MemoryBank, record: MemoryRecord) -> str | None:
         """What was held back of a record or changed in it; None without."""
-        return told(record, "BANK" if self.bound else str(bank.path)) or None
+        return told(record, self.place or "BANK") or None
+
+    @property
+    def place(self) -> str | None:
+        """Where the bank lies; None where a tenant may not know it."""
+        if self.bound:
+            return None
+        return str(file.resolve()) if (file := file_of(self.bank.path)) else str(self.bank.path)
 
     def close(self) -> None:
         """Close the bank and the model."""

@@ -22,7 +22,6 @@ from core.memory.filter import Filter
 from core.memory.formats.insight_memory import as_insight
 from core.memory.formats.markdown import dated, shown
 from core.memory.moment import added_at, last_use
-from core.memory.open import file_of
 from core.memory.policies.points import Points
 from core.memory.policies.trust import feedback
 from core.redact import redactor
@@ -189,7 +188,7 @@ class MemoryTools:
         about = {"loaded": service.embedder_class(), "texts_in_windows": embedder.long_texts or None} if whole else {}
         status = {
             "version": package_version(),
-            "bank": None if service.bound else str(file.resolve()) if (file := file_of(bank.path)) else bank.path,
+            "bank": service.place,
             "agent_id": bank.namespace,
             "records": bank.statuses(),
             "embedder": filled((bank.made_with() if whole else {}) | {"name": embedder.name} | about),

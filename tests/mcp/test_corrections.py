@@ -163,6 +163,7 @@ def test_of_equals_the_newer_is_shown_first_where_a_bank_serves_an_agent(tmp_pat
             assert [hit.record.id for hit in service.bank.retrieve(TASK, 1)] == [first]
 
 
+@pytest.mark.slow
 def test_the_same_task_run_again_and_again_leaves_one_lesson_of_it(tmp_path):
     """Its closing words; and a success with nothing new stores nothing."""
     bank, task = tmp_path / "b.sqlite", "Deploy the site"

@@ -33,6 +33,7 @@ def cost(tool):
     return len(sent["name"]) + len(sent["description"]) + len(json.dumps(sent["inputSchema"], separators=(",", ":")))
 
 
+@pytest.mark.slow
 def test_all_default_tools_cost_at_most_1500_characters_and_each_300(tmp_path):
     async def go():
         async with client(tmp_path / "b.sqlite", "--embedder", "hashing-256") as open_client:  # a server of its own
