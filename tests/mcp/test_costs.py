@@ -72,7 +72,7 @@ def test_an_answer_of_three_lessons_costs_at_most_1_3_times_the_lessons(tmp_path
         shares = []
         for row in LESSONS[:60]:
             answer = tools.retrieve_memory(row["task"], 3)
-            seen, text = json.dumps(answer.structured_content, ensure_ascii=False), answer.content[0].text
+            seen, text = json.dumps(answer.structured_content, ensure_ascii=False), answer.text
             found = [each for each in LESSONS[:60] if text.count(each["content"])]
             assert len(found) == 3 and all(text.count(each["content"]) == 1 for each in found)
             assert list(answer.structured_content.values()) == [text]  # each lesson once, whichever a client passes on

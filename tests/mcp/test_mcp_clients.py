@@ -227,7 +227,7 @@ def test_optional_arguments_that_are_filled_with_null_are_left_out(tmp_path, nul
             found = await ask(client, "retrieve_memory", query="deploy", top_k=null, agent_id=null, domain=null)
             return saved, found["memories"]
 
-    with here(tmp_path / "bank.sqlite") as (server, service):
+    with here(tmp_path / "bank.sqlite", "server.answer_fields=true") as (server, service):
         saved, (memory,) = run(go(server))
         record = service.bank_for("").get(saved["memory_id"])
     assert (memory["agent_id"], memory["title"], memory["success"]) == ("default", null.strip(), True)

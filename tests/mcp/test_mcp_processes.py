@@ -160,7 +160,7 @@ def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stde
     def status(*words, **env):
         lines, errors = talk([sys.executable, *words], HELLO, READY, call(1, "bank_status"), **home | env)
         first, second = errors.splitlines()
-        assert "bank.sqlite" in first and second.startswith("[INFO] server running over stdio, ")
+        assert f"{tmp_path}/reasoningbank/" in first and second.startswith("[INFO] server running over stdio, ")
         return json.loads(lines[1])["result"]["structuredContent"]
 
     plain = status("-m", "mcp_server")
