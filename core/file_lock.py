@@ -94,10 +94,10 @@ class SharedLock:
 @lru_cache(maxsize=64)
 def check_locks(folder: Path) -> None:
     """Raise StopRun if a folder's file system has no locks (ENOLCK), which SQLite takes for others' and waits for."""
-    if os.name == "nt":
+    try:
+        import fcntl
+    except ImportError:  # as on Windows
         return
-    import fcntl
-
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:  # of its own: to close a file ends this process's locks on it
             fcntl.lockf(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)

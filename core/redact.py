@@ -189,9 +189,12 @@ def _of_value(name: str, value: str) -> set[str]:
 
 
 def _is_place(value: str) -> bool:
-    """Whether a value is a path or a URL. Base64 may begin with "/": what holds "+" or "=" is no path."""
+    """Whether a value is a path, a URL, or a {field} that is filled in later.
+
+    Base64 may begin with "/": what holds "+" or "=" is no path.
+    """
     path = re.match(r"/|~/|\.{1,2}/", value) and not re.search("[+=]", value)
-    return bool(path or re.match(r"[A-Za-z]:\\|[\w+.-]+://", value))
+    return bool(path or re.match(r"[A-Za-z]:\\|[\w+.-]+://", value) or re.fullmatch(r"\{\w+\}", value))
 
 
 def _is_telling(value: str) -> bool:

@@ -1,4 +1,4 @@
-"""python -m mcp_server --bank PATH: serve a memory bank over MCP. With a tool's name first: call that tool once."""
+"""reasoningbank serve --bank PATH: serve a memory bank over MCP. With a tool's name first: call that tool once."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ COMMANDS = {  # the module and the function of each; any other word is a tool
     "client": ("client_settings", "run_client"),
     "hook": ("hooks", "run_hook"),
     "audit": ("audit", "run_audit"),
+    "learn": ("sessions", "run_learn"),
     "token": ("tokens", "run_token"),
+    "embed": ("embedded", "run_embedded"),  # what reasoningbank_harness.open_bank starts
 }
 EXAMPLES = """\
-  %(prog)s                                                           over stdio, the bank of this repository
-  %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
-  %(prog)s --bank ~/lessons.sqlite llm=gemini                        extract_memory asks this model
-  %(prog)s --bank ~/lessons.sqlite --transport http                  for several clients on this machine
-  %(prog)s client cursor --bank ~/lessons.sqlite                     what to write into a client's settings
-  %(prog)s retrieve_memory --bank ~/lessons.sqlite --query "..."     one tool, by hand (TOOL --help)
-  %(prog)s audit --bank ~/lessons.sqlite                             the extractions kept for a person to check
-  %(prog)s token --tokens FILE --agent-id NAME                       a token of one tenant, see docs/mcp.md
-  %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
-  %(prog)s run --bank ~/lessons.sqlite -- claude -p "..."            around any command, see docs/run.md
-  %(prog)s runs --bank ~/lessons.sqlite --since 7d                   what those runs came to
+  reasoningbank serve                                                    over stdio, the bank of this repository
+  reasoningbank serve --bank ~/lessons.sqlite                            over stdio, as clients start it
+  reasoningbank serve --bank ~/lessons.sqlite llm=gemini                 extract_memory asks this model
+  reasoningbank serve --bank ~/lessons.sqlite --transport http           for several clients on this machine
+  reasoningbank serve audit --bank ~/lessons.sqlite                      the extractions kept for a person to check
+  reasoningbank client cursor --bank ~/lessons.sqlite                    what to write into a client's settings
+  reasoningbank retrieve_memory --bank ~/lessons.sqlite --query "..."    one tool, by hand (TOOL --help)
+  reasoningbank token --tokens FILE --agent-id NAME                      a token of one tenant, see docs/mcp.md
+  reasoningbank hook retrieve --bank ~/lessons.sqlite                    for the hooks of a client, see docs/mcp.md
+  reasoningbank run --bank ~/lessons.sqlite -- claude -p "..."           around any command, see docs/run.md
+  reasoningbank runs --bank ~/lessons.sqlite --since 7d                  what those runs came to
 """
 
 
@@ -56,11 +58,6 @@ def main(argv: list[str] | None = None) -> int:
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return failed
-    except ModuleNotFoundError as error:
-        if error.name not in ("mcp", "mcp_types"):
-            raise
-        print('error: the SDK of MCP is not installed: pip install -c constraints.txt -e ".[mcp]".', file=sys.stderr)
-        return failed
     except OSError as error:
         return after_output_failed(error)
     except KeyboardInterrupt:
@@ -70,6 +67,8 @@ def main(argv: list[str] | None = None) -> int:
 def dispatch(argv: list[str]) -> int:
     """Run what the first word names: run, runs, client, hook, audit, token, or a tool; returns the exit code."""
     name, rest = argv[0], argv[1:]
+    if name == "hook" or name not in COMMANDS:
+        gc.disable()  # as in `serve_bank`; such a process does one thing and ends
     module, function = COMMANDS.get(name, ("cli", "run_tool"))
     command = getattr(importlib.import_module(f"mcp_server.{module}"), function)  # of the others none is loaded
     return command(rest if name in COMMANDS else argv)
@@ -78,7 +77,7 @@ def dispatch(argv: list[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The server's command line; words like key=value override config/mcp.yaml."""
     top = argparse.ArgumentParser(
-        prog="reasoningbank-mcp",
+        prog="reasoningbank serve",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -173,23 +172,5 @@ def verifiers(given: argparse.Namespace, cfg: Any) -> tuple[Any, Any, Any]:
     return (tokens.EitherVerifier(*known) if len(known) > 1 else known[0] if known else None), provider, reads
 
 
-def run() -> None:
-    """The console script `reasoningbank-mcp`."""
-    sys.exit(main())
-
-
-def run_as_reasoningbank_mcp() -> None:
-    """The console script `reasoning-bank-mcp`: started as that server is, it behaves like it.
-
-    Its preset comes first, and its model where the variable DASHSCOPE_API_KEY holds a key; what is typed wins.
-    """
-    typed = sys.argv[1:]
-    given = {word.partition("=")[0] for word in typed}
-    implied = [] if given & {"preset", "--config"} else ["preset=reasoningbank_mcp"]
-    if os.environ.get("DASHSCOPE_API_KEY") and not given & {"llm", "--config"}:
-        implied.append("llm=dashscope")
-    sys.exit(main([*typed, *implied]))
-
-
 if __name__ == "__main__":
-    run()
+    sys.exit(main())

@@ -17,13 +17,23 @@ from mcp_server.config import ServerSettings
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,63}")
 NULL = ("null", "none", "undefined", "nil")  # what clients fill optional arguments with
+NEEDED_WITHIN = ("role", "content", "trajectory")  # of a turn, and of one of several attempts
 LONGEST_SECRET = 9_000  # characters of the longest credential, a private key
 
 
 def given(arguments: dict[str, Any], required: Iterable[str]) -> dict[str, Any]:
-    """The arguments that have a value: None has none, nor has an optional one that a client has filled with "null"."""
+    """The arguments that have a value: None has none, nor has an optional one that a client has filled with "null".
+
+    So it is with what lists of objects hold: the turns of a trajectory, and attempts.
+    """
     filled = {name: value for name, value in arguments.items() if name in required or not _is_null(value)}
-    return {name: value for name, value in filled.items() if value is not None}
+    return {name: _inner(value) for name, value in filled.items() if value is not None}
+
+
+def _inner(value: Any) -> Any:
+    if isinstance(value, list):
+        return [given(each, NEEDED_WITHIN) if isinstance(each, dict) else each for each in value]
+    return value
 
 
 def _is_null(value: Any) -> bool:

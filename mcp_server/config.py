@@ -20,10 +20,11 @@ from core.memory.open import has_bank as is_there
 from core.memory.place import BANK_ENV, unnamed_bank, user_folders
 from core.mistakes import sentence_for
 from core.textfile import read_text
+from mcp_server.composed import composed_once
 from mcp_server.foreign_config import CLAUDE_FLOW, foreign_words, parse_yaml
 from mcp_server.override_words import override
 
-FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
+FOLDER = Path(__file__).resolve().parents[1] / "config"
 SETTINGS_ENV = "REASONINGBANK_SETTINGS"  # names another settings file, or `none` to read none
 SETTINGS_NAME = "reasoningbank.yaml"
 TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer token, unless another is named
@@ -63,7 +64,8 @@ def load_config(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
     words = [] if path is None else unless_typed(read_settings(path), [*variables, *overrides])
     words += variables
     try:
-        cfg = _with_preset([*words, *overrides], unless_set)
+        given = [*words, *overrides]
+        cfg = composed_once([given, list(unless_set)], FOLDER, lambda: _with_preset(given, unless_set))
     except UserError:
         for number, word in enumerate(words, 1):
             try:
@@ -86,12 +88,12 @@ def environment() -> dict[str, str]:
 
     `__` stands for a dot. A name without one counts if it is a key of config/mcp.yaml; others are somebody else's.
     """
-    import yaml
-
     found = {}
     for name, text in sorted(os.environ.items()):
         key = name.removeprefix(VARIABLE).lower().replace("__", ".")
         if name.startswith(VARIABLE) and name not in OWN_VARIABLES and ("." in key or key in SINGLE_KEYS):
+            import yaml
+
             try:
                 value = yaml.safe_load(text)
             except yaml.YAMLError:

@@ -46,7 +46,7 @@ _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 
 def run_hook(argv: list[str]) -> int:
     """Run `hook retrieve` or `hook extract`; returns the exit code."""
-    top = argparse.ArgumentParser(prog="reasoningbank-mcp hook", description=__doc__.split("\n\n")[0])
+    top = argparse.ArgumentParser(prog="reasoningbank hook", description=__doc__.split("\n\n")[0])
     top.add_argument("what", choices=("retrieve", "extract"))
     bank_or_server_options(top)
     top.add_argument("--top-k", type=int, default=3)
@@ -89,7 +89,7 @@ def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     if not query:
         return ""
     if given.url is None and not has_bank(given):  # as before the first lesson
-        print(f"reasoningbank-mcp: there is no bank {bank_path(given)} yet.", file=sys.stderr)
+        print(f"reasoningbank: there is no bank {bank_path(given)} yet.", file=sys.stderr)
         return ""
     return recalled(given, query) if given.url is None else asked_of_server(given, query)
 

@@ -56,7 +56,12 @@ def run_around(argv: list[str]) -> int:
     off = best_effort.do("settings", given.memory_timeout, memory.is_off)
     if off:
         print("memory: off (enabled: false in the settings; --enable-memory: on)", file=sys.stderr)
-    found = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) if task and off is False else None
+    drawn = given.holdout and task and off is False
+    shown = best_effort.do("holdout", 10, lambda: run_records.draw(given.bank, task, given.holdout)) if drawn else None
+    if shown is False:
+        print(f"memory: not shown in this run, for comparison (--holdout {given.holdout:g})", file=sys.stderr)
+    asks = task and off is False and shown is not False
+    found = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) if asks else None
     hits, retrieve_s = found or [], time.monotonic() - began
     list_lessons(hits)
     text = memory.text(hits).replace("\x00", "")
@@ -79,6 +84,8 @@ def run_around(argv: list[str]) -> int:
         "confidence": None,
         "agent_id": given.agent_id,
         "memory_enabled": found is not None,
+        "shown": shown,
+        "holdout": given.holdout,
         "lessons_in": reached if text else None,
         "retrieved": [hit.record.id for hit in hits],
         "used": used_of(hits, done),
@@ -120,6 +127,10 @@ def options(words: list[str]) -> argparse.Namespace:
     if given.bank is None:
         print(f"memory: the bank is {bank_said(given)}", file=sys.stderr)
     given.bank = file
+    if given.holdout is not None and not 0 < given.holdout < 1:
+        raise UserError(f"--holdout {given.holdout:g}: give a share between 0 and 1, e.g. 0.2.")
+    if given.check and given.judge:
+        raise UserError("--check decides whether the task is solved: leave out --judge.")
     if given.domain:
         given.overrides.append(f"retrieval.domain={given.domain}")
     if given.consolidate_every is not None:
@@ -148,6 +159,9 @@ def parser() -> argparse.ArgumentParser:
     task.add_argument("--task-file", type=Path, metavar="FILE", help="a file that says it")
     top.add_argument("--stdin", choices=("memory", "prompt"), help="give the lessons, or lessons and task, to stdin")
     top.add_argument("--memory-file", type=Path, metavar="FILE", help="write the lessons here as well")
+    top.add_argument("--check", metavar="CMD", help="a command that says by its exit status whether the task is solved")
+    share = "show no memory to this share of the tasks, e.g. 0.2; `reasoningbank runs` prints what memory changes"
+    top.add_argument("--holdout", type=float, metavar="SHARE", help=share)
     top.add_argument("--judge", choices=JUDGES, help="llm where a model is configured (llm=NAME), else heuristic")
     top.add_argument("--closing-words", action="store_true", help="without a model, keep the command's last paragraph")
     top.add_argument("--consolidate-every", type=int, metavar="N", help="new lessons after which a round begins (20)")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +21,10 @@ from mcp_types import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
+    CallToolResult,
     ErrorData,
     JSONRPCError,
+    TextContent,
     ToolAnnotations,
     jsonrpc_message_adapter,
 )
@@ -35,7 +38,7 @@ from mcp_server import checks, texts
 from mcp_server.extraction import QueueWorker
 from mcp_server.service import Service
 from mcp_server.tokens import WRITE
-from mcp_server.tools import MemoryTools
+from mcp_server.tools import READ_ONLY, MemoryTools
 
 NAME = "reasoningbank"
 WHOSE = ("agent_id", "agent")  # names for whose memory it is: such an argument is never ignored
@@ -59,7 +62,6 @@ ACE = (
 ).split()
 ACE_NAMES = {"memory_id": "id"}  # {argument of a tool: its name in the profile ace}
 PROFILES = {"core": tuple(CORE), "all": (*CORE, *MORE), "ace": tuple(ACE)}
-READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 ASK_A_MODEL = ("extract_memory", "task_status", "contrast_attempts")
 log = logging.getLogger(__name__)
 DESTRUCTIVE = ("delete_lesson", "delete_insight", "add_insight")  # which may overwrite
@@ -290,7 +292,7 @@ def list_tools(profile: str, tools: MemoryTools) -> list[Tool]:
         hints = None if name in DESTRUCTIVE else ToolAnnotations(destructive_hint=False)
         if name in READ_ONLY:
             hints = ToolAnnotations(read_only_hint=True)
-        tool = Tool.from_function(getattr(tools, name), annotations=hints, structured_output=False)
+        tool = Tool.from_function(in_form_of_sdk(getattr(tools, name)), annotations=hints, structured_output=False)
         tool.parameters = _slim(tool.parameters)
         if profile == "ace":  # one memory, `memory.namespace`, or with --tokens the caller's
             given, needed = tool.parameters["properties"], tool.parameters.get("required", [])
@@ -298,6 +300,18 @@ def list_tools(profile: str, tools: MemoryTools) -> list[Tool]:
             tool.parameters |= {"required": [ACE_NAMES.get(key, key) for key in needed]} if needed else {}
         listed.append(tool)
     return listed
+
+
+def in_form_of_sdk(tool: Callable[..., Any]) -> Callable[..., CallToolResult]:
+    """A tool that returns its result in the SDK's class."""
+
+    @wraps(tool)
+    def called(*given: Any, **named: Any) -> CallToolResult:
+        made = tool(*given, **named)
+        text = TextContent(type="text", text=made.text)
+        return CallToolResult(content=[text], structured_content=made.structured_content)
+
+    return called
 
 
 def _slim(schema: Any, parts: Mapping[str, Any] = MappingProxyType({})) -> Any:

@@ -363,5 +363,5 @@ def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
     service = Service(bank_path(given), cfg, embedder=given.embedder, require_agent=given.require_agent_id)
     if is_new or given.bank is None:
         said = "new bank made at" if is_new else "the bank is"
-        print(f"reasoningbank-mcp: {said} {bank_said(given)}.", file=sys.stderr, flush=True)
+        print(f"reasoningbank: {said} {bank_said(given)}.", file=sys.stderr, flush=True)
     return service

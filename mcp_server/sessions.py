@@ -36,7 +36,7 @@ _SPEAKERS = {"user": "user", "system": "user", "agent": "assistant", "assistant"
 
 
 @dataclass(frozen=True)
-class Attempt:
+class PastTask:
     """A task of a session, and what was done at it."""
 
     query: str
@@ -70,7 +70,7 @@ def run_learn(argv: list[str]) -> int:
         service.close()
 
 
-def learn_sessions(service: Service, agent_id: str, sessions: list[list[Attempt]], *, yes: bool) -> int:
+def learn_sessions(service: Service, agent_id: str, sessions: list[list[PastTask]], *, yes: bool) -> int:
     """Say what there is to learn, and with `yes` learn it. The same session again adds nothing."""
     bank = service.bank_for(agent_id)
     found = {}
@@ -118,7 +118,7 @@ def cost_of(service: Service, payloads: list[dict[str, Any]]) -> str:
     return f"about {2 * tokens:,} tokens for {' and '.join(names)}, {cost}"
 
 
-def payload_of(attempt: Attempt, service: Service) -> dict[str, Any]:
+def payload_of(attempt: PastTask, service: Service) -> dict[str, Any]:
     """The attempt as it is sent: without credentials, and as long as a server takes."""
     turns = [turn | {"content": scrub(turn["content"])[0]} for turn in last_turns(attempt.turns)]
     return checks.attempt(turns, scrub(attempt.query)[0][:MAX_QUERY], service.settings)
@@ -144,7 +144,7 @@ def map_of(text: str | None) -> dict[str, str] | None:
     return found
 
 
-def attempts_of(file: Path, keys: dict[str, str] | None) -> list[Attempt]:
+def attempts_of(file: Path, keys: dict[str, str] | None) -> list[PastTask]:
     """The tasks of a file, in their order; [] where it holds none."""
     try:
         if file.suffix == ".eval":
@@ -165,21 +165,21 @@ def attempts_of(file: Path, keys: dict[str, str] | None) -> list[Attempt]:
         raise UserError(f"{file} cannot be read as a session: {error!r:.200}") from None
 
 
-def _tasks(turns: list[Turn]) -> Iterator[Attempt]:
+def _tasks(turns: list[Turn]) -> Iterator[PastTask]:
     """A client's conversation, divided where the user asks for something new."""
     begun: list[Turn] = []
     for turn in turns:
         asks = turn["role"] == "user" and len(turn["content"].split()) >= GOES_ON
         if asks and any(each["role"] == "assistant" for each in begun):
-            yield Attempt(begun[0]["content"], begun)
+            yield PastTask(begun[0]["content"], begun)
             begun = []
         if begun or asks:
             begun.append(turn)
     if any(each["role"] == "assistant" for each in begun):
-        yield Attempt(begun[0]["content"], begun)
+        yield PastTask(begun[0]["content"], begun)
 
 
-def _of_messages(query: Any, messages: Any) -> Attempt | None:
+def _of_messages(query: Any, messages: Any) -> PastTask | None:
     """One task of messages {role, content}, with their calls of tools; None without a task or a reply."""
     turns = []
     for message in messages if isinstance(messages, list) else ():
@@ -193,7 +193,7 @@ def _of_messages(query: Any, messages: Any) -> Attempt | None:
         if speaker and (text := "\n".join(filter(None, texts)).strip()):
             turns.append({"role": speaker, "content": text[:MAX_TURN]})
     first = query if isinstance(query, str) else next((t["content"] for t in turns if t["role"] == "user"), "")
-    return Attempt(first, turns) if first.strip() and any(turn["role"] == "assistant" for turn in turns) else None
+    return PastTask(first, turns) if first.strip() and any(turn["role"] == "assistant" for turn in turns) else None
 
 
 def _call_of(about: dict[str, Any]) -> tuple[Any, Any]:

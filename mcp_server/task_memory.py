@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -154,6 +155,10 @@ class TaskMemory:
         """The verdict; by the heuristic judge where the model that should judge fails."""
         service, judge = self.service(), self.given.judge
         judge = judge or ("llm" if service.has_model else "heuristic")
+        if self.given.check:
+            status = subprocess.run(self.given.check, shell=True, check=False, stdout=sys.stderr).returncode
+            label = "success" if status == 0 else "failure"
+            return Verdict(label=label, source="check", reason=f"the check's exit status is {status}")
         if judge == "exit-code":
             label = "success" if done.status == 0 else "failure"
             return Verdict(label=label, source="exit_code", reason=f"exit status {done.status}")

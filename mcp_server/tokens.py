@@ -172,7 +172,7 @@ def parsed(path: Path, text: str | None = None) -> TokenFile:
 
 def run_token(argv: list[str]) -> int:
     """Make a token: its hash goes into the file, the token itself is printed, once. With --list say who sees what."""
-    options = argparse.ArgumentParser(prog="reasoningbank-mcp token", description=run_token.__doc__)
+    options = argparse.ArgumentParser(prog="reasoningbank token", description=run_token.__doc__)
     options.add_argument("--tokens", type=Path, required=True, metavar="FILE", help="the file of hashed tokens")
     what = options.add_mutually_exclusive_group(required=True)
     what.add_argument("--agent-id", metavar="NAME", help="whose memory the token opens")

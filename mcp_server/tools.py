@@ -8,12 +8,10 @@ but for the name of an id (server.ACE_NAMES).
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
-
-from mcp_types import CallToolResult, TextContent
-from pydantic import BaseModel, model_validator
 
 from core.control_tokens import escape
 from core.errors import UserError
@@ -38,28 +36,31 @@ from mcp_server.service import Service, clients_verdict, find_lesson, find_recor
 from mcp_server.texts import memory_entries
 
 
-class Argument(BaseModel):
-    @model_validator(mode="before")
-    @classmethod
-    def _without_null(cls, values: Any) -> Any:
-        required = [name for name, field in cls.model_fields.items() if field.is_required()]
-        return checks.given(values, required) if isinstance(values, dict) else values
-
-
-class TrajectoryStep(Argument):
+@dataclass(frozen=True)
+class TrajectoryStep:
     role: str
     content: str
     step: int = 0
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
-class Attempt(Argument):
+@dataclass(frozen=True)
+class Attempt:
     trajectory: list[TrajectoryStep]
     success_signal: bool | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class CallToolResult:
+    """A tool's result as MCP defines it, text and data, without the SDK: a command does not wait for its import."""
+
+    text: str
+    structured_content: dict[str, Any]
+
+
 MOST = 1000  # max. insights in one answer
 PREVIEW = 100  # characters
+READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 START = datetime.fromtimestamp(0, UTC)  # stands for the time of a record without a readable one
 SORT = {
     "created": lambda record: added_at(record) or START,
@@ -106,7 +107,7 @@ class MemoryTools:
     ) -> CallToolResult:
         """Have a model distil a finished attempt into lessons. Without success_signal it also judges the outcome."""
         async_mode = self._checked_mode(async_mode)
-        payload = checks.attempt([turn.model_dump() for turn in trajectory], query, self._service.settings)
+        payload = checks.attempt([asdict(turn) for turn in trajectory], query, self._service.settings)
         payload |= {} if success_signal is None else {"success": success_signal}
         return self._learn(payload, async_mode, agent_id)
 
@@ -278,7 +279,7 @@ class MemoryTools:
         pattern: parallel (made apart) or sequential (each revises the one before, the last counts).
         """
         async_mode = self._checked_mode(async_mode)
-        values = [attempt.model_dump() for attempt in attempts]
+        values = [asdict(attempt) for attempt in attempts]
         return self._learn(checks.attempts(values, query, pattern, self._service.settings), async_mode, agent_id)
 
     def _checked_mode(self, async_mode: bool | None) -> bool:
@@ -356,4 +357,4 @@ def result(data: dict[str, Any] | None, text: str | None = None, *, exact: bool 
         data = in_strings(data, escape) | kept
     text = json.dumps(data, ensure_ascii=False) if text is None else text
     data = {"text": text} if data is None else data  # some clients show the model only the data
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)
+    return CallToolResult(text=text, structured_content=data)

@@ -293,6 +293,11 @@ def announcement(cfg: DictConfig, run: AssembledRun) -> str:
     """Before the first task of a run that may take long: how many calls that is, and how to make it smaller."""
     if in_sweep() or cfg.attempts_from or run.workflow.records.rows:
         return ""
+    n_steps = cfg.max_steps or cfg.env.get("max_steps") or 1
+    if (
+        len(run.tasks) * (run.workflow.k or 1) * (n_steps + 3) < MANY_CALLS
+    ):  # the plan asks all parts, and takes a while
+        return ""
     with ExitStack() as stack:
         plan = build_plan(cfg, run.workflow.envs, run.tasks, run.session.roles, stack, begin=False)
     most, least = plan.total(), plan.calls(least=True)

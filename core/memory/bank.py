@@ -178,6 +178,13 @@ class MemoryBank(Contents, Memory):
             where = replace(where, domain=domain) if where.domain is None else where
         return ranked(self, self.policy, query, top_k, exclude_task, where)
 
+    def expect(self, query: str) -> None:
+        self.embedder.expect(self._asked(query))
+
+    def _asked(self, query: str) -> str:
+        """What is embedded to search for a query."""
+        return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
+
     def _with_mates(self) -> list[Self]:
         return [self.of(self.namespace), *self.mates()]
 
@@ -245,8 +252,7 @@ class MemoryBank(Contents, Memory):
         # The query is embedded even if the bank is empty, so that a broken embedder fails before the attempt. The form
         # of the instruction is the one that embedders of instructions are trained on.
         if isinstance(query, str):
-            asked = f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
-            vector = self.embedder.embed([asked])[0]
+            vector = self.embedder.embed([self._asked(query)])[0]
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
         if key not in self._kinds:
@@ -532,7 +538,7 @@ class MemoryBank(Contents, Memory):
     def verify_indexes(self) -> Iterator[str]:
         """Compare the bank's copies, and rebuild derived data (keys, journal file); yields lines.
 
-        The FAISS file is checked whenever it is read. UserError on damage.
+        The index's file is checked whenever it is read. UserError on damage.
         """
         lost, _ = self._store.embed_missing(self.keys_of, self._kinds)
         yield f"{n_records(len(self))}, " + (

@@ -92,7 +92,7 @@ class Relay:
         self._http = httpx.Client(timeout=getattr(llm, "timeout_s", 120.0) * 5, follow_redirects=False)
         self._lock = threading.Lock()
         self.folder.chmod(0o755)
-        (self.folder / FORWARD).write_text(FORWARDER, encoding="utf-8")
+        (self.folder / FORWARD).write_text(FORWARDER, encoding="utf-8", newline="\n")
         self._server = _Server(str(self.folder / SOCKET), _handler_of(self))
         (self.folder / SOCKET).chmod(0o666)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()

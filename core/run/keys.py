@@ -96,6 +96,8 @@ KEYS = {
     "stream.batch": Key(arm=True, column="batch", noted=True, usual=1),
     "stream.passes": Key(arm=True, column="passes", usual=1),
     "agent": Key(column="agent"),
+    "agent.deliver": Key(arm=True),  # of agent=command
+    "agent.own_file": Key(arm=True),
     "llm": Key(column="llm"),
     **{key: Key() for key in LLMS[1:]},
     "embedder": Key(),

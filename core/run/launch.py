@@ -90,8 +90,9 @@ def command_line() -> list[str]:
 def program() -> list[str]:
     """The program as it was typed: the interpreter and main.py, `python -m main`, or `reasoningbank eval`."""
     first, *rest = sys.orig_argv
-    if rest[:2] == ["-m", "main"]:
-        return [first, *rest[:2]]
+    for module in (["-m", "main"], ["-m", "reasoningbank_harness", "eval"]):
+        if rest[: len(module)] == module:
+            return [first, *module]
     if rest and Path(rest[0]).stem == "reasoningbank":
         return ["reasoningbank", "eval"]
     typed = sys.argv[0] if Path(sys.argv[0]).name == "main.py" else "main.py"

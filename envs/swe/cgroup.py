@@ -30,7 +30,7 @@ class MemoryGroup:
     def kills(self) -> int:
         """How many processes were killed so far because the group had no memory left."""
         with suppress(OSError):  # another thread has closed it
-            lines = map(str.split, (self.folder / self.events).read_text().splitlines())
+            lines = map(str.split, (self.folder / self.events).read_text("utf-8").splitlines())
             return sum(int(line[1]) for line in lines if line[0] == "oom_kill")
         return 0
 
@@ -46,7 +46,7 @@ class MemoryGroup:
 
 def memory_group(name: str, memory: int) -> MemoryGroup | None:
     """A new group of this name that may use so many bytes; None where none can be made."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines() if MOUNT.is_dir() else ():
+    for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines() if MOUNT.is_dir() else ():
         _, controllers, own = line.split(":", 2)
         if "memory" in controllers.split(",") or not controllers:
             place = MOUNT / ("memory" if controllers else "") / own.strip("/")
@@ -63,9 +63,9 @@ def _made(folder: Path, memory: int) -> MemoryGroup | None:
         for limit, (swap, events) in FILES.items():
             if (folder / limit).is_file():
                 with suppress(OSError):
-                    (folder / limit).write_text(str(memory))
+                    (folder / limit).write_bytes(b"%d" % memory)
                     with suppress(OSError):  # of a kernel that counts no swap
-                        (folder / swap).write_text("0" if limit == "memory.max" else str(memory))
+                        (folder / swap).write_bytes(b"0" if limit == "memory.max" else b"%d" % memory)
                     return MemoryGroup(folder, events)
         folder.rmdir()
     return None

@@ -123,7 +123,7 @@ def resident(root: int) -> int:
 def shared_mappings(pid: int) -> Iterator[tuple[str, int]]:
     """(inode, bytes) of the memory that a process may share with its children, which Linux shows as a file."""
     with suppress(OSError):  # it has ended meanwhile
-        for line in Path("/proc", str(pid), "maps").read_text().splitlines():
+        for line in Path("/proc", str(pid), "maps").read_text("utf-8").splitlines():
             if line.endswith("/dev/zero (deleted)"):
                 words = line.split()
                 begin, end = (int(word, 16) for word in words[0].split("-"))

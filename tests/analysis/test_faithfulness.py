@@ -9,10 +9,9 @@ from conftest import TOY, read_json, read_rows
 from analysis.faithfulness import NOT_USED, UNKNOWN, USED, build_faithfulness, causes_of, sentence, uses_of
 from analysis.stats import paired, paired_worst
 from analysis.tables import load_episodes
+from benchmarks.faithful_worlds import ARMS as ASKED
+from benchmarks.faithful_worlds import WORLDS
 from core.seeding import derive_seed
-from envs import toy_script
-
-FAMILIES, BOXES = 4, 10
 
 
 def opened_by(order, *, last=None, lot=False, seed=0):
@@ -30,6 +29,7 @@ def opened_by(order, *, last=None, lot=False, seed=0):
     return n
 
 
+@pytest.mark.slow
 def test_the_arms_of_the_toy_world_have_the_results_that_follow_from_their_definitions(here, tmp_path, subtests):
     """4 families of 10 boxes, in turn; a box opens to who is shown its family's word.
 
@@ -69,49 +69,18 @@ def test_history_is_cut_to_its_tokens_and_what_is_left_out_is_counted(here):
     assert summary["n_not_shown"] == sum(len(each) - sum(each) for each in shown) > 600
 
 
-# Worlds: the player acts only with what it uses before it. A box opens by luck to whoever acts (env.p_guess=0.8).
-
-
-NOTHING = "```\n# Memory Item 1\n## Title Be calm\n## Description Of any box.\n## Content Take your time.\n```"
-
-
-def player(acts):
-    """A student that acts if `acts` says so of its prompt, and a distiller that always has a lesson."""
-    original = toy_script.play
-
-    def play(messages, role, sample):
-        if role != "agent":
-            said = original(messages, role, sample)
-            return NOTHING if role == "extractor" and "Memory Item" not in said else said
-        told = messages[0]["content"]
-        return "Thought: .\nAction: say sesame" if acts(told) else "Thought: .\nAction: wait"
-
-    return play
-
-
-ARMS = "no_memory empty_block placebo random_retrieval corrupt reasoningbank shuffle recent history told_lesson".split()
-ASKED = [arm for arm in ARMS if arm not in ("random_retrieval", "history", "told_lesson")]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("world", ["content", "nothing", "form", "length"])
-def test_a_real_study_names_what_its_agent_uses(here, tmp_path, monkeypatch, world):
-    """5 seeds of 40 boxes, shuffled. The agent of `content` is the toy world's own, and opens all but 4 of them.
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_real_study_names_what_its_agent_uses(here, tmp_path, world):
+    """5 seeds of 8 families by 5 boxes, shuffled, with one luck for all arms: arms that act alike open the same boxes.
 
-    With what it uses before it, the agent of the others acts and opens a box with a chance of 0.8; the first task of a
-    stream has nothing to show. Without, it opens none. With one luck for all arms, arms that act alike open the same.
+    With its family's word a box opens with a chance of 0.9. The agent of `content` is told it by a lesson. The
+    others never say it, and guess, with a chance of 0.9, but of `nothing` of 0.3: those of `form` and `length` with a
+    block, or a lesson, before them, else they do not act.
     """
-    acts = {
-        "nothing": lambda told: True,
-        "form": lambda told: "<memory_items>" in told,
-        "length": lambda told: "[1] " in told,
-    }
-    words = ("env.p_guess=0.8", "env.p_word=0.8") if world in acts else ()
-    if world in acts:
-        monkeypatch.setattr("envs.toy_script.play", player(acts[world]))
-    for arm in ASKED:
+    for arm in (*ASKED.split(","), "recent", "shuffle"):
         for seed in range(5):
-            named = ("stream.order=shuffled", f"seed={seed}", f"arm={arm}", *words)
+            named = ("stream.order=shuffled", f"seed={seed}", f"arm={arm}", *WORLDS[world])
             here(*TOY, *named, run_dir=tmp_path / arm / str(seed))
     _, [uses, shown] = build_faithfulness(load_episodes([str(tmp_path)]))
     assert f"The agent uses {world}" in uses.notes[0]
@@ -125,7 +94,7 @@ def test_a_real_study_names_what_its_agent_uses(here, tmp_path, monkeypatch, wor
     for control in ("placebo", "corrupt"):  # as long as what it replaces, to a fifth
         assert float(tokens[control]) == pytest.approx(float(tokens["reasoningbank"]), rel=0.2)
     assert tokens["shuffle"] == tokens["recent"]
-    assert len({place[arm] for arm in ASKED[1:]}) == 1 and place["no_memory"] == "-"
+    assert len({place[arm] for arm in place if arm != "no_memory"}) == 1 and place["no_memory"] == "-"
 
 
 @pytest.mark.slow
@@ -141,6 +110,7 @@ def test_the_experiment_ends_with_its_answer(program, tmp_path):
 
 # The answer, of made-up outcomes
 
+ARMS = "no_memory empty_block placebo random_retrieval corrupt reasoningbank shuffle recent history told_lesson".split()
 RATES = {  # of success, of each world's arms
     "content": dict(zip(ARMS, (0.3, 0.3, 0.3, 0.4, 0.2, 0.8, 0.7, 0.7, 0.8, 0.9), strict=True)),
     "nothing": dict.fromkeys(ARMS, 0.4),

@@ -65,9 +65,9 @@ def test_a_sweep_makes_the_table_of_its_cells(sweep):
     assert list(found) == ["no_memory", "reasoningbank", "matts_sequential"]
     # Of 12 boxes in 4 families the first of each stays shut; a second round opens them all.
     assert [row[1:6] for row in found.values()] == [
-        ["2", "24", "0", "none", "0.0 [0.0, 28.8]"],
-        ["2", "24", "0", "llm", found["reasoningbank"][5]],
-        ["2", "24", "0", "llm", "100.0 [71.2, 100.0]"],
+        ["2", "24", "none", "none", "0.0 [0.0, 28.8]"],
+        ["2", "24", "none", "llm", found["reasoningbank"][5]],
+        ["2", "24", "none", "llm", "100.0 [71.2, 100.0]"],
     ]
     assert found["reasoningbank"][5].startswith("66.7 [")
     table = cells.table.set_index("arm")
@@ -165,7 +165,7 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     assert lines(texts)["reasoningbank"][5].endswith("*")
     edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda rows: [])
     _, texts = build_tables(load_episodes([str(copy)]), "main")
-    assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
+    assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "none", "none", "partial"]
 
 
 def test_seeds_of_the_sweep_that_are_not_shown_are_said(copy):
@@ -539,7 +539,7 @@ def test_a_table_has_the_columns_that_are_named(sweep, capsys):
 def test_an_experiment_holds_deltas_only():
     for name in experiments():
         keys = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text()))
-        assert keys <= {"hydra", "tables", "k", "r"}, name
+        assert keys <= {"hydra", "tables", "k", "r", "stream"}, name
 
 
 def test_the_benchmark_makes_runs_that_tables_reads(monkeypatch, capsys):

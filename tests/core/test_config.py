@@ -45,6 +45,7 @@ OTHER_DEFAULTS = {  # a part's key whose YAML says other than its class, and why
     "LiteLLMModel.json_schema": "the class sends what every server takes; most providers can do more",
     "MattsParallel.k": "how many attempts is each workflow's own default; the field is the base class's",
     "MattsSequential.r": "likewise",
+    "Notebook.key": "A-MEM finds a note by its text as well; the field is the bank's",
     "Setting.show_answer": "setting=train is the one that shows it",
 }
 REPEATED = (  # what an experiment may learn from is read in one place, each of its files; where all embeddings are kept
@@ -54,9 +55,15 @@ REPEATED = (  # what an experiment may learn from is read in one place, each of 
 
 
 def options():
-    """(group, option) of every config file but those that are no choice, which lie beside config.yaml."""
-    config = REPO / "config"
-    return [(str(p.parent.relative_to(config)), p.stem) for p in sorted(config.glob("*/**/*.yaml"))]
+    """(group, option) of every config file but those that are no choice, which lie beside config.yaml.
+
+    A folder beside an option of its name holds variants of it: agent=command/mini.
+    """
+    found = []
+    for path in sorted(CONFIG.glob("*/**/*.yaml")):
+        folder = path.parent.parent if path.parent.with_suffix(".yaml").is_file() else path.parent
+        found.append((str(folder.relative_to(CONFIG)), str(path.relative_to(folder).with_suffix(""))))
+    return found
 
 
 def targets(node, where="") -> list[tuple[str, DictConfig]]:

@@ -97,7 +97,7 @@ def test_a_file_of_ones_own_is_an_arm(tasks, tmp_path, here):
     own = tmp_path / "mine.md"
     own.write_text(f"Remember: {WORD}.")
     words = ("env=folders", f"env.path={tasks}", *ALONE, run(READS))
-    _, rate = here(*words, "arm=own_file", f"agent.own_file={own}", run_dir=tmp_path / "run")
+    _, rate = here(*words, "arm=no_memory", "agent.deliver=file", f"agent.own_file={own}", run_dir=tmp_path / "run")
     assert rate == 1.0
 
 

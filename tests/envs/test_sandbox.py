@@ -291,7 +291,7 @@ def test_an_ordinary_users_sandbox_holds_as_well():
         user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
         env = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run([*user, *words], cwd=REPO, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-5000:] + done.stderr[-500:]
+        assert done.returncode == 0 and done.stdout.count(".") > 25, done.stdout[-5000:] + done.stderr[-500:]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -356,3 +356,9 @@ def test_only_that_presets_calls_without_agent_id_see_everything_and_never_where
     given = parser().parse_intermixed_args(words)
     given.tokens = tokens
     assert configuration(given).server.anonymous == anonymous
+
+
+@pytest.mark.parametrize("word", ["retrieval.when=step", "memory=validated"])
+def test_what_only_a_run_can_do_is_refused(word):
+    with pytest.raises(UserError, match="are for runs"):
+        load_config([word])

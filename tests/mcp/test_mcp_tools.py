@@ -313,18 +313,6 @@ def test_texts_come_back_as_they_were(server):
     assert without_surrogates("a\ud800b") == "a?b"
 
 
-def test_null_is_not_given_and_null_is_no_agent(server):
-    async def go():
-        async with Client(server) as client:
-            await ask(client, "save_lesson", query="the null agent", title="its own", content="text", agent_id="null")
-            own = await ask(client, "retrieve_memory", query="the null agent", agent_id="null")
-            default = await ask(client, "retrieve_memory", query="the null agent", agent_id=None)
-            return own, default
-
-    own, default = run(go())
-    assert lessons_in(own)[0]["title"] == "its own" and default["formatted_prompt"] == ""
-
-
 def test_without_a_model_extraction_says_so_and_points_to_save_lesson(tmp_path):
     async def go(server):
         async with Client(server) as client:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import ClassVar
 
@@ -50,7 +50,7 @@ class Tenant:
         self.service.caller.set(self.name)
         try:
             answer = getattr(self.tools, tool)(**arguments)
-            return json.dumps(answer.structured_content), answer.content[0].text
+            return json.dumps(answer.structured_content), answer.text
         except (UserError, InfraError) as error:
             return "error", self.service.said(error)
 
@@ -217,7 +217,7 @@ def test_1005_extractions_of_one_leave_the_results_of_others(tmp_path, monkeypat
         before = bob.call("task_status", task_id=done["task_id"])
         queue = service.jobs
         for number in range(25):
-            payload = attempt([turn.model_dump() for turn in turns()], f"q {number}", service.settings)
+            payload = attempt([asdict(turn) for turn in turns()], f"q {number}", service.settings)
             queue.put(f"job{number}", "ann", payload)
             queue.end(f"job{number}", "failed", {"error": "none"})
         assert bob.call("task_status", task_id=done["task_id"]) == before and "completed" in before[0]

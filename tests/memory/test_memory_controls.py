@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+
+import forkserver
 import pytest
-from conftest import TOY, read_rows
+from conftest import TOY, command, read_rows, wait_for
 from test_memory import lesson, record
 
 from core.learning.transcript import in_order, steps_of, transcript
@@ -122,3 +126,21 @@ def test_the_nearest_lesson_of_another_type_is_one_of_the_other_domains(opened):
 def test_where_all_lessons_are_of_the_own_type_none_is_shown(here):
     run, rate = here(*TOY, "arm=other_task", "env.families=1", "limit=4")
     assert rate == 0 and not any(row["retrieved"] for row in read_rows(run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", ["corrupt", "other_task", "recent", "shuffle", "history"])
+def test_killed_it_comes_to_the_same_bytes(here, tmp_path, arm):
+    words = (*TOY, f"arm={arm}", "llm.delay_s=0.01", "limit=16")
+    whole, _ = here(*words, run_dir=tmp_path / "whole")
+    folder = tmp_path / "killed"
+    lines = folder / "episodes.jsonl"
+    for n in (3, 9):
+        killed = forkserver.Popen(
+            command(*words, f"run_dir={folder}"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for(lambda n=n: lines.exists() and lines.read_text().count("\n") >= n)
+        killed.kill()
+        assert killed.wait() == -signal.SIGKILL
+    here(*words, run_dir=folder)
+    assert lines.read_bytes() == (whole / "episodes.jsonl").read_bytes()

@@ -254,6 +254,13 @@ def test_ctrl_c_is_one_sentence_and_the_command(tmp_path, launcher):
     assert [len(read_run(tmp_path / "S" / name).rows) for name in cells(tmp_path / "S")] == [6, 6]
 
 
+def test_a_wrong_command_leaves_nothing(main_here, tmp_path):
+    for words in (("-m", "seed=0,1"), ()):
+        code, _, errors = main_here(*words, *TOY, "limit=2", "agent.max_memory_chars=abc", "run_dir=S")
+        assert code == 1 and "max_memory_chars='abc': give int or None" in errors
+        assert not (tmp_path / "S").exists()
+
+
 def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):
     words = command("-m", *TOY, "llm.delay_s=0.1", "limit=4", f"run_dir={tmp_path / 'S'}")
     both = [forkserver.Popen(words, stdout=-1, stderr=-1, text=True) for _ in range(2)]

@@ -39,6 +39,7 @@ def boxes(run):
     return {id: (family, int(box)) for id, (family, box) in made.items()}, status
 
 
+@pytest.mark.slow
 def test_where_every_third_lesson_is_wrong_the_gate_keeps_the_right_ones_and_loses_none(here, wrong_thirds):
     """4 families of 10 boxes in turn; what boxes 3, 6 and 9 of a family teach is wrong: 12 lessons of 40.
 
@@ -61,6 +62,7 @@ def test_where_every_third_lesson_is_wrong_the_gate_keeps_the_right_ones_and_los
     assert audit(read_run(run))["broken"] == {}
 
 
+@pytest.mark.slow
 def test_where_the_newest_lessons_are_shown_the_gate_makes_the_difference(here, wrong_thirds, tmp_path):
     """The last four lessons are one of each family. Without the gate boxes 4, 7 and 10 are told what 3, 6 and 9 taught:
     12 more than the first four stay locked. With it the last right ones are shown, from the 9th task on.
@@ -70,6 +72,7 @@ def test_where_the_newest_lessons_are_shown_the_gate_makes_the_difference(here, 
     assert here(*TOY, *EVERY, *words, run_dir=tmp_path / "validated")[1] == 32 / 40
 
 
+@pytest.mark.slow
 def test_a_lesson_that_harms_is_taken_back(here, monkeypatch):
     """The student opens a box by a guess; told anything, it waits until the steps are over: each lesson harms."""
 
@@ -103,6 +106,7 @@ def test_what_the_trials_cost_is_counted(here):
     assert table.rows[0][table.head.index("tokens of validation / task")] == f"{tokens / 8:,.0f}"
 
 
+@pytest.mark.slow
 def test_a_record_says_how_it_was_tried(here, program):
     run, _ = here(*TOY, *EVERY, "limit=8")
     id = read_rows(run)[0]["records"][0]["id"]
@@ -128,6 +132,7 @@ def test_killed_during_trials_it_comes_to_the_same_bytes(here, tmp_path):
     assert boxes(resumed) == boxes(whole)
 
 
+@pytest.mark.slow
 def test_a_budget_that_ends_in_a_round_of_trials_stops_the_run_which_goes_on(here, tmp_path):
     whole, _ = here(*TOY, *EVERY, "limit=8", run_dir=tmp_path / "whole")
     calls = len(read_rows(whole, "calls.jsonl"))

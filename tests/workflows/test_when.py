@@ -73,6 +73,7 @@ def test_the_lesson_stands_where_it_is_to_stand(here, waits, when, steps, openin
         assert any("[memory item]" in prompt for prompt in prompts)
 
 
+@pytest.mark.slow
 def test_what_it_costs_is_in_the_tables(here, waits, tmp_path):
     from analysis.tables import build_tables, columns_named, every_run, load_episodes
 
@@ -113,6 +114,7 @@ def signs(waits, monkeypatch):
     return waits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["step", "stuck"])
 def test_what_was_last_observed_finds_the_lesson(here, signs, when):
     """The sign, not the task, finds the word of the box's family: 36 of 40 open."""
@@ -124,6 +126,7 @@ def test_what_was_last_observed_finds_the_lesson(here, signs, when):
     assert audit(read_run(run))["broken"] == {}
 
 
+@pytest.mark.slow
 def test_a_record_is_shown_once_and_one_cap_holds_for_the_whole_prompt(here, signs):
     run, _ = here(*TOY, *SIGNS, "retrieval.when=step", "retrieval.top_k=3", "memory.max_tokens=60")
     rows = read_rows(run)
@@ -135,6 +138,7 @@ def test_a_record_is_shown_once_and_one_cap_holds_for_the_whole_prompt(here, sig
     assert audit(read_run(run))["broken"] == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["matts_parallel", "matts_sequential"])
 @pytest.mark.parametrize("when", ["step", "stuck"])
 def test_it_holds_for_several_attempts(here, signs, arm, when):
@@ -146,6 +150,7 @@ def test_it_holds_for_several_attempts(here, signs, arm, when):
         assert {hit["sample"] for hit in hits} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_stored_run_of_it_is_learned_from_again(here, waits, tmp_path):
     run, _ = here(*TOY, "retrieval.when=stuck", "limit=8")
     again, _ = here(*TOY, f"attempts_from={run}", run_dir=tmp_path / "again")

@@ -38,17 +38,17 @@ def backup(store: PostgresStore, file: Path) -> int:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with (
-            zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as packed,
+            zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive,
             _explained("no backup can be made"),
             store.of(None).reading() as db,
         ):
             db.pg.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             columns = {table: db.execute(COLUMNS, (table,)).fetchone()[0] for table in TABLES}
             n = db.execute("SELECT count(*) FROM records").fetchone()[0]
-            packed.writestr(HEAD, json.dumps({"format": FORMAT, "schema": SCHEMA, "n": n, "columns": columns}))
+            archive.writestr(HEAD, json.dumps({"format": FORMAT, "schema": SCHEMA, "n": n, "columns": columns}))
             for table, names in columns.items():
                 query = f"COPY (SELECT {names} FROM {table}) TO STDOUT"
-                with packed.open(table, "w", force_zip64=True) as entry, db.pg.cursor().copy(query) as rows:
+                with archive.open(table, "w", force_zip64=True) as entry, db.pg.cursor().copy(query) as rows:
                     for data in rows:
                         entry.write(data)
             db.pg.execute("COMMIT")
@@ -69,21 +69,21 @@ def restore(file: Path, opened: Callable[[], PostgresStore]) -> int:
     UserError, with nothing done, for a damaged backup and for a bank that is there.
     """
     try:
-        with zipfile.ZipFile(file) as packed:
-            head = json.loads(packed.read(HEAD))
-            if damaged := packed.testzip():
+        with zipfile.ZipFile(file) as archive:
+            head = json.loads(archive.read(HEAD))
+            if damaged := archive.testzip():
                 raise zipfile.BadZipFile(f"its part {damaged}")
             n, columns, version = head["n"], head["columns"], (head["format"], head["schema"])
     except (zipfile.BadZipFile, zlib.error, LookupError, ValueError, EOFError, NotImplementedError, OSError) as error:
         raise UserError(f"{file} is damaged, or no backup of a bank in PostgreSQL ({error}).") from error
     if version != (FORMAT, SCHEMA):
         raise UserError(f"{file} is of another version of the bank (schema {version[1]}, here {SCHEMA}).")
-    with zipfile.ZipFile(file) as packed, closing(opened()) as store:
-        _fill(store, packed, columns)
+    with zipfile.ZipFile(file) as archive, closing(opened()) as store:
+        _fill(store, archive, columns)
     return n
 
 
-def _fill(store: PostgresStore, packed: zipfile.ZipFile, columns: dict[str, str]) -> None:
+def _fill(store: PostgresStore, archive: zipfile.ZipFile, columns: dict[str, str]) -> None:
     """Copy the rows of a backup into a bank without any. UserError for a bank that has some."""
     with _explained("the backup cannot be restored"), store.of(None).unjournaled() as db:
         if db.execute("SELECT EXISTS (SELECT FROM journal) OR EXISTS (SELECT FROM records)").fetchone()[0]:
@@ -94,11 +94,11 @@ def _fill(store: PostgresStore, packed: zipfile.ZipFile, columns: dict[str, str]
             # COPY is refused where row-level security holds, and no trigger may add what the backup has.
             db.script(f"ALTER TABLE {table} {forced and f'NO {forced}, '}DISABLE TRIGGER USER")
             query = f"COPY {table} ({columns[table]}) FROM STDIN"
-            with packed.open(table) as entry, db.pg.cursor().copy(query) as rows:
+            with archive.open(table) as entry, db.pg.cursor().copy(query) as rows:
                 while data := entry.read(1 << 16):
                     rows.write(data)
             db.script(f"ALTER TABLE {table} {forced and f'{forced}, '}ENABLE TRIGGER USER")
-        for line in packed.read("members").decode().splitlines():
+        for line in archive.read("members").decode().splitlines():
             db.execute("SELECT bind_role($1::name, $2)", line.split("\t"))  # with the policies for it
         for table, column in NUMBERED.items():
             last = TAKEN.format(column, table) if table == "records" else f"SELECT max({column}) FROM {table}"

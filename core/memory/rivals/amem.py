@@ -32,6 +32,7 @@ EVOLUTION = object_schema({"connections": _IDS, "neighbours": {"type": "array", 
 class Amem(Curator, Distills):
     """Makes a note of an attempt, links it and evolves its neighbours.
 
+    max_items       maximum links of a new note
     attempt_chars   maximum characters of the attempt that is the note's text, cut in the middle
     neighbours      notes that a new one is compared with
     """
@@ -55,9 +56,8 @@ class Amem(Curator, Distills):
             found, dropped = self._read(evolved, "connections", task)
             known = {note.id: note for note in near}
             links = [_id(each) for each in _list(found.get("connections"))]
-            lessons = [
-                Lesson(title=f"{LINK} {id}", description=known[id].heading, content="") for id in links if id in known
-            ]
+            linked = [known[id] for id in dict.fromkeys(links) if id in known][: self.max_items]
+            lessons = [Lesson(title=f"{LINK} {note.id}", description=note.heading, content="") for note in linked]
             changed = list(_evolved(_list(found.get("neighbours")), known))
             dropped += len(links) - len(lessons) + sum(each is None for each in changed)
             made.append(Extraction(lessons=(*lessons, *filter(None, changed)), n_dropped=dropped))

@@ -28,6 +28,7 @@ from core.memory.filter import Filter
 from core.memory.rivals.notebook import KEEP, TAMPERED, named
 from core.types import Extraction, Lesson, MemoryRecord, Scored, Task, Trajectory, Verdict
 
+NOTHING = (Extraction(), False)
 ITEM_CHARS = 900  # maximum of an item's content in a reply
 
 
@@ -90,6 +91,8 @@ class SynthesisBank(Cheatsheet, Extractor):
 
     pairs       how many earlier attempts are read: those of the records that the policy ranks first
     max_items   maximum items of the cheatsheet
+    written     {task: (the cheatsheet written for it, whether it goes on from the newest one)}; one that does not is
+                not stored, since the work of later tasks would be lost
     """
 
     pairs: int = 3
@@ -107,6 +110,7 @@ class SynthesisBank(Cheatsheet, Extractor):
         """The cheatsheet written for this query, as one hit; in a frozen bank the newest. Raises InfraError."""
         if self.read_only or (self.policy.top_k if top_k is None else top_k) <= 0:
             return super().retrieve(query, top_k, exclude_task)
+        self.written.pop(exclude_task or "", None)
         hits = MemoryBank.retrieve(self, query, self.pairs, exclude_task, where, domain)
         pairs = [
             (hit.record.original_query, item.content) for hit in hits for item in hit.record.items if _is_kept(item)
@@ -138,10 +142,9 @@ class Synthesis(Reads, Distills):
         """The kept attempt and the cheatsheet, with what writing it cost. Label and gold are not used."""
         text = self.text_of(trajectory, self.attempt_chars)
         kept = Lesson(title=KEEP, description=cut(task.query, MAX_QUERY), content=text)
-        made, newest = self.bank.written.pop(task.id, (Extraction(), False))
-        return replace(
-            made, lessons=(kept, *(made.lessons if newest else ()))
-        )  # else a later task's work would be lost
+        first = trajectory.sample == 0  # of several attempts at a task, which has one cheatsheet
+        made, newest = self.bank.written.get(task.id, NOTHING) if first else NOTHING
+        return replace(made, lessons=(kept, *made.lessons) if newest else (kept,))
 
 
 def _is_kept(item: Lesson) -> bool:

@@ -33,6 +33,7 @@ class Expel(Curator, Distills):
     most            insights with which the list is full
     """
 
+    max_items: int = 4
     attempt_chars: int = 4500
     group: int = 8
     most: int = 20

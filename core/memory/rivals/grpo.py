@@ -31,6 +31,7 @@ OPERATIONS = {ADD: ADD, "UPDATE": EDIT, DELETE: DELETE}
 class Grpo(Curator, Contrast):
     """Operations on the library from a group of attempts. labels: the judge's are always shown."""
 
+    max_items: int = 3
     labels: str = "judge"
 
     def parallel(self, attempts: Attempts) -> Extraction:
