@@ -137,6 +137,7 @@ def test_one_outside_a_group_learns_nothing_of_it_whatever_it_does(tmp_path, sto
     assert alone == beside
 
 
+@pytest.mark.slow
 def test_over_http_groups_are_those_of_the_file_and_end_with_their_line(tmp_path, capsys):
     file, bank = tmp_path / "team.tokens", tmp_path / "b.sqlite"
     made = {}
@@ -196,6 +197,7 @@ def test_an_import_for_a_group_keeps_the_authors(tmp_path, capsys):
         assert "is of data" in eve.call("mark_helpful", memory_id=lesson.id)[1]
 
 
+@pytest.mark.slow
 def test_the_log_says_who_came_first_and_what_was_refused(tmp_path, capsys):
     file, log, said = tmp_path / "tokens", tmp_path / "server.log", []
     ann = token_of(file, "ann", capsys)
