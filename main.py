@@ -29,6 +29,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds
     begin("loading the configuration")
     refuse_little_memory()
 
+import errno
 import logging
 import os
 import threading
@@ -66,6 +67,8 @@ OmegaConf.register_new_resolver("names", lambda banks: ",".join(banks or ()), re
 def main(cfg: DictConfig) -> float | None:
     """One run. Returns the success rate, for sweepers."""
     log_to_file()
+    if HydraConfig.get().job.chdir:  # the words of the command mean the folder in which it was typed
+        os.chdir(HydraConfig.get().runtime.cwd)
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     interrupts = Interrupts(partial(stop, run_dir, at_once=True))
     try:
@@ -87,6 +90,10 @@ def explained(error: Exception, cfg: DictConfig) -> tuple[str, bool]:
             return f"error: {redact(str(error))}", isinstance(error, (InfraError, StopRun))
         case InterpolationResolutionError() | MissingMandatoryValue():  # of the user's own YAML or words
             return sentence_for(error, sys.argv[1:]), False
+        case Exception() if type(error).__module__ == "jinja2.exceptions":  # of the user's own prompts
+            return f"error: {redact(str(error))}", False
+        case OSError(errno=errno.EMFILE):
+            return "error: more files are open than this process may have: raise that (ulimit -n).", True
         case MemoryError():
             return "error: there is not enough memory for this run: free some, or raise its limit (ulimit -v).", True
     return redact(traceback.format_exc()), True
@@ -96,6 +103,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     """Build the run, run its tasks and write the summary. Returns the success rate; None after a dry run."""
     dropped_settings_note = finalize(cfg)
     from workflows.build import assemble, check_given_bank  # slow; done here, after the Ctrl-C handler is installed
+    from workflows.plan import announcement, plan_of, print_plan
 
     stage(f"reading the tasks of {choice('env')}")
     tell(settle(cfg, run_dir), dropped_settings_note, check_given_bank(cfg))
@@ -103,14 +111,12 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     use(redact)
     quiet_logs(redact)
     if cfg.dry_run:
-        from workflows.plan import plan_of, print_plan
-
         plan = plan_of(cfg, stack, {}, run_dir=run_dir, begin=True)
         discard(run_dir)
         started()
         return print_plan(plan)
     assembled = assemble(cfg, run_dir, interrupts, redact, stack)
-    tell(*assembled.notes)
+    tell(*assembled.notes, announcement(cfg, assembled))
     with assembled.session as session:
         for episode in assembled.episodes():
             session.episode(episode)

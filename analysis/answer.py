@@ -12,8 +12,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from yaml import YAMLError
-
 from analysis.cells import make_cells, rows_of
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
@@ -23,9 +21,8 @@ from analysis.runs import read_run
 from analysis.sequential import Design, Interim
 from analysis.verdict import VERDICTS, alike
 from core.errors import UserError
-from core.run.arms import key_of
 from core.textfile import write_whole
-from core.types import types_before
+from core.types import total, types_before
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +30,17 @@ if TYPE_CHECKING:
 FILE = "verdict.json"
 SAME_COST = "no_memory_same_cost"  # the arm that spends on attempts without memory what memory costs
 BLOCK = "block, "  # before a verdict: of the block before the task, as it was not shown for the lessons in it
+CANNOT = f"The answer in {FILE} cannot be made again from the runs"
+OTHERWISE = f"{FILE} holds another answer than the runs give now, which is"
 CLAIMS = {
     "better": "Memory helps here, with the usual bank",
     "worse": "Memory harms here, with the usual bank",
     "block, better": "A block before the task helps here, with the usual bank; whether its content does was not shown",
     "block, worse": "A block before the task harms here, with the usual bank; whether its content does was not shown",
+}
+OPPOSED = {  # where the lessons' content does the contrary of the block
+    "block, better": "A block before the task helps here, with the usual bank, and the content of the lessons harms",
+    "block, worse": "A block before the task harms here, with the usual bank, and the content of the lessons helps",
 }
 SENTENCES = {
     "clear": "{claim}: {arm} solves {points} points {way} than {baseline}{interval}{control}.",
@@ -50,6 +53,8 @@ SENTENCES = {
     "alike": "Not tested: {arm} solves {points} points {way} than {baseline}, but the {n} seeds largely repeat each "
     "other, so they do not tell what chance does. Each seed needs its own tasks, order or sampling.",
     "untested": "Not decided yet: the first look needs {first} seeds, and {n_seeds} are there.",
+    "repeated": "Not decided yet: the first look needs {first} seeds that differ, and of the {n_seeds} that are there "
+    "{n_repeated} repeat another one word for word in both arms, or broke altogether.",
 }
 
 
@@ -263,7 +268,8 @@ def sentence(question: Question, last: Interim | None, n_seeds: int, content: li
     facts = {"arm": question.arm, "baseline": question.baseline, "effect": f"{100 * question.design.effect:g}"}
     facts |= {"first": question.design.first, "n_seeds": n_seeds}
     if last is None or last.p is None:
-        return SENTENCES["untested"].format(**facts)
+        facts["n_repeated"] = n_seeds - last.n_seeds if last else 0
+        return SENTENCES["repeated" if facts["n_repeated"] else "untested"].format(**facts)
     facts["points"] = f"{abs(100 * last.difference):.1f}"
     facts["way"], facts["n"] = "more" if last.difference >= 0 else "less", last.n_seeds
     level = f"{100 * (1 - question.design.level):g} %"
@@ -272,7 +278,9 @@ def sentence(question: Question, last: Interim | None, n_seeds: int, content: li
         f"looking after each seed; {last.n_seeds} seeds, the worst {100 * last.worst_seed:+.1f})"
     )
     outcome = outcome_of(question, last, content)
-    facts["claim"], facts["control"] = CLAIMS.get(outcome), _against_control(question, content)
+    opposed = bool(content) and content[-1].verdict in VERDICTS and outcome.startswith(BLOCK)
+    facts["claim"] = (OPPOSED if opposed else CLAIMS).get(outcome)
+    facts["control"] = _against_control(question, content)
     if not question.control:  # no claim on memory
         facts["claim"] = f"{question.arm} is {outcome} than {question.baseline} here"
     return SENTENCES["clear" if outcome in CLAIMS else outcome].format(**facts)
@@ -335,17 +343,18 @@ def spent(episodes: pd.DataFrame) -> dict[str, float | None]:
         used = read_run(str(run_dir), episodes=False, must_be_as_left=False).summary.get("calls", {})
         metered = {
             "usd": used.get("total", {}).get("cost_usd", 0.0),
-            "tokens": sum(
-                role["prompt_tokens"] + role["completion_tokens"]
+            "tokens": total(
+                role[part]
                 for name, role in used.items()
                 if name not in ("total", "embedder")
+                for part in ("prompt_tokens", "completion_tokens")
             ),
         }
         for name, column in (("usd", "cost"), ("tokens", "tokens")):
             told = float(own[column].sum(skipna=False) + own[f"{column}_consolidation"].iloc[0])
             known = None not in (found[name], metered[name]) and told == told
             found[name] = found[name] + max(metered[name], told) if known else None
-    return {name: None if total is None else total / len(episodes) for name, total in found.items()}
+    return {name: None if whole is None else whole / len(episodes) for name, whole in found.items()}
 
 
 def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) -> list[str]:
@@ -358,37 +367,6 @@ def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) ->
     }
     general = ["+distiller.style=quote", "hydra.sweeper.arm=labels_self_consistency", "retrieval.top_k=3"]
     return list(dict.fromkeys([*broken, *usual.get(outcome, general)]))[:3]
-
-
-def commands(folder: Path, found: dict[str, Any]) -> list[str]:
-    """The things to try as commands to paste: this study's own, with one override more and another run_dir.
-
-    A study that its budget ended goes on first, with twice the budget.
-    """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from core.run.launch import again
-
-    try:
-        config = OmegaConf.load(folder / "multirun.yaml")
-        given, limits = config.hydra.overrides, dict(config.budget.run)
-        words = [word for word in (*given.hydra, *given.task) if key_of(word) not in ("hydra.mode", "run_dir")]
-    except (OSError, ValueError, AttributeError, YAMLError, OmegaConfBaseException):
-        return found["try"]  # its command is not known
-    doubled = [f"budget.run.{key}={2 * limit:g}" for key, limit in limits.items() if limit is not None]
-    looks = [*found["looks"], *found.get("content", ())]  # of the last comparison that was begun
-    goes_on = looks and looks[-1]["outcome"] == "go on"
-    more = [again(folder, _with(words, doubled))] if goes_on and doubled else []
-    return more + [
-        again(folder.with_name(f"{folder.name}-{n}"), _with(words, [word])) for n, word in enumerate(found["try"], 2)
-    ]
-
-
-def _with(words: list[str], more: list[str]) -> list[str]:
-    """The words of a command with some more, which take the place of those of the same key."""
-    keys = {key_of(word) for word in more}
-    return [*(word for word in words if key_of(word) not in keys), *more]
 
 
 def not_tested(
@@ -437,68 +415,13 @@ def stored(folder: Path) -> dict[str, Any] | None:
     try:
         made = answer_of(folder, Question.read(folder))
     except UserError as error:
-        return found | {"sentence": f"The answer in {FILE} cannot be made again from the runs: {error}"}
+        return found | {"sentence": f"{CANNOT}: {error}"}
     if json.loads(json.dumps(made)) != found:
-        made["sentence"] = f"{FILE} holds another answer than the runs give now, which is: {made['sentence']}"
+        made["sentence"] = f"{OTHERWISE}: {made['sentence']}"
     return made
 
 
-def page(folder: Path, found: dict[str, Any]) -> list[str]:
-    """The answer of a folder as lines for a terminal: one screen."""
-    lines = [found["sentence"], ""]
-    lines += _look_lines(found["looks"])
-    if found.get("content"):
-        lines += ["", f"  against {found['question']['control']}:", *_look_lines(found["content"])]
-    if equal := found.get("same_cost"):
-        lines += [
-            "",
-            f"  against {equal['k']} attempts without memory and the answer that most of them gave"
-            f"{_at_tokens(equal['tokens'])}: {100 * equal['difference']:+.1f} points "
-            f"({100 * equal['low']:+.1f} to {100 * equal['high']:+.1f}, p = {equal['p']:.3g})",
-        ]
-    lines += _cost_line(found["costs"])
-    if any(each["why"] != "not run" for each in found["ladder"]):
-        lines += ["", "which link breaks: " + (found["breaks"] or "none of those that were run")]
-        lines += [_rung(each) for each in found["ladder"] if each["why"] != "not run"]
-    for head, words in (
-        ("to try next:", commands(folder, found)),
-        ("not tested:", found["not_tested"]),
-    ):
-        lines += ["", head, *(f"  {word}" for word in words)] if words else []
-    return lines
-
-
-def _at_tokens(times: dict[str, float] | None) -> str:
-    if times is None:
-        return ""
-    return f", at {times['same_cost']:.1f} times the baseline's tokens (the arm: {times['arm']:.1f})"
-
-
-def _look_lines(looks: list[dict[str, Any]]) -> list[str]:
-    """A line for each look with a test."""
-    lines = []
-    for look in (look for look in looks if look["p"] is not None):
-        power = look["conditional_power"] if look["outcome"] in ("go on", "futile") else None
-        rest = "" if power is None else f"   chance of an answer with more seeds {100 * power:.0f} %"
-        lines.append(
-            f"  {look['n_seeds']:>2} seeds   {100 * look['difference']:+5.1f} points   "
-            f"{100 * look['low']:+6.1f} to {100 * look['high']:+6.1f}   worst seed {100 * look['worst_seed']:+6.1f}   "
-            f"p {look['p']:.3g}   {look['outcome']}{rest}"
-        )
-    return lines
-
-
-def _cost_line(costs: dict[str, Any]) -> list[str]:
-    said = []
-    for name, words in (("usd", "{:.4g} USD"), ("tokens", "{:,.0f} tokens")):
-        if (per := costs.get(name, {}).get("per_extra_success")) and per > 0:
-            said.append(words.format(per))
-    return ["", f"a further solved task costs {' or '.join(said)}"] if said else []
-
-
-def _rung(each: dict[str, Any]) -> str:
-    why = f": {each['why']}" if each["why"] else ""
-    if each["difference"] is None:
-        return f"  {each['link']:<14} {each['answer']:<10}{why.removeprefix(':')}"
-    numbers = f"{100 * each['difference']:+.1f} ({100 * each['low']:+.1f} to {100 * each['high']:+.1f})"
-    return f"  {each['link']:<14} {each['answer']:<10} {each['arm']} - {each['than']} {numbers}{why}"
+def edited(folder: Path) -> str | None:
+    """What is wrong with the answer in a folder, in a sentence; None: nothing, or it holds none."""
+    said = (stored(folder) or {}).get("sentence", "")
+    return said if said.startswith((CANNOT, OTHERWISE)) else None

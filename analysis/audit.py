@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import answer_key, forgery, invariants, leaks, twins
+from analysis.answer import edited
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.made_of import differ, made_of, other_parts
@@ -81,6 +82,7 @@ def together(runs: list[Run]) -> dict[str, list[str]]:
     """Checks across several runs, all of the kind WORTH_A_LOOK: {check: lines}, without checks that found nothing."""
     checks = {"lost_pairs": lost_pairs(runs), "identical_replicates": identical_replicates(runs)}
     checks["made_of_other_things"] = made_of_other_things(runs)
+    checks["edited_verdicts"] = edited_verdicts(runs)
     return {name: found for name, lines in checks.items() if (found := list(map(without_surrogates, lines)))}
 
 
@@ -197,6 +199,13 @@ def identical_replicates(runs: list[Run]) -> Iterator[str]:
         first = seen.setdefault((run.cell, run.trace), run)
         if run.rows and first.config["seed"] != run.config["seed"]:
             yield f"{run.path} (seed {run.config['seed']}) repeats {first.path} (seed {first.config['seed']})"
+
+
+def edited_verdicts(runs: list[Run]) -> Iterator[str]:
+    """Studies whose stored answer is not the one that their runs give now: it was edited, or runs are gone."""
+    for folder in dict.fromkeys(run.path.parent for run in runs):
+        if wrong := edited(folder):
+            yield f"{folder}: {wrong}"
 
 
 BROKEN: tuple[Check, ...] = (leaks.gold_in_prompts, *invariants.CHECKS, *leaks.BROKEN, *forgery.BROKEN)

@@ -45,10 +45,11 @@ ABLATIONS = (
     "two_passes",
     "batch_of_40",
 )
+SHOWN = tuple("empty_block placebo corrupt other_task shuffle recent history validated".split())
 LABELS = tuple(f"labels_{name}" for name in ("llm", "heuristic", "consensus", "self_consistency", "truth"))
 CONTROL = tuple("told_random told_lesson told_bank true_labels quote key_item top_3 lexical rrf quote_key_item".split())
 REFERENCES = ("random", "gold")  # agents without a model: the floor and the ceiling
-ORDER = (*PAPER, *(f"matts_{name}" for name in SCALED), *ABLATIONS, *LABELS, *CONTROL, *REFERENCES)
+ORDER = (*PAPER, *(f"matts_{name}" for name in SCALED), *ABLATIONS, *SHOWN, *LABELS, *CONTROL, *REFERENCES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ def success(row: dict[str, Any]) -> str:
 def broken(row: dict[str, Any]) -> str:
     """What broke: episodes, and attempts of episodes that count."""
     attempts = row["n_broken_attempts"]
-    return f"{row['n_infra_error']}" + (f" + {attempts} attempt{'s' * (attempts != 1)}" if attempts else "")
+    return f"{row['n_infra_error'] or 'none'}" + (f" + {attempts} attempt{'s' * (attempts != 1)}" if attempts else "")
 
 
 def p_value(column: str) -> Format:
@@ -124,6 +124,10 @@ HEADINGS: dict[str, Column] = {
     "cost": ("USD / task", number("cost", 5)),
     "cost_per_success": ("USD / success", number("cost_per_success", 5)),
     "lessons": ("lessons / 100 tasks", number("lessons_per_100", 1)),
+    "lessons_shown": ("lessons shown / task", number("lessons_shown", 2)),
+    "lesson_tokens": ("their tokens / task", number("lesson_tokens", 0)),
+    "lessons_at": ("tokens before them", number("lessons_at", 0)),
+    "validation_tokens": ("tokens of validation / task", number("tokens_validation", 0)),
     "hit_rate": ("retrieval hit %", number("hit_rate", 1, 100)),
     "shown": ("retrieved", lessons_at("shown")),
     "relevant": ("relevant", lessons_at("relevant")),

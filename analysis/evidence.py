@@ -146,7 +146,8 @@ def env_class(run: Run) -> Any:
         return part({"_target_": path})
     with suppress(ModuleNotFoundError):  # no option names it: its module may still be there
         if find_spec(recorded.rpartition(".")[0]) is not None:
-            return part({"_target_": recorded})
+            found = part({"_target_": recorded})  # the run may be a stranger's: what it names need be no env
+            return found if "BaseEnv" in {each.__name__ for each in getattr(found, "__mro__", ())} else None
     return None
 
 

@@ -20,6 +20,7 @@ from core.run.arms import env_label
 from core.run.files import TIMINGS, lines_of
 from core.run.metrics import VALID
 from core.run.records import evaluated
+from core.types import Usage
 
 NO_TIME = 0.0  # of a run without timings.jsonl; an episode's line holds no clock time
 STOP = {"length": "max_tokens", "content_filter": "content_filter"}
@@ -202,7 +203,8 @@ def stats(run: Run, began: float, ended: float) -> Json:
 def used(usage: Json) -> Json:
     """A usage by Inspect's names."""
     found = {name: usage[own] for name, own in USAGE.items() if usage.get(own) is not None}
-    return found | {"total_tokens": usage["prompt_tokens"] + usage["completion_tokens"]}
+    tokens = Usage(**usage).tokens
+    return found if tokens is None else found | {"total_tokens": tokens}
 
 
 def total(usages: Iterable[Json]) -> Json:

@@ -24,8 +24,9 @@ from core.memory.open import read_records
 from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
 from core.run.files import CALLS, lines_of
-from core.run.manifest import identity
-from core.run.metrics import VALID, followed, rate
+from core.run.keys import lasting
+from core.run.manifest import BY_CONTENT, identity
+from core.run.metrics import VALID, VALIDATION, followed, rate
 from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
 from core.run.unfinished import trajectory_of
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined_labels, labels_of
@@ -167,6 +168,7 @@ def is_plain(run: Run) -> bool:
     plain = run.memory.get("_target_", "") == "core.memory.bank.MemoryBank"
     plain = plain and all(run.memory.get(key) == value for key, value in PLAIN_MEMORY.items())
     plain = plain and all(retrieval.get(key) == value for key, value in PLAIN_RETRIEVAL.items())
+    plain = plain and retrieval.get("when") in (None, "task")
     cosine = retrieval.get("_target_", "") == "core.memory.policies.cosine.Cosine" and not retrieval.get("tags")
     return plain and cosine
 
@@ -204,11 +206,15 @@ def contradictions(run: Run) -> Iterator[str]:
         if row["verdict"] != row["verdicts"][answer]:
             yield f"{where(row)}: its verdict is not the one on its answer"
         for role, usage in row["usage"].items():
-            said[role, row["task_id"]] += Usage(**usage)
+            task = "" if role == VALIDATION else row["task_id"]  # its calls are about other tasks
+            said[role, task] += Usage(**usage)
     if not (run.path / CALLS).is_file() or run.config.get("attempts_from"):
         raise NotChecked("usage: the calls are not there, or are another run's")
     for call in lines_of(run.path, CALLS):
-        had[call["role"], call["task"]] += Usage(**(call["usage"] or {}))
+        had[call["role"], call["task"]] += (used := Usage(**(call["usage"] or {})))
+        had[VALIDATION, ""] += used
+    if (VALIDATION, "") in said:  # against all calls, with what the rows have of them otherwise
+        said[VALIDATION, ""] = sum(said.values(), Usage())
     for (role, task), usage in said.items():
         for name in ("calls", "prompt_tokens", "completion_tokens", "cost_usd"):
             told, found = getattr(usage, name), getattr(had[role, task], name)
@@ -246,7 +252,7 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
 def drift(run: Run) -> Iterator[str]:
     """Invariant 10: a configuration or a list of tasks other than what the run was begun with."""
     begun = run.manifest["fingerprint"]
-    for line in differences(begun["config"], identity(run.config)):
+    for line in differences(lasting(begun["config"], *BY_CONTENT), identity(run.config, *BY_CONTENT)):
         yield f"manifest.json: {line}"
     for key, resolved, composed in changed_leaves(identity(run.config), identity(run.composed)):
         if "${" not in str(composed):  # an interpolation

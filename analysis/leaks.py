@@ -259,7 +259,7 @@ def observations(run: Run) -> Iterator[TextInContext]:
         context = "\n".join([row["query"], *(message["content"] for message in attempt["opening"])])
         for step in attempt["steps"][:-1]:
             context += f"\n{step['text']}"
-            yield row, step["observation"], context
+            yield row, MEMORY.sub("", step["observation"]), context
             context += f"\n{step['observation']}"
 
 
@@ -307,8 +307,10 @@ def learning_calls(run: Run) -> dict[str, list[dict]] | None:
 
 
 def blocks(attempt: dict) -> list[str]:
-    """The blocks of lessons in an attempt's opening, without their tags."""
-    tagged = [block for message in attempt["opening"] for block in MEMORY.findall(message["content"])]
+    """The blocks of lessons in an attempt's opening and after its steps, without their tags."""
+    texts = [message["content"] for message in attempt["opening"]]
+    texts += [step["observation"] for step in attempt["steps"]]
+    tagged = [block for text in texts for block in MEMORY.findall(text)]
     return [block.removeprefix("<memory_items>").removesuffix("</memory_items>") for block in tagged]
 
 

@@ -116,7 +116,7 @@ def run_columns(run: Run, episodes: dict[str, list[Any]]) -> dict[str, Any]:
         "evaluated": all(episodes.get("graded", ())),  # False: success is not known of any episode
         "complete": len(said) == run.n_tasks,
         "trace": content_id(sorted(said)),  # of what was said and done in every attempt
-        "tokens_consolidation": rounds["tokens"],  # of the bank's own work
+        "tokens_consolidation": float("nan") if rounds["tokens"] is None else rounds["tokens"],  # of its bank
         "cost_consolidation": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
         "n_calls": n_calls,  # of models, where some of them have fallbacks
         "fallbacks": json.dumps(fallbacks),  # {model: calls that it answered}

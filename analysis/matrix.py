@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, seeds, success
-from analysis.notes import labels, limits, qualified, share
+from analysis.notes import labels, learned, limits, qualified, share
 from analysis.reach import findable
 from analysis.tables import gaps, load_episodes, published, tables_of, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
@@ -120,6 +120,8 @@ def _cell(row: dict[str, Any] | None) -> str:
     lines += [f"labels {said}"] if (said := labels(row)) not in USUAL else []
     lines += [f"no answer stated in {share(row['n_unstated'], row['n'])}"] if row["n_unstated"] else []
     lines += [f"ended by limit {limits(row)}"] if row["limits"] else []
+    lines += [f"{row['n_lessons']} lessons"] if row["n_lessons"] else []
+    lines += learned(row)
     lines += [of_banks(n).removeprefix(", ")] if (n := row["n_shared_banks"]) else []
     return "\n".join(lines)
 

@@ -55,11 +55,14 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     facts |= {name: _seed_mean(valid, name) for name in ("reward", "steps")}
     facts |= {name: _spent(valid, name) for name in ("tokens", "cost")}
     facts["tokens_memory"] = _spent(valid.assign(tokens=valid["tokens_extractor"]), "tokens")
+    facts |= {name: _seed_mean(valid, name) for name in ("lessons_shown", "lesson_tokens", "tokens_validation")}
+    facts["lessons_at"] = _seed_mean(valid[valid["lessons_at"].notna()], "lessons_at")
     facts |= {"steps_won": _seed_mean(won, "steps"), "steps_lost": _seed_mean(lost, "steps")}
     for name in ("tokens", "cost"):
         rounds = episodes.drop_duplicates("run_dir")[f"{name}_consolidation"]
         whole = episodes[name].sum(skipna=False) + rounds.sum(skipna=False)
         facts[f"{name}_per_success"] = _plain(whole / len(won)) if len(won) else None
+    facts |= {f"n_{name}": int(episodes[f"n_{name}"].sum()) for name in ("lessons", "distillations_cut")}
     facts["lessons_per_100"] = 100 * episodes["n_lessons"].sum() / len(valid) if len(valid) else None
     facts["hit_rate"] = float((valid["n_retrieved"] > 0).mean()) if len(valid) else None
     facts |= lesson_counts(valid)

@@ -24,6 +24,7 @@ REPEATED = (
     "its {n_seeds} seeds hold only {n_distinct_seeds} different sets of attempts; seeds that repeat another attempt "
     "for attempt count once in interval and p."
 )
+LIMITS = {"length": "replies cut off"}  # words for a limit (core.run.metrics.limit_of) where its name is none
 MOST_BASELINES = 6  # possible baselines that a note proposes
 MOST_SEEDS = 10  # seeds that a note lists
 MOST_VALUES = 3  # values that a note lists for one arm and key: memory.path may have one for each seed
@@ -85,6 +86,7 @@ def _counted(row: dict[str, Any]) -> Iterator[str]:
         yield f"no answer stated in {share(row['n_unstated'], row['n'])}"
     if row["limits"]:
         yield f"ended by limit {limits(row)}"
+    yield from learned(row)
     yield from (f"{n} calls answered by the fallback {name}" for name, n in row["fallbacks"].items())
     if row["n_tampered"]:
         yield f"{row['n_tampered']} attempts tampered with their result"
@@ -96,6 +98,14 @@ def labels(row: dict[str, Any]) -> str:
     return row["label_source"] + (f", {100 * row['judge_agreement']:.1f} % right" if wrong else "")
 
 
+def learned(row: dict[str, Any]) -> Iterator[str]:
+    """That a cell learned nothing although it labels its attempts, and how many distillations were cut off."""
+    if row["label_source"] != "none" and not row["n_lessons"]:
+        yield "no lesson learned"
+    if row["n_distillations_cut"]:
+        yield f"distillations cut off {row['n_distillations_cut']}"
+
+
 def share(count: int, n: int) -> str:
     """A count of episodes, and which share of n it is."""
     return f"{count} ({100 * count / n:.1f} %)" if count else "0"
@@ -103,7 +113,7 @@ def share(count: int, n: int) -> str:
 
 def limits(row: dict[str, Any]) -> str:
     """How many episodes of a cell ended at a limit, and at which."""
-    which = ", ".join(f"{n} {limit.replace('_', ' ')}" for limit, n in row["limits"].items())
+    which = ", ".join(f"{n} {LIMITS.get(limit, limit).replace('_', ' ')}" for limit, n in row["limits"].items())
     return share(sum(row["limits"].values()), row["n"]) + (f": {which}" if which else "")
 
 

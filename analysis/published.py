@@ -23,6 +23,7 @@ class Published:
 
     part   of the benchmark, as `analysis.load.part_of`; None: the whole
     version  of the benchmark, where there are several
+    independent  measured by others than the method's authors
     note   its protocol, as far as it was published
     """
 
@@ -35,6 +36,7 @@ class Published:
     note: str
     tables: tuple[str, ...]
     values: dict[str, Any]
+    independent: bool = False
 
     def against(self, row: dict[str, Any]) -> list[str]:
         """Why a cell of ours is not comparable; [] when it is."""
@@ -81,6 +83,7 @@ def load() -> tuple[Published, ...]:
             **{key: group[key] for key in shared},
             part=group.get("part"),
             version=group.get("version"),
+            independent=group.get("independent", False),
             tables=tuple(group["tables"]),
             values=dict(zip(group["columns"], row, strict=True)),
         )
@@ -90,8 +93,9 @@ def load() -> tuple[Published, ...]:
 
 
 def comparable(row: dict[str, Any]) -> str:
-    """The published success of the same cell, each once, or "-"."""
-    found = [p for p in load() if p.values["arm"] == row["arm"] and "success" in p.values and not p.against(row)]
+    """The success of the same cell that its authors published, each once, or "-"."""
+    own = [p for p in load() if p.values["arm"] == row["arm"] and "success" in p.values and not p.independent]
+    found = [p for p in own if not p.against(row)]
     return ", ".join(dict.fromkeys(f"{p.text()} ({p.source.split(',')[0]})" for p in found)) or "-"
 
 
@@ -99,11 +103,11 @@ def reference(table: str, rows: list[dict[str, Any]]) -> list[list[str]]:
     """Lines for below a table: source, benchmark, model, method, value, ours, and what keeps them apart.
 
     The rows published for our benchmarks; where there is none, the paper's own for this table, of whole benchmarks if
-    there are such.
+    there are such. What others measured than a method's authors follows, and its source says so.
     """
     envs, arms = {row["env"] for row in rows}, {row["arm"] for row in rows}
     mine = [p for p in load() if table in p.tables and p.values["arm"] in arms]
-    near = [p for p in mine if p.env in envs]
+    near = sorted((p for p in mine if p.env in envs), key=lambda p: p.independent)
     mine = [p for p in mine if p.source.startswith("ReasoningBank")]
     whole = [p for p in mine if p.part is None]
     return [_line(p, rows) for p in near or whole or mine]
@@ -116,7 +120,7 @@ def _line(p: Published, rows: list[dict[str, Any]]) -> list[str]:
     value = "-" if fit is None or fit["success"] is None else f"{100 * fit['success']:.1f}"
     why = "yes: tasks and model" if fit else "no: " + "; ".join(min(reasons, key=len))
     method = " ".join([p.values["arm"], *(f"{key}={p.values[key]}" for key in KNOBS if key in p.values)])
-    where = f"{p.source}, {p.where}" + (f" ({p.note})" if p.note else "")
+    where = f"{'independent: ' * p.independent}{p.source}, {p.where}" + (f" ({p.note})" if p.note else "")
     return [" ".join(filter(None, (p.env, p.part))), p.values["model"], method, p.text(), value, why, where]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from analysis.stats import GUESSES, detectable
 from analysis.verdict import comparison_outcome
+from core.errors import extra_for
 
 LEVEL = 0.05
 
@@ -33,7 +34,10 @@ def findable(rows: list[dict[str, Any]]) -> list[str]:
     if not tested or "same" not in map(comparison_outcome, compared):
         return []
     sizes = dict.fromkeys((row["n_tasks"], row["n_seeds"]) for row in compared)
+    try:
+        could = [could_find(*size, tested) for size in sizes]
+    except ModuleNotFoundError as error:
+        could = [f"how large it would be, is not computed here: {extra_for(error) or error}"]
     return [
-        f"Where no difference is shown there may be one: {could_find(*size, tested)} (reasoningbank power)."
-        for size in sizes
+        f"Where no difference is shown there may be one: {each.rstrip('.')} (reasoningbank power)." for each in could
     ]

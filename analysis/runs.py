@@ -90,7 +90,11 @@ class Run:
     @cached_property
     def cell(self) -> str:
         """An id that all seeds of one cell of a table share: configuration less the seed, prompts, and set of tasks."""
-        return content_id(self._shared, self.task_set, self.manifest["fingerprint"]["prompts"])
+        known, env = self.manifest["fingerprint"], self.config.get("env") or {}
+        data = (
+            (known["dataset"].get("sha256"),) if env.get("path") or env.get("data") else ()
+        )  # other files: other tasks
+        return content_id(self._shared, self.task_set, known["prompts"], *data)
 
     @cached_property
     def _shared(self) -> dict[str, Any]:

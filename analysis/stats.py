@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,7 @@ class Spread:
 
     def quantile(self, level: float = 0.05) -> float:
         """The quantile of Student's t that is exceeded, on either side, with probability `level`."""
-        from scipy.special import stdtrit
-
-        return float(stdtrit(self.df, 1 - level / 2))
+        return -students_quantile(self.df, level / 2)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -48,9 +47,34 @@ class Spread:
     @property
     def p(self) -> float:
         """Two-sided p of Student's t-test (Satterthwaite degrees of freedom) of the hypothesis that the mean is 0."""
-        from scipy.special import stdtr
+        return 2 * students_tail(self.df, -abs(self.mean) / self.error)
 
-        return float(2 * stdtr(self.df, -abs(self.mean) / self.error))
+
+def students_tail(df: float, value: float) -> float:
+    """The probability that Student's t is at most `value`, which is at most 0.
+
+    mpmath, which comes with sympy, has it too: a table needs no scipy (118 MB), simulations do for their speed.
+    """
+    try:
+        from scipy.special import stdtr
+    except ModuleNotFoundError:
+        from mpmath import betainc
+
+        return float(betainc(df / 2, 0.5, 0, df / (df + value**2), regularized=True)) / 2
+    return float(stdtr(df, value))
+
+
+def students_quantile(df: float, tail: float) -> float:
+    """The value, below 0, that Student's t is at most with probability `tail`. Found without scipy as in the above."""
+    try:
+        from scipy.special import stdtrit
+    except ModuleNotFoundError:
+        from mpmath import findroot
+
+        start = NormalDist().inv_cdf(tail)
+        bracket = (start * 1000 ** (1 / df), start)  # a t of fewer degrees of freedom lies further out
+        return float(findroot(lambda value: students_tail(df, float(value)) - tail, bracket, solver="anderson"))
+    return float(stdtrit(df, tail))
 
 
 def spread(first: np.ndarray, *others: np.ndarray) -> Spread | None:

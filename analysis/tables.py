@@ -42,6 +42,7 @@ WHERE = {  # {a column: what some row has to have, or the column is left out}
     **dict.fromkeys(("lenient", "answered"), "n_unanswered"),
     "unstated": "n_unstated",
     "limits": "limits",
+    "validation_tokens": "tokens_validation",
 }
 RATED = "Brier, ECE: of the judge's confidence that its label is right, over the attempts that have one; 0 is best."
 EFFECT = ("difference", "answered", "times_tokens", "n_pairs", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
@@ -100,7 +101,7 @@ def tables_of(experiment: str) -> dict[str, Table]:
     }
 
 
-def every_run(columns: tuple[str, ...] = (*EFFECT, "steps", "tokens")) -> Table:
+def every_run(columns: tuple[str, ...] = (*EFFECT, "steps", "tokens", "validation_tokens")) -> Table:
     """The table of all cells."""
     return Table(title="Every run", columns=columns)
 

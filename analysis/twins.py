@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 
 from analysis.evidence import Check, known_records, stored_before, where
 from analysis.runs import Run, read_records_of
 from core.memory.records import was_told
+from core.normal_form import folded
 from core.types import MemoryRecord
 
 ALIKE = 95  # two queries are nearly the same from this rapidfuzz ratio (0 to 100) on
@@ -101,7 +101,7 @@ def kind(query: str, other: str) -> int:
 
 def plain(text: str) -> str:
     """The words and signs of a text, without case, spacing and punctuation."""
-    return " ".join(re.findall(r"\w+|[^\w\s.,;:!?\"'`()\[\]]", unicodedata.normalize("NFKC", text).casefold()))
+    return " ".join(re.findall(r"\w+|[^\w\s.,;:!?\"'`()\[\]]", folded(text)))
 
 
 LOOK: tuple[Check, ...] = (near_duplicate_tasks, twins_retrieved)

@@ -8,6 +8,7 @@ Every figure is taken in this one run from whole `python main.py` processes; bar
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -86,16 +87,19 @@ def loop_overhead(lines: Lines, folder: Path, n: int) -> None:
 def many_at_once(lines: Lines, folder: Path, n: int) -> None:
     """Tasks a second with 16 and 128 at once, over the ideal k / latency; threads of 64 calls in flight."""
     toy = ("env=toy", "env.families=8", "env.boxes_per_family=200", "embedder=hashing", "max_steps=1")
+    rows = [{"id": str(number), "question": f"What is 42 + {number}?", "answer": "42"} for number in range(1600)]
+    (folder / "graded.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     with running(LATENCY_S) as url:
         TimedRun(folder / "learned", url, *toy, "limit=4")
         arms = {
-            "vanilla": ("workflow=vanilla",),
-            "frozen": ("setting=frozen", f"memory.path={folder / 'learned' / 'bank.sqlite'}"),
+            "vanilla": (*toy, "workflow=vanilla"),
+            "frozen": (*toy, "setting=frozen", f"memory.path={folder / 'learned' / 'bank.sqlite'}"),
+            "vanilla, graded": ("env=gsm8k", f"env.path={folder / 'graded.jsonl'}", "workflow=vanilla"),
         }
         for name, words in arms.items():
             for k, wanted in ((16, 95), (128, 90)):
                 limit = min(n * k // 16, 1600 - k) + k
-                words_of_k = (*toy, *words, f"limit={limit}", f"max_concurrency={k}")
+                words_of_k = (*words, f"limit={limit}", f"max_concurrency={k}")
                 ended = [call["ended"] for call in TimedRun(folder / f"{name}{k}", url, *words_of_k).of("agent")]
                 ended = ended[k - 1 :]  # the first ones load libraries
                 seconds, ideal = ended[-1] - ended[0], (len(ended) - 1) / k * LATENCY_S

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -111,20 +111,46 @@ async def start_s(bank: Path) -> float:
         return time.perf_counter() - begin
 
 
-async def first_retrieval_s(bank: Path) -> float:
-    """Seconds from starting a server to its answer to the first retrieval."""
-    waiting = client(bank)
-    begin = time.perf_counter()
-    async with waiting as open_client:
-        await open_client.call_tool("retrieve_memory", {"query": question(1), "top_k": 3})
-        return time.perf_counter() - begin
+def first_retrieval(bank: Path) -> tuple[float, float]:
+    """(seconds from starting a server to its answer to the first retrieval, MiB of memory that it then has)."""
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "0"}}
+    asked = {"name": "retrieve_memory", "arguments": {"query": question(1), "top_k": 3}}
+    messages = [
+        {"id": 0, "method": "initialize", "params": about},
+        {"method": "notifications/initialized"},
+        {"id": 1, "method": "tools/call", "params": asked},
+    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    began = time.perf_counter()
+    with subprocess.Popen(command_of("mcp_server", "--bank", bank), cwd=REPO, **pipes) as server:
+        for message in messages:
+            print(json.dumps({"jsonrpc": "2.0", **message}), file=server.stdin, flush=True)
+        while json.loads(server.stdout.readline()).get("id") != 1:
+            pass
+        took = time.perf_counter() - began
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        server.stdin.close()
+    return took, int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def hook_retrieve(bank: Path) -> None:
     """What a client runs before each prompt."""
     event = json.dumps({"prompt": question(1)}).encode()
-    command = [sys.executable, "-m", "mcp_server", "hook", "retrieve", "--bank", str(bank)]
+    command = command_of("mcp_server", "hook", "retrieve", "--bank", bank)
     subprocess.run(command, cwd=REPO, input=event, stdout=subprocess.DEVNULL, check=True)
+
+
+def retrieve_tool(bank: Path) -> None:
+    """The tool on the command line."""
+    command = command_of("mcp_server", "retrieve_memory", "--bank", bank, "--query", question(1))
+    subprocess.run(command, cwd=REPO, stdout=subprocess.DEVNULL, check=True)
+
+
+def cpu_of(call: Callable[..., object], *arguments: object) -> float:
+    """CPU seconds of the processes that a call starts and waits for."""
+    before = cpu_s()
+    call(*arguments)
+    return cpu_s() - before
 
 
 def cpu_s() -> float:
@@ -149,7 +175,7 @@ async def retrieval_ms(bank: Path) -> list[float]:
             begin = time.perf_counter()
             result = await open_client.call_tool("retrieve_memory", {"query": query, "top_k": 3})
             times.append((time.perf_counter() - begin) * 1e3)
-            assert len(result.structured_content["memories"]) == 3, result
+            assert "\n[3] id=" in result.structured_content["formatted_prompt"], result
     return times[WARM:]
 
 
@@ -237,17 +263,19 @@ def main() -> int:
         started = [asyncio.run(start_s(path / "empty.sqlite")) for _ in range(STARTS)]
         note = f"best {min(started):.2f} s, of the CPU {(cpu_s() - before) / STARTS:.2f} s"
         lines.add("start, to the answer to initialize (median)", statistics.median(started), 2, "s", note=note)
-        for name, embedder, limit in (("with minilm", MiniLMEmbedder(), 40), ("hashed words", HashingEmbedder(), 10)):
+        kinds = (("with minilm", MiniLMEmbedder(), 40, 1.5, 250), ("hashed words", HashingEmbedder(), 10, 1.0, 150))
+        for name, embedder, limit, most_s, most_mb in kinds:
             few = path / f"{name} few"
             with closing(open_bank(few, embedder, key="joined")) as bank:  # as the server fills one
                 bank.add_many(list(records(0, FEW)))
-            first = statistics.median(asyncio.run(first_retrieval_s(few)) for _ in range(STARTS))
+            first, megabytes = map(statistics.median, zip(*(first_retrieval(few) for _ in range(STARTS))))
             sdk = statistics.median(seconds(subprocess.run, SDK) for _ in range(STARTS))
             note = f"importing the SDK alone: {sdk:.2f} s"
-            lines.add(f"start, to the first retrieval of {FEW} records, {name}", first, 1, "s", note=note)
-            hook = statistics.median(seconds(hook_retrieve, few) for _ in range(STARTS))
-            line = f"hook retrieve --bank of {FEW} records, {name}"
-            lines.add(line, hook / sdk, 1.6, "x", note="beside importing the SDK alone")
+            lines.add(f"start, to the first retrieval of {FEW} records, {name}", first, most_s, "s", note=note)
+            lines.add(f"memory after the first retrieval, {name}", megabytes, most_mb, "MiB")
+            for what, command in (("hook retrieve", hook_retrieve), ("retrieve_memory by hand", retrieve_tool)):
+                cpu = statistics.median(cpu_of(command, few) for _ in range(STARTS))
+                lines.add(f"CPU of {what}, {FEW} records, {name}", cpu, 0.5, "s", note=note)
             bank_of_questions(path / name, embedder, given.records)
             times = asyncio.run(retrieval_ms(path / name))
             note = f"p95 {statistics.quantiles(times, n=20)[-1]:.2f} ms"

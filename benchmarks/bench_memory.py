@@ -131,7 +131,7 @@ def retrieval(lines: Lines, path: Path, queries: np.ndarray, exact: Any, index: 
     bare, params, name = exact, None, f"{index} {len(opened):>9,}"
     if index == "hnsw":
         followed.merge()
-        bare, params = followed.main, faiss.SearchParametersHNSW(efSearch=256)
+        bare, params = followed.main.index, faiss.SearchParametersHNSW(efSearch=256)
     rows = [queries[number : number + 1] for number in range(QUERIES)]
     ms, bare_ms = in_turns(
         lambda number: opened.retrieve(str(number), 5), lambda number: bare.search(rows[number], 5, params=params)

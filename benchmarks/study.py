@@ -44,7 +44,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis.answer import Question, answer_of, page
+from analysis.answer import Question, answer_of
+from analysis.answer_page import page
 from analysis.audit import BROKEN, WORTH_A_LOOK, findings
 from analysis.runs import find_runs, read_run
 from core.checksum import KEY

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import importlib
 import os
+import re
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
-from inspect import signature
+from inspect import isfunction, signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from core.details import Details
-from core.errors import UserError
+from core.errors import UserError, meant
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
@@ -25,10 +28,12 @@ if TYPE_CHECKING:
     from core.models.meter import Meter
 
 ROLES = ("agent", "judge", "extractor", "selector", "grader")
+OURS = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # packages whose parts need no check
 CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that control how lessons are shown, not how they are stored: {key: the agent's field}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
+OF_THE_LOOP = ("validate",)  # keys of `memory` that the loop reads: it plays tasks, which a memory cannot
 
 
 def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
@@ -228,10 +233,11 @@ def build_bank(
 
     if not read_only and (file := file_of(path)) is not None:
         _make_folder(file)
-    left_out = {*SHOWN, "path", "consolidate", "hygiene"}
+    left_out = {*SHOWN, *OF_THE_LOOP, "path", "consolidate", "hygiene"}
     if not takes(cfg.memory, "domain"):  # an env's config may set it, whatever the memory is
         left_out.add("domain")
     node = {key: value for key, value in cfg.memory.items() if key not in left_out}
+    check_methods(part(node), Memory)
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     asks = {"role": roles.get("extractor"), "seed": cfg.seed}
     offered |= details_for(node, cfg) | {"provenance": provenance or {}} | asks
@@ -306,17 +312,20 @@ def imported(name: str, given: str) -> Any:
 
     given   how the user named it, for the error's text
     """
-    from hydra.utils import get_object
-
-    logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what it raises
     try:
-        return get_object(name)
-    except ImportError as error:
-        why = error.__cause__ or error
+        words = name.split(".")
+        found = importlib.import_module(words[0])
+        for number, word in enumerate(words[1:], 2):
+            try:
+                found = getattr(found, word)
+            except AttributeError:  # a module that is not imported yet
+                found = importlib.import_module(".".join(words[:number]))
+    except Exception as error:  # whatever a user's own module raises while it is imported
         raise UserError(
-            f"{given} cannot be imported: {type(why).__name__}: {why}. "
+            f"{given} cannot be imported: {type(error).__name__}: {error}. "
             "For a part from outside, PYTHONPATH names the folder that its package lies in."
         ) from error
+    return found
 
 
 def takes(node: Any, name: str) -> bool:
@@ -330,29 +339,94 @@ def make_with(node: Any, offered: dict[str, Any]) -> Any:
 
 
 def make(node: Any, **deps: Any) -> Any:
-    """Build a config node's `_target_` from its keys and the given runtime dependencies.
+    """Build a config node's `_target_`, and those in it, from its keys and the given runtime dependencies.
 
-    Deps are passed to a partial, because `instantiate` would convert dataclasses among them to DictConfig.
-    Raises UserError for missing values and unknown keys, and passes on a UserError of the constructor.
+    Raises UserError for missing values and unknown keys, and passes on what the constructor raises.
     """
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
     from omegaconf.errors import MissingMandatoryValue
 
     try:
         check_types(node, given=deps)
-        partial = instantiate(node, _partial_=True, _convert_="all")
-        return partial(**deps)
+        check_methods(part(node))
+        plain = _plain(node)
     except MissingMandatoryValue as error:
         raise UserError(f"{error.full_key} is not given: it has no default, give {error.full_key}=VALUE.") from error
-    except (TypeError, InstantiationException) as error:
-        cause = error.__cause__ if isinstance(error, InstantiationException) else error
-        if isinstance(cause, UserError):
-            raise cause from None
-        told = ("unexpected keyword", "missing", "abstract class")
-        if isinstance(cause, TypeError) and any(words in str(cause) for words in told):
-            raise UserError(f"config for {node['_target_']}: {cause}") from error
+    try:
+        return _built({key: value for key, value in plain.items() if key not in deps}, deps)
+    except TypeError as error:
+        if any(words in str(error) for words in ("unexpected keyword", "missing", "abstract class")):
+            raise UserError(_misfit(plain, str(error))) from error
         raise
+
+
+def _plain(value: Any) -> Any:
+    """A node as plain dictionaries and lists, with its interpolations resolved."""
+    from omegaconf import OmegaConf
+
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+    return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _built(value: Any, deps: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A plain value in which each node with a `_target_` is built, the innermost first. deps: for the outermost."""
+    if isinstance(value, list):
+        return [_built(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _built(each) for key, each in value.items() if key != "_target_"}
+    return part(value)(**inner, **deps) if "_target_" in value else inner
+
+
+def _misfit(node: Any, why: str) -> str:
+    """Why a part cannot be built from its keys, with the file that they stand in and the fields that it has."""
+    target, file = node["_target_"], _file_with(node["_target_"])
+    if found := re.search(r"unexpected keyword argument '(\w+)'", why):
+        fields = [*signature(part(node)).parameters]
+        near = meant(found[1], fields)
+        why = f"{target} has no field {found[1]}{near}" + ("" if near != "." else f" It has {', '.join(fields)}.")
+        return f"{file}: {why}" if file else f"config: {why}"
+    return f"{file or 'config'} for {target}: {why}"
+
+
+def _file_with(target: str) -> Path | None:
+    """The file of a chosen option that names a part; None if there is none, or outside of a run."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if not HydraConfig.initialized():
+        return None
+    chosen = HydraConfig.get().runtime.choices.items()
+    files = (f / group.partition("@")[0] / f"{name}.yaml" for f in _config_folders() for group, name in chosen if name)
+    return next((file for file in files if file.is_file() and target in file.read_text(encoding="utf-8")), None)
+
+
+def check_methods(target: Any, like: type | None = None) -> None:
+    """Raise UserError for a method of a part from outside that cannot be called as the harness calls it.
+
+    like   the class whose methods it must have, where it does not inherit from it
+    """
+    if not isinstance(target, type) or target.__module__.partition(".")[0] in OURS:
+        return
+    bases = [each for each in target.__mro__ if each.__module__.partition(".")[0] in OURS] + ([like] if like else [])
+    for cls in target.__mro__[: next((n for n, each in enumerate(target.__mro__) if each in bases), None)]:
+        for name, own in vars(cls).items():
+            base = next((vars(each)[name] for each in bases if name in vars(each)), None)
+            if name[:2] != "__" and isfunction(own) and isfunction(base) and (why := _unlike(own, base)):
+                raise UserError(
+                    f"{target.__name__}.{name}{signature(own)} cannot be called as the harness does, "
+                    f"{name}{signature(base)}: {why}."
+                )
+
+
+def _unlike(own: Any, base: Any) -> str:
+    """Why a function cannot take the arguments of another; "" if it can."""
+    parameters = [p for p in signature(base).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    by_place = [p for p in parameters if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
+    try:
+        signature(own).bind(*by_place, **{p.name: None for p in parameters if p not in by_place})
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def is_list(value: Any) -> bool:

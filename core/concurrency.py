@@ -73,6 +73,20 @@ def worker_pool(workers: int | None = None) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait=wait, cancel_futures=True)
 
 
+def in_background(function: Callable[..., Out], *arguments: Any) -> Future[Out]:
+    """The result to come of a call in a thread of its own, which nothing waits for at the end of the program."""
+    outcome: Future[Out] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(function(*arguments))
+        except BaseException as error:  # noqa: BLE001 - raised where the outcome is waited for
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="worker-background", daemon=True).start()
+    return outcome
+
+
 def once(function: Callable[[], Out]) -> Callable[[], Out]:
     """A function that runs `function` once: later callers wait for the first, and get its result or its error."""
     lock, outcome = threading.Lock(), Future()

@@ -7,14 +7,18 @@ that `scripts.doctor` can look at a checkout without packages.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import tempfile
 import time
+from functools import lru_cache
 from pathlib import Path
 from weakref import WeakSet
 
 from core.errors import StopRun
 
+_LACKING = {"IOERR_SHM": "shared memory maps", "FSYNC": "fsync"}  # of a file system, by SQLite's names of errors
 POLL_S = 0.001  # seconds between two tries; a writer of a bank holds its lock for a few milliseconds
 
 
@@ -70,6 +74,7 @@ class SharedLock:
     def __init__(self, path: Path, *, alone: bool) -> None:
         from filelock import ReadWriteLock, Timeout
 
+        check_locks(path.parent)
         try:
             self._lock = ReadWriteLock(path, is_singleton=False)
             if alone:
@@ -86,6 +91,22 @@ class SharedLock:
         self._lock.close()
 
 
+@lru_cache(maxsize=64)
+def check_locks(folder: Path) -> None:
+    """Raise StopRun if a folder's file system has no locks (ENOLCK), which SQLite takes for others' and waits for."""
+    try:
+        import fcntl
+    except ImportError:  # as on Windows
+        return
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:  # of its own: to close a file ends this process's locks on it
+            fcntl.lockf(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
+            raise _refused(folder, error.strerror) from error
+
+
 def try_lock(path: Path) -> FileLock | None:
     """Take an exclusive lock; None if it is held already. It is held until it is closed."""
     lock = FileLock(path)
@@ -95,10 +116,20 @@ def try_lock(path: Path) -> FileLock | None:
     return None
 
 
+def why(error: Exception) -> str:
+    """What an error of SQLite says, or what the file system lacks, which SQLite calls a disk I/O error."""
+    name = getattr(error, "sqlite_errorname", "")
+    lacks = next((what for part, what in _LACKING.items() if part in name), "")
+    return f"its file system has no {lacks}: put it on another one" if lacks else str(error)
+
+
 def _refused(path: Path, reason: str | None) -> StopRun:
     if not path.exists() and not os.access(path.parent, os.W_OK):
         return StopRun(f"the folder {path.parent} cannot be written, where {path.name} would be made: {reason}.")
-    return StopRun(f"{path} cannot be locked: {reason}.")
+    return StopRun(
+        f"{path} cannot be locked: {reason}; if its file system has no locks, as some of networks and containers, "
+        "put it on another one."
+    )
 
 
 def _close_in_child() -> None:

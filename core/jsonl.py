@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,21 @@ class JsonLines:
     durable   fsync each line
     redact    removes secrets from a text; applied to every text in a row before it becomes JSON
     as_read   checks each row that is read (`read_lines`)
+    mode      of a new file
     """
 
     def __init__(
-        self, path: Path, *, durable: bool = False, redact: Callable[[str], str] = str, as_read: Read | None = None
+        self,
+        path: Path,
+        *,
+        durable: bool = False,
+        redact: Callable[[str], str] = str,
+        as_read: Read | None = None,
+        mode: int = 0o644,
     ) -> None:
         self.path, self._durable, self._redact, self._as_read = path, durable, redact, as_read
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _BYTES, 0o644)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _BYTES, mode)
         except OSError as error:
             raise refused(path, error) from error
         self._cut_to_line()
@@ -55,7 +63,8 @@ class JsonLines:
         """Replace all lines atomically."""
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
-            with temporary.open("wb") as file:
+            mode = stat.S_IMODE(os.fstat(self._file).st_mode)  # what others may not read stays so
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BYTES, mode), "wb") as file:
                 file.writelines(map(self._line, rows))
                 file.flush()
                 os.fsync(file.fileno())
@@ -75,7 +84,7 @@ class JsonLines:
         """The last line with its newline; empty if there is none."""
         if (size := self.size()) == 0:  # an empty file cannot be mapped
             return b""
-        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:
+        with mmap.mmap(self._file, 0, access=mmap.ACCESS_COPY) as data:
             return data[data.rfind(b"\n", 0, size - 1) + 1 :]
 
     def sync(self) -> None:
@@ -115,7 +124,7 @@ class JsonLines:
         if not last and os.read(self._file, 1) == b"\n":  # as usual: mapping takes longer than the line that follows
             return
         with mmap.mmap(
-            self._file, 0, access=mmap.ACCESS_READ
+            self._file, 0, access=mmap.ACCESS_COPY
         ) as data:  # not read into memory: files of long runs are large
             end = data.rfind(b"\n", 0, size + last) + 1
         if end < size:

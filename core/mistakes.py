@@ -12,6 +12,9 @@ from typing import Any
 from core.errors import meant, nearest
 from core.terminal import started
 
+Composed = tuple[
+    list[str], str, tuple[Path, ...]
+]  # words of a command line, the top file's name, folders of --config-dir
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 _FLAGS = (
     "--help --hydra-help --version --cfg --resolve --package --run --multirun --shell-completion --config-path "
@@ -39,7 +42,7 @@ def run_with_plain_hydra_errors(main: Callable[[], Any], folders: Iterable[Path]
     try:
         main()
     except (HydraException, CompactHydraException, OmegaConfBaseException) as error:
-        sentence = sentence_for(error, sys.argv[1:])
+        sentence = sentence_for(error, sys.argv[1:], folders=folders)
     except (OSError, ValueError) as error:  # before the run, which reports its own
         cause = error if isinstance(error, OSError) else error.__cause__
         if str(error).startswith("Unable to configure"):  # Python's logging
@@ -87,17 +90,18 @@ def refuse_unreadable(folders: Iterable[Path]) -> None:
         sys.exit(f"error: {file} is no option: {fault}.")
 
 
-def sentence_for(error: Exception, words: list[str], config: str = "config") -> str:
+def sentence_for(error: Exception, words: list[str], config: str = "config", folders: Iterable[Path] = ()) -> str:
     """One sentence for an unknown key or option, a missing value and a word that is no KEY=VALUE; else the error's own.
 
     words    the command line
     config   the configuration that it changes: a file of config/, without .yaml
+    folders  those of --config-dir
     """
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     text = str(error)
     if found := re.match(r"Could not override '([^'@]+)'", text):
-        return _no_such_key(found[1], words, config)
+        return _no_such_key(found[1], (words, config, tuple(folders)))
     if found := re.search(r"Could not find '([^']+)/([^'/]+)'", text):
         options = re.findall(r"^\t(.+)$", text.partition("Config search path")[0], re.MULTILINE)
         group, name = found[1], found[2]
@@ -115,19 +119,37 @@ def sentence_for(error: Exception, words: list[str], config: str = "config") -> 
     return text if text.startswith(("error: ", "Traceback")) else f"error: {text}"
 
 
-def _no_such_key(key: str, words: list[str], config: str) -> str:
+def _no_such_key(key: str, composed: Composed) -> str:
     """The sentence for an unknown key, with known keys that have the same last part or a similar spelling."""
-    known = [*_keys_of(words, config)]
+    known, config = [*_keys_of(composed)], composed[1]
     group, dot, last = key.rpartition(".")
     near = [other for other in known if other.rpartition(".")[2] == last][:3]
     beside = [other.removeprefix(group + dot) for other in known if other.startswith(group + dot)]
     near = near or [group + dot + name for name in nearest(last, beside)]
-    all_keys = "python main.py --help shows all." if config == "config" else f"config/{config}.yaml has all."
+    if last in _fields_of(group, composed):
+        return f"error: the YAML of {group} has no key {last}, but its class has: +{key}=VALUE sets it."
+    all_keys = "python main.py --help keys shows all." if config == "config" else f"config/{config}.yaml has all."
     return f"error: there is no key {key}: " + (f"did you mean {' or '.join(near)}?" if near else all_keys)
 
 
-def _keys_of(words: list[str], config: str) -> Iterator[str]:
-    """Every dotted key of the configuration composed with the chosen options, or with the defaults if that fails."""
+def _fields_of(group: str, composed: Composed) -> Iterable[str]:
+    """The fields of the class that a group's chosen option names; none if there is none."""
+    from hydra.utils import get_class
+
+    targets = [value for key, value in _values_of(*composed) if key == f"{group}._target_"]
+    try:
+        return getattr(get_class(targets[0]), "__dataclass_fields__", ()) if targets else ()
+    except (ImportError, ValueError):  # its module cannot be imported, or it is a function
+        return ()
+
+
+def _keys_of(composed: Composed) -> Iterator[str]:
+    """The keys of `_values_of` without those of targets."""
+    return (key for key, _ in _values_of(*composed) if not key.rpartition(".")[2].startswith("_"))
+
+
+def _values_of(words: list[str], config: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of the configuration composed with the chosen options, or with the defaults if that fails."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
@@ -135,7 +157,9 @@ def _keys_of(words: list[str], config: str) -> Iterator[str]:
     from omegaconf.errors import OmegaConfBaseException
 
     groups = _groups()
-    chosen = [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
+    more = ",".join(f"file://{folder.resolve()}" for folder in folders)
+    chosen = [f"hydra.searchpath=[{more}]"] * bool(more)
+    chosen += [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
     GlobalHydra.instance().clear()
     for kept in (chosen, []):
         try:
@@ -151,8 +175,7 @@ def _groups() -> set[str]:
     return {path.name for path in CONFIG.iterdir() if path.is_dir()}
 
 
-def _dotted(node: Any, where: str = "") -> Iterator[str]:
+def _dotted(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in node.items() if isinstance(node, dict) else ():
-        if not str(key).startswith("_"):
-            yield f"{where}{key}"
-            yield from _dotted(value, f"{where}{key}.")
+        yield f"{where}{key}", value
+        yield from _dotted(value, f"{where}{key}.")

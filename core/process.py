@@ -18,13 +18,15 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import queue
 import select
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -33,6 +35,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 
 GRACE_S = 5.0  # time that a child gets to close before it is killed
+PATIENCE_S = 0.2  # until a pool whose workers are all busy starts another: most calls are shorter than a start
 HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
 CHILD = (
     "import json, sys; sys.path[:0] = json.loads(sys.argv[2]); from core.process import serve; serve(int(sys.argv[1]))"
@@ -86,7 +89,8 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=self.environment,
+                # A copy: this may be a thread, and another may set a variable just now, which exec would not survive.
+                env=dict(os.environ if self.environment is None else self.environment),
             )
         try:
             self._converse(self.factory, self.timeout_s)
@@ -160,6 +164,62 @@ class WorkerProcess:
             raise
         finally:
             self._conversing = False
+
+
+class WorkerPool:
+    """Workers of one kind, shared by many threads, kept from call to call. There are at most `size`; one more is
+    started only while all others are busy, one at a time.
+
+    make   makes a worker, not yet started
+    size   None: two more than cores, at most 12: a few calls that hang must not hold up the others
+    """
+
+    def __init__(self, make: Callable[[], WorkerProcess], size: int | None = None) -> None:
+        self._make, self._size = make, size or min(12, (os.cpu_count() or 1) + 2)
+        self._all: list[WorkerProcess] = []
+        self._free: queue.LifoQueue[WorkerProcess] = queue.LifoQueue()  # the last one used first: it is warm
+        self._growing = threading.Lock()
+
+    @contextmanager
+    def lease(self) -> Iterator[WorkerProcess]:
+        """A started worker, for the length of the with block. Raises what its start raises.
+
+        One that is gone afterwards has left the pool, which makes another when it needs one.
+        """
+        worker = self._take()
+        try:
+            worker.start()  # it may have been killed while nobody used it
+            yield worker
+        finally:
+            if worker.pid is None:
+                self._all.remove(worker)
+            else:
+                self._free.put(worker)
+
+    def pids(self) -> list[int]:
+        """The process ids of the workers."""
+        return [worker.pid for worker in list(self._all) if worker.pid is not None]
+
+    def close(self) -> None:
+        """End all workers; calls in progress raise InfraError. The next lease starts one anew. Idempotent."""
+        for worker in list(self._all):
+            worker.abort()
+            worker.close()
+
+    def _take(self) -> WorkerProcess:
+        while True:
+            with suppress(queue.Empty):
+                return self._free.get(timeout=PATIENCE_S if self._all else 0)
+            if len(self._all) < self._size and self._growing.acquire(blocking=False):
+                self._all.append(worker := self._make())
+                try:
+                    worker.start()
+                    return worker
+                except BaseException:
+                    self._all.remove(worker)
+                    raise
+                finally:
+                    self._growing.release()
 
 
 def _exit_code(process: subprocess.Popen) -> int | None:

@@ -24,6 +24,12 @@ from core.escaping import printable
 
 _BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _LOCAL = r"(?:localhost|127\.0\.0\.1|\[::1\])(?![\w.-])"
+_NO_VALUE = r"(?![<{$%\[(\\]|\.\.\.|x{4}|your|[a-z]+:\w+/)"  # vault:kv/name is a place
+# It may hold "/" and "@" itself: it ends before the first host, and what looks like a port is none.
+_PASSWORD = (
+    r"(?:(?!\d{1,5}/)[^\s?#\"'`<>]{1,200}?(?=@(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d+)?(?:[/?#,;\s\"'`<>)\]}]|\Z))"
+    r"|[^\s/@]+)"
+)
 _NAMED = r"api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|pwd|passphrase|token|credential"
 
 
@@ -57,6 +63,22 @@ SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     *_each(r"(?=[A-Za-z-]{0,99}\d)[A-Za-z0-9-]{10,200}", *(f"xox{kind}-" for kind in "abeoprs")),  # Slack
     *_each(r"[a-f0-9]{32,64}(?:-\d)?(?![A-Za-z0-9_])", "AC", "SK", "dapi", "dop_v1_", "doo_v1_", "dor_v1_"),
+    # further providers of models, of search, of GPUs and of what measures them; then of databases, clouds and tools
+    *_each(
+        r"(?=[A-Za-z]{0,99}\d)[A-Za-z0-9]{20,300}(?![A-Za-z0-9])",
+        *"xai- pplx- csk- fw_ tvly- jina_ pcsk_ rpa_ esecret_ up_ phc_ phx_ lin_api_ ntn_ NRAK- vcp_ vck_".split(),
+        *"dp.pt. dp.st. AGE-SECRET-KEY- cio sntryu_".split(),
+    ),
+    *_each(
+        r"(?=[A-Za-z_-]{0,99}\d)[A-Za-z0-9_-]{20,300}(?![A-Za-z0-9])",
+        *"nvapi- tgp_v1_ lsv2_pt_ lsv2_sk_ wandb_v1_ AQ. hvs. hvb. hvr. sb_secret_ pscale_tkn_ pscale_pw_".split(),
+        *"glsa_ figd_ dckr_pat_ PMAK- xapp- tskey- ATATT3 ATCTT3 sntrys_ ops_eyJ".split(),
+    ),
+    *_each(r"[A-Za-z0-9+/_=-]{40,300}", "ABSK", "bedrock-api-key-"),  # Amazon Bedrock
+    *_each(r"[a-f0-9]{32,64}(?![A-Za-z0-9_])", "fc-", "sk_", "sbp_", "pul-", "rubygems_", "key-", "shpat_", "shpss_"),
+    *_each(r"[a-f0-9]{8}-[a-f0-9]{4}-[a-f0-9-]{22}", "ms-"),  # ModelScope
+    *_each(r"(?=[A-Za-z_-]{0,99}\d)[A-Za-z0-9_-]{40,50}(?![A-Za-z0-9_-])", "pa-"),  # Voyage
+    *_each(r"[A-Za-z0-9]{12,32}(?![A-Za-z0-9_])", "LTAI", "AKID"),  # Alibaba, Tencent
     *_each(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", "SG."),  # SendGrid
     *_each(r"[A-Za-z0-9_-]{22,43}", "sq0atp-", "sq0csp-"),  # Square
     *_each(r"[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{0,1000}", "eyJ"),  # JSON Web Tokens
@@ -69,15 +91,21 @@ SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "://",
         re.compile(
-            rf"(?<=://)(?![^\s/:@]*:[a-z]{{0,12}}@{_LOCAL})[^\s/:@]*:[^\s/@]+(?=@)"
+            rf"(?<=://)(?![^\s/:@]*:[a-z]{{0,12}}@{_LOCAL})[^\s/:@?#\[]*:{_PASSWORD}(?=@)"
             r"|(?<=://)(?=[^\s/:@?#]*\d)[^\s/:@?#]{12,200}(?=@)"
         ),
+    ),
+    ("://", re.compile(rf"(?i)(?<=[?&;])(?:password|passwd|pwd)={_NO_VALUE}[^\s&;,\"'`<>)\]}}]{{6,200}}")),
+    ("%3D", re.compile(r"(?i)(?:password|pwd)%3D(?!%7B|[<{$])[^\s%&;,\"'<>]{6,200}")),
+    ("jdbc:oracle:", re.compile(r"(?<=jdbc:oracle:)(?:thin|oci8?):[^\s/@]{1,100}/[^\s@]{1,200}(?=@)")),
+    *(
+        (f"@{net}(", re.compile(rf"(?<![\w.:/-])[\w.-]{{1,64}}:[^\s:@]{{1,200}}(?=@{net}\()"))
+        for net in ("tcp", "unix")
     ),
     ("", re.compile(r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*")),
 )
 # What a name says in a text: password=.., the token is .., ?key=.. The value mixes letters and digits, and is no
 # placeholder or formula. In a task such a text may be its very matter, so it stays in the episodes.
-_NO_VALUE = r"(?![<{$%\[(\\]|\.\.\.|x{4}|your|[a-z]+:\w+/)"  # vault:kv/name is a place
 ASSIGNED = (
     re.compile(
         rf"(?i)(?:{_NAMED})s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?(?P<value>{_NO_VALUE}(?=[^\s\"'`,;]{{0,99}}\d)"
@@ -96,6 +124,7 @@ ASSIGNED = (
 HIDDEN = "[REDACTED]"
 _SHORTEST = 8  # a shorter value would occur in harmless text by chance
 _LONGEST_WORD = 20  # a value of only letters or only digits up to this length is a word, a number or a placeholder
+_AROUND = " \t\r\n\0\"'`“”„‘’‚«»\u00a0\u200b\u200e\u200f\u2060\ufeff"
 _SHORT = 100  # characters of a text that is often the same
 
 
@@ -120,7 +149,7 @@ _ABOUT = re.compile(  # names that are about a secret, and are none
     r"[_.-](?:ENV|TYPE|MODE|METHOD|HOST|PORT|NAME|FILE|PATH|DIR|USER|URL|URI|TTL|LIMIT|COUNT|LENGTH|SOCK|TOKENS)$",
     re.IGNORECASE,
 )
-_IN_URL = re.compile(r"(?<=://)([^\s/:@?#=\"']*:([^\s/?#\"'@]+))@(?=[\w.\[-])|(?<=://)([^\s/:@?#]{12,})@")
+_IN_URL = re.compile(rf"(?<=://)([^\s/:@?#=\"'\[]*:({_PASSWORD}))@(?=[\w.\[-])|(?<=://)([^\s/:@?#]{{12,}})@")
 _FREE_TEXT = re.compile(r"REASONINGBANK_(?:MEMORY|TASK)")  # given to a command: lessons and a task, not settings
 
 
@@ -160,9 +189,12 @@ def _of_value(name: str, value: str) -> set[str]:
 
 
 def _is_place(value: str) -> bool:
-    """Whether a value is a path or a URL. Base64 may begin with "/": what holds "+" or "=" is no path."""
+    """Whether a value is a path, a URL, or a {field} that is filled in later.
+
+    Base64 may begin with "/": what holds "+" or "=" is no path.
+    """
     path = re.match(r"/|~/|\.{1,2}/", value) and not re.search("[+=]", value)
-    return bool(path or re.match(r"[A-Za-z]:\\|[\w+.-]+://", value))
+    return bool(path or re.match(r"[A-Za-z]:\\|[\w+.-]+://", value) or re.fullmatch(r"\{\w+\}", value))
 
 
 def _is_telling(value: str) -> bool:
@@ -184,6 +216,7 @@ class Redactor:
     ) -> None:
         values = _of_environment(environment) | secrets_of_settings(settings)
         values |= {value for name in key_names if _is_telling(value := environment.get(name, "").strip())}
+        values |= {bare for value in values if len(bare := bare_key(value)) >= _SHORTEST}
         self._values = sorted({form for v in values for form in _spellings(v)}, key=lambda v: (-len(v), v))
         self._certain_of_short = lru_cache(maxsize=4096)(self._certain)  # records repeat most of these
 
@@ -217,6 +250,11 @@ def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
             kept += [text[at:begin], HIDDEN] if begin >= at else []
             at = end
     return "".join((*kept, text[at:]))
+
+
+def bare_key(value: str) -> str:
+    """A key without what a file, a copy or a word processor has put around it: line ends, marks, quotes."""
+    return value.strip(_AROUND)
 
 
 def _spellings(value: str) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
 """The terminal of a program: its standard streams, whatever their state, and what it says in its first seconds.
 
-Imports nothing large, so that it can be a program's first import. There are five ways to tell the user something:
+Imports nothing large, so that it can be a program's first import. There are six ways to tell the user something:
 
     print                   what a command was asked for, to stdout; its one sentence of error, to stderr
     say_once                a note on files that are read, to stderr, once in a process
     logger run.notices      what the user of a run must know: on the screen, and in main.log
+    logger actions          what an agent does, as it does it: on the screen alone
     the other loggers run.* what happened in a run: in main.log alone
     a module's own logger   what happened to a bank or a server, with or without a run
 
@@ -27,12 +28,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from core.errors import UserError
 from core.redact import shown
 
 _ROOT = Path(__file__).resolve().parents[1]
 _NAMES = ("stdin", "stdout", "stderr")
+_SIZES, _LEAST_SIZE = ("COLUMNS", "LINES"), 20
 _SHOWS = ("-h", "--h", "-c", "--cf", "-i", "--i", "-s", "--s", "--v")  # flags of Hydra that print something and end
 _LEAST_MEMORY = 600 << 20  # bytes of address space; the smallest run needs 520 MiB on two cores
+_FILES_OF_A_CALL, _SPARE_FILES = 2, 16  # its connection, and what its task has open; besides what is open already
 _BACK = "\r\x1b[2K"  # to the line's beginning, and all of it blank
 
 
@@ -50,6 +54,9 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    for name in _SIZES:  # 0 in build servers and editors, where nothing would be printed: the terminal is asked
+        if not os.environ.get(name, "").isdecimal() or int(os.environ[name]) < _LEAST_SIZE:
+            os.environ.pop(name, None)
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="backslashreplace")
@@ -173,6 +180,25 @@ def refuse_little_memory() -> None:
             f"error: this process may use {limit >> 20} MiB of memory (ulimit -v), and this program needs "
             f"{_LEAST_MEMORY >> 20} MiB or more: raise the limit."
         )
+
+
+def check_open_files(calls: int, setting: str) -> None:
+    """Raise this process's limit of open files as far as so many calls at once need; UserError where it cannot be."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    now = len([*Path("/dev/fd").iterdir()]) + _SPARE_FILES
+    if not 0 <= soft < (need := now + _FILES_OF_A_CALL * calls):  # -1: no limit
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+    except (ValueError, OSError):
+        raise UserError(
+            f"{setting}: so many calls at once may need {need} open files, and this process may have {soft} "
+            f"(ulimit -n): raise that, or give at most {max(1, (soft - now) * calls // (need - now))}."
+        ) from None
 
 
 def stop_quietly() -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import os
 import zlib
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from core.errors import UserError
+
+if TYPE_CHECKING:
+    from zipfile import ZipFile
 
 # The longer mark first: that of UTF-32 begins with that of UTF-16.
 MARKS = (
@@ -17,7 +22,19 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"  # how such files begin
+GZIP = b"\x1f\x8b"  # how such a file begins, and how others do
+PACKED = {
+    b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"7z\xbc\xaf": "7z",
+    b"Rar!\x1a": "RAR",
+}  # fmt: skip
+OTHERS = {
+    b"PK\x03\x04": "an archive or a spreadsheet", b"\xd0\xcf\x11\xe0": "a spreadsheet of an old Office",
+    b"PAR1": "a parquet file", b"ARROW1": "an Arrow file", b"\xff\xff\xff\xff": "an Arrow file", b"%PDF": "a PDF",
+    b"\x89HDF": "an HDF5 file", b"\x93NUMPY": "a NumPy array", b"SQLite format 3\0": "an SQLite database",
+    **{bytes((128, n)): "a pickle of Python, which is code" for n in range(2, 6)},
+}  # fmt: skip
+STAND_INS = (b"version https://git-lfs", b"<!DOCTYPE", b"<!doctype", b"<html")
+MOST_UNPACKED = 512 << 20  # bytes that are unpacked into memory: a file of some MB may hold a thousand times as much
 
 
 def read_text(path: Path, name: str | None = None) -> str:
@@ -29,16 +46,38 @@ def read_bytes(path: Path, name: str | None = None) -> bytes:
     """The bytes of a file, unpacked if it is packed by gzip. UserError if it cannot be read."""
     try:
         data = path.read_bytes()
-        return gzip.decompress(data) if data.startswith(GZIP) or path.suffix == ".gz" else data
+        if not (data.startswith(GZIP) or path.suffix == ".gz"):
+            return data
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            return unpacked(packed, name or str(path))
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
         raise UserError(f"{name or path} cannot be read: {why}.") from error
 
 
+def unpacked(packed: IO[bytes] | gzip.GzipFile, name: str, most: int | None = None) -> bytes:
+    """All that a packed file holds. UserError if that is more than `most` bytes (MOST_UNPACKED)."""
+    most = most or MOST_UNPACKED
+    if len(data := packed.read(most + 1)) > most:
+        raise UserError(f"{name} unpacks to more than {most >> 20} MB: unpack it first, if you know what it holds.")
+    return data
+
+
+def read_member(archive: ZipFile, name: str, pwd: bytes | None = None) -> bytes:
+    """A file in a ZIP archive, as `unpacked`."""
+    with archive.open(name, pwd=pwd) as packed:
+        return unpacked(packed, f"{name} in {archive.filename}")
+
+
 def decoded(name: str, data: bytes) -> str:
     """UTF-8, or what the byte order mark says. Other encodings cannot be told from each other: they are refused."""
-    if data.startswith(ZIP):
-        raise UserError(f"{name} is an archive or a spreadsheet: save it as text (a table as CSV).")
+    head = data[:64].lstrip()
+    if packed := "tar" if data[257:262] == b"ustar" else next((v for k, v in PACKED.items() if head.startswith(k)), ""):
+        raise UserError(f"{name} is packed by {packed}: unpack it first.")
+    if other := next((what for start, what in OTHERS.items() if head.startswith(start)), ""):
+        raise UserError(f"{name} is {other}: save it as text (a table as CSV, rows as JSON lines).")
+    if head.startswith(STAND_INS):
+        raise UserError(f"{name} is a pointer of Git LFS, or a page of the web: fetch the file itself.")
     encoding = next((encoding for mark, encoding in MARKS if data.startswith(mark)), "utf-8-sig")
     try:
         text = data.decode(encoding)

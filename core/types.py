@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 MEMORY = re.compile(r"<memory_items>.*?</memory_items>", re.DOTALL)  # the retrieved lessons in a message
+CANDIDATE = "quarantined"  # status of a record that waits for its trial (memory.validate)
 NOT_TAKEN = "(the episode is over: no action was taken)"  # the observation of a step that is only a note on an attempt
 
 
@@ -58,29 +59,28 @@ def types_before(tasks: Sequence[tuple[str, str]], batch: int = 1) -> list[tuple
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Tokens and cost of some calls. cost_usd is None if any part of it is unknown."""
+    """Tokens and cost of some calls. A number is None if any part of it is unknown; so is every sum with it."""
 
     calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0  # part of prompt_tokens that the provider had cached
-    reasoning_tokens: int = 0  # part of completion_tokens that the model spent on reasoning
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
+    cached_tokens: int | None = 0  # part of prompt_tokens that the provider had cached
+    reasoning_tokens: int | None = 0  # part of completion_tokens that the model spent on reasoning
     cost_usd: float | None = 0.0
 
     @property
-    def tokens(self) -> int:
+    def tokens(self) -> int | None:
         """Prompt and completion tokens."""
-        return self.prompt_tokens + self.completion_tokens
+        return total((self.prompt_tokens, self.completion_tokens))
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            calls=self.calls + other.calls,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost_usd=None if self.cost_usd is None or other.cost_usd is None else self.cost_usd + other.cost_usd,
-        )
+        return Usage(**{name: total((value, getattr(other, name))) for name, value in vars(self).items()})
+
+
+def total(numbers: Iterable[Any]) -> Any:
+    """The sum of numbers; None, which is unknown, if one of them is."""
+    found = tuple(numbers)
+    return None if None in found else sum(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +107,25 @@ CUT_OFF = ("budget", "context", "content_filter", "time")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recalled:
+    """A record that an attempt was shown at a step after its first one (`retrieval.when`), at its observation's end.
+
+    step      number of the step whose observation it stands in, from 1
+    n_items   lessons of the record; n_shown: how many of them fitted into the prompt
+    items     the lessons that were shown
+    changed   they are not those that the bank holds
+    """
+
+    step: int
+    id: str
+    score: float
+    n_items: int
+    n_shown: int
+    items: tuple[Lesson, ...]
+    changed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trajectory:
     """One attempt at a task. `opening` and the steps together are the whole conversation.
 
@@ -125,6 +144,7 @@ class Trajectory:
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
     error: str | None = None  # the error, as "kind: message"; for an attempt in CUT_OFF the limit's message
+    recalled: tuple[Recalled, ...] = ()  # what it was shown after its opening
 
     @property
     def unstated(self) -> bool:
@@ -272,7 +292,7 @@ class Episode:
     reward: float
     verdict: Verdict
     # {id, score, n_items, n_shown: how many of its items the prompt had room for, n_cited: with memory.uses=cited,
-    # items: its lessons, where they were rewritten}
+    # items: its lessons, where they were rewritten; step, sample: where an attempt was shown it later, see Recalled}
     retrieved: tuple[dict, ...]
     trajectories: tuple[Trajectory, ...]
     chosen: int  # which of them is the answer
@@ -284,5 +304,7 @@ class Episode:
     usage: dict[str, Usage]  # per role
     learning_errors: tuple[str, ...]  # errors of the judge, the selector and the extractor
     records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
+    # candidates that were tried on earlier tasks after this one (memory.validate, workflows/validate.py)
+    validated: tuple[dict, ...] = ()
     schema: int = 2
     retries: int | None = None  # an index, not a count: this is a retry of the task of that first episode

@@ -17,11 +17,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, SupportsFloat
 
 from core.errors import UserError, check_returned
-from core.types import Lesson, Task
+from core.outfit import Outfit
+from core.types import Lesson, Task, content_id
 
 OpenAnswers = Callable[[Task, Sequence[str], str], bool]  # (task, gold answers, answer); raises InfraError
 
@@ -40,6 +41,7 @@ class EnvView:
         # Functions of their own: a bound method would lead to the env (`__self__`).
         self.instructions, self.max_steps = env.instruct(), env.max_steps
         self.admissible = lambda: env.admissible()
+        self.equip = lambda outfit: env.equip(outfit)
         self._running = lambda: env.running
         if uses_gold:
             self.walkthrough = lambda: env.walkthrough()
@@ -82,6 +84,28 @@ class BaseEnv(AbstractContextManager):
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
     _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # the tasks for reset() without a task
     _aborted: bool = field(default=False, init=False, repr=False)
+
+    # What an env defines. Everything below has a default, and enforces the contract or serves what some envs have.
+
+    @abstractmethod
+    def _tasks(self, split: str | None) -> list[Task]: ...
+
+    @abstractmethod
+    def _reset(self, task: Task) -> str: ...
+
+    @abstractmethod
+    def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]: ...
+
+    @abstractmethod
+    def get_ground_truth(self) -> str:
+        """The running task's gold answer (or goal), for metrics and setting=train; never for a test_time prompt."""
+
+    @abstractmethod
+    def evaluate(self, prediction: str | None) -> bool:
+        """Whether the episode's task is solved: single turn by the prediction, multi turn by the env's state.
+
+        This is the ground truth, by the benchmark's own rules. The `evaluate` of the loop (workflows/) is the judge.
+        """
 
     @classmethod
     def settled(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,9 +177,17 @@ class BaseEnv(AbstractContextManager):
         """The benchmark's part of the system prompt for the running task; without one, what is the same for all."""
         return self.instructions
 
+    def answer_kind(self, task: Task) -> str:
+        """How a task's answer is read and graded, where tasks of one env differ in that: dry_run shows each kind."""
+        return ""
+
     def admissible(self) -> list[str]:
         """The actions that the env would accept now, in a stable order; agent=random draws from them."""
         raise UserError(f"{type(self).__name__} has no list of actions to draw from: agent=random cannot play it.")
+
+    def equip(self, outfit: Outfit) -> None:
+        """Prepare what agent=command needs for the next step, whose action is its command, and for `SUBMIT_LEFT`."""
+        raise UserError(f"{type(self).__name__} runs no programs: agent=command needs env=swe or env=folders.")
 
     def first_of_type(self) -> dict[str, Task]:
         """{type of task: its first task}."""
@@ -222,8 +254,11 @@ class BaseEnv(AbstractContextManager):
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """{dataset, sha256, ...} for the manifest: all that identifies the tasks, so that runs can be compared."""
-        return {"dataset": type(self).__name__, "sha256": None}
+        """{dataset, sha256, ...} for the manifest: all that identifies the tasks, so that runs can be compared.
+
+        By default the hash is that of the tasks; an env adds what else determines an episode, such as hidden answers.
+        """
+        return {"dataset": type(self).__name__, "sha256": content_id([asdict(task) for task in self.tasks()])}
 
     def __exit__(self, *_exc) -> None:
         self.close()
@@ -238,23 +273,3 @@ class BaseEnv(AbstractContextManager):
         if (task := next(self._stream, None)) is None:
             raise EnvStateError("no task is left: give reset one, or make the env anew")
         return task
-
-    @abstractmethod
-    def _tasks(self, split: str | None) -> list[Task]: ...
-
-    @abstractmethod
-    def _reset(self, task: Task) -> str: ...
-
-    @abstractmethod
-    def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]: ...
-
-    @abstractmethod
-    def get_ground_truth(self) -> str:
-        """The running task's gold answer (or goal), for metrics and setting=train; never for a test_time prompt."""
-
-    @abstractmethod
-    def evaluate(self, prediction: str | None) -> bool:
-        """Whether the episode's task is solved: single turn by the prediction, multi turn by the env's state.
-
-        This is the ground truth, by the benchmark's own rules. The `evaluate` of the loop (workflows/) is the judge.
-        """

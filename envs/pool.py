@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TypeVar
 
+from core.concurrency import in_background
 from core.errors import InfraError, UserError
 from envs.base import BaseEnv, OpenAnswers
 
@@ -64,15 +65,7 @@ class EnvPool:
         """
         if self._timeout_s is None:
             return work()
-        outcome: Future = Future()
-
-        def run() -> None:
-            try:
-                outcome.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - raised where the outcome is waited for
-                outcome.set_exception(error)
-
-        threading.Thread(target=run, name="worker-attempt", daemon=True).start()
+        outcome = in_background(work)
         wait([outcome], 2 * self._timeout_s)
         if not outcome.done():
             env.abort()

@@ -149,6 +149,9 @@ class QuestionsEnv(SingleTurnEnv):
         self._playing.open_answers, self._playing._task = self.open_answers, self._task
         self._playing.start(row)
 
+    def answer_kind(self, task: Task) -> str:
+        return self._kinds[task.id]
+
     def instruct(self) -> str:
         form = (self.answer_form or {}).get(self._kinds[self._row.id], "") if self._row else ""
         return f"{self.instructions.strip()} {form}".strip()

@@ -23,7 +23,7 @@ from single_turn_bench.answers import Extracted, extract_answer, gold_answer, st
 from single_turn_bench.choice import LETTERS, find_choice, lettered, order_matters, shown_options
 from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import Dataset, Row, load_rows, select
-from single_turn_bench.equivalence import MathGrader
+from single_turn_bench.equivalence import shared_grader
 
 
 @dataclass(kw_only=True)
@@ -112,10 +112,6 @@ class MathEnv(SingleTurnEnv):
     timeout_s: float = 5.0
     _graded: tuple[tuple[str, str | None], bool] | None = field(default=None, init=False, repr=False)
 
-    @cached_property
-    def _grader(self) -> MathGrader:
-        return MathGrader(timeout_s=self.timeout_s)
-
     def find(self, response: str) -> Extracted:
         return extract_answer(response)
 
@@ -123,7 +119,7 @@ class MathEnv(SingleTurnEnv):
         return {"accepted": json.dumps(self._row.accepted)} if self._row.accepted else {}
 
     def start(self, row: Row) -> None:
-        self._grader.prepare()  # its worker takes seconds to start: while the model is being asked, they cost nothing
+        shared_grader().prepare()  # a worker takes seconds to start: while the model is being asked, they cost nothing
         super().start(row)
 
     def get_ground_truth(self) -> str:
@@ -136,28 +132,21 @@ class MathEnv(SingleTurnEnv):
         # Asked twice for each episode, by the step and by the rollout; the second time costs nothing.
         if self._graded is None or self._graded[0] != (self._row.id, prediction):
             golds = (self._row.answer, *self._row.accepted)
-            self._graded = ((self._row.id, prediction), equal_to_one(self._grader, prediction, golds))
+            self._graded = ((self._row.id, prediction), equal_to_one(prediction, golds, self.timeout_s))
         return self._graded[1]
 
     @classmethod
     @contextmanager
     def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
-        with MathGrader(timeout_s=config.get("timeout_s", cls.timeout_s)) as grader:
+        def grade(attempt: Mapping[str, Any]) -> bool:
+            golds = (attempt["gold"], *json.loads(attempt.get("info", {}).get("accepted", "[]")))
+            return equal_to_one(attempt["answer"], golds, config.get("timeout_s", cls.timeout_s))
 
-            def grade(attempt: Mapping[str, Any]) -> bool:
-                golds = (attempt["gold"], *json.loads(attempt.get("info", {}).get("accepted", "[]")))
-                return equal_to_one(grader, attempt["answer"], golds)
-
-            yield grade
-
-    def close(self) -> None:
-        if "_grader" in self.__dict__:
-            self._grader.close()
-        super().close()
+        yield grade
 
 
-def equal_to_one(grader: MathGrader, prediction: str | None, golds: Iterable[str]) -> bool:
-    return any(grader.equal(prediction, gold_answer(gold)) for gold in golds)
+def equal_to_one(prediction: str | None, golds: Iterable[str], timeout_s: float) -> bool:
+    return any(shared_grader().equal(prediction, gold_answer(gold), timeout_s) for gold in golds)
 
 
 def kept_in_order(rows: Sequence[Row]) -> dict[str, int]:

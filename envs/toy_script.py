@@ -30,7 +30,7 @@ def _student(messages: list[Message]) -> str:
     family = boxes[0]
     seen = "\n".join(message["content"] for message in messages[2 - whole :] if message["role"] == "user")
     by_feedback = dict(_FEEDBACK.findall(seen))
-    known = dict([*_LESSON.findall(told), *_FEEDBACK.findall(told)]) | by_feedback
+    known = dict([*_LESSON.findall(f"{told}\n{seen}"), *_FEEDBACK.findall(told)]) | by_feedback
     if family in known:
         source = "The feedback" if family in by_feedback else "A memory item"
         return f"Thought: {source} names the word of this family.\nAction: say {known[family]}"

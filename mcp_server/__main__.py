@@ -1,4 +1,4 @@
-"""python -m mcp_server --bank PATH: serve a memory bank over MCP. With a tool's name first: call that tool once."""
+"""reasoningbank serve --bank PATH: serve a memory bank over MCP. With a tool's name first: call that tool once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
-from mcp_server.config import TOKEN_ENV, bank_options, bank_path, has_bank
+from mcp_server.config import TOKEN_ENV, bank_options, bank_path
 
 log = logging.getLogger(__name__)
 
@@ -24,20 +24,22 @@ COMMANDS = {  # the module and the function of each; any other word is a tool
     "client": ("client_settings", "run_client"),
     "hook": ("hooks", "run_hook"),
     "audit": ("audit", "run_audit"),
+    "learn": ("sessions", "run_learn"),
     "token": ("tokens", "run_token"),
+    "embed": ("embedded", "run_embedded"),  # what reasoningbank_harness.open_bank starts
 }
 EXAMPLES = """\
-  %(prog)s                                                           over stdio, a bank in your data folder
-  %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
-  %(prog)s --bank ~/lessons.sqlite llm=gemini                        extract_memory asks this model
-  %(prog)s --bank ~/lessons.sqlite --transport http                  for several clients on this machine
-  %(prog)s client cursor --bank ~/lessons.sqlite                     what to write into a client's settings
-  %(prog)s retrieve_memory --bank ~/lessons.sqlite --query "..."     one tool, by hand (TOOL --help)
-  %(prog)s audit --bank ~/lessons.sqlite                             the extractions kept for a person to check
-  %(prog)s token --tokens FILE --agent-id NAME                       a token of one tenant, see docs/mcp.md
-  %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
-  %(prog)s run --bank ~/lessons.sqlite -- claude -p "..."            around any command, see docs/run.md
-  %(prog)s runs --bank ~/lessons.sqlite --since 7d                   what those runs came to
+  reasoningbank serve                                                    over stdio, the bank of this repository
+  reasoningbank serve --bank ~/lessons.sqlite                            over stdio, as clients start it
+  reasoningbank serve --bank ~/lessons.sqlite llm=gemini                 extract_memory asks this model
+  reasoningbank serve --bank ~/lessons.sqlite --transport http           for several clients on this machine
+  reasoningbank serve audit --bank ~/lessons.sqlite                      the extractions kept for a person to check
+  reasoningbank client cursor --bank ~/lessons.sqlite                    what to write into a client's settings
+  reasoningbank retrieve_memory --bank ~/lessons.sqlite --query "..."    one tool, by hand (TOOL --help)
+  reasoningbank token --tokens FILE --agent-id NAME                      a token of one tenant, see docs/mcp.md
+  reasoningbank hook retrieve --bank ~/lessons.sqlite                    for the hooks of a client, see docs/mcp.md
+  reasoningbank run --bank ~/lessons.sqlite -- claude -p "..."           around any command, see docs/run.md
+  reasoningbank runs --bank ~/lessons.sqlite --since 7d                  what those runs came to
 """
 
 
@@ -56,11 +58,6 @@ def main(argv: list[str] | None = None) -> int:
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return failed
-    except ModuleNotFoundError as error:
-        if error.name not in ("mcp", "mcp_types"):
-            raise
-        print('error: the SDK of MCP is not installed: pip install -c constraints.txt -e ".[mcp]".', file=sys.stderr)
-        return failed
     except OSError as error:
         return after_output_failed(error)
     except KeyboardInterrupt:
@@ -70,6 +67,8 @@ def main(argv: list[str] | None = None) -> int:
 def dispatch(argv: list[str]) -> int:
     """Run what the first word names: run, runs, client, hook, audit, token, or a tool; returns the exit code."""
     name, rest = argv[0], argv[1:]
+    if name == "hook" or name not in COMMANDS:
+        gc.disable()  # as in `serve_bank`; such a process does one thing and ends
     module, function = COMMANDS.get(name, ("cli", "run_tool"))
     command = getattr(importlib.import_module(f"mcp_server.{module}"), function)  # of the others none is loaded
     return command(rest if name in COMMANDS else argv)
@@ -78,14 +77,14 @@ def dispatch(argv: list[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The server's command line; words like key=value override config/mcp.yaml."""
     top = argparse.ArgumentParser(
-        prog="reasoningbank-mcp",
+        prog="reasoningbank serve",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action=VersionAction)
     bank_options(top)
-    profiles = "core: 8 tools for agents (7 without llm=NAME); all: 14 (12 without); ace: the 8 of mcp-learning-memory"
+    profiles = "core: 10 tools for agents (8 without llm=NAME); all: 15 (12 without); ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
     top.add_argument("--host", default="127.0.0.1", help="for http and sse (127.0.0.1)")
@@ -108,16 +107,18 @@ def serve_bank(given: argparse.Namespace) -> int:
     over_http = given.transport != "stdio"
     if over_http:
         http.check_port(given.host, given.port)
-    verifier, provider = verifiers(given, cfg)
+    verifier, provider, reads = verifiers(given, cfg)
     tenants = verifier is not None
     if not tenants and over_http and (token := tokens.read_token(given.host, given.token_env, given.token_file)):
         verifier = tokens.OneToken(token)
-    is_new = not has_bank(given)
+    if verifier is not None:  # what needs a token over HTTP must not lie open on the disk
+        os.umask(0o077)
+        tokens.warn_of_readers(Path(bank_path(given)), "the bank")
     service = open_service(given, cfg)
     stopped = True
     try:
         if tenants:
-            service.bind_agents()
+            service.bind_agents(reads)
         server, worker = build_server(service, given.tools)
         redact_logs(service.redact)
         gc.freeze()
@@ -133,8 +134,7 @@ def serve_bank(given: argparse.Namespace) -> int:
                 worker.start()
         path = {"stdio": "", "http": "/mcp", "sse": "/sse"}[given.transport]
         where = "stdio" if app is None else f"{given.transport}, http://{given.host}:{given.port}{path}"
-        made = f", new bank made at {bank_path(given)}" if is_new else ""
-        print(f"[INFO] server running over {where}, {len(service.bank)} memories{made}", file=sys.stderr, flush=True)
+        print(f"[INFO] server running over {where}, {len(service.bank)} memories", file=sys.stderr, flush=True)
         try:
             server.run("stdio") if app is None else http.serve_http(app, server, given.host, given.port)
         finally:
@@ -148,42 +148,29 @@ def serve_bank(given: argparse.Namespace) -> int:
     return 0
 
 
-def verifiers(given: argparse.Namespace, cfg: Any) -> tuple[Any, Any]:
-    """(the TokenVerifier of --tokens, of server.oauth or of both, the identity provider); None where there is none."""
+def verifiers(given: argparse.Namespace, cfg: Any) -> tuple[Any, Any, Any]:
+    """(the TokenVerifier of --tokens, of server.oauth or of both, the identity provider); None where there is none.
+
+    The third is for `Service.bind_agents`: the groups that the file of --tokens names.
+    """
     from mcp_server import tokens
     from mcp_server.config import ServerSettings
 
     known, provider, settings = [], None, ServerSettings.of(cfg).oauth
+    reads = None
     options = {"--tokens": given.tokens, "server.oauth": settings["issuer"]}
     for name in (name for name, value in options.items() if value is not None):
         if given.transport == "stdio" or given.token_file is not None:
             raise UserError(f"{name} is for --transport http, and takes the place of --token-file.")
     if given.tokens is not None:
-        known.append(tokens.Tenants(given.tokens))
+        known.append(file := tokens.Tenants(given.tokens))
+        reads = file.reads
     if settings["issuer"] is not None:
         from mcp_server.oauth import identity_provider
 
         known.append(provider := identity_provider(settings))
-    return (tokens.EitherVerifier(*known) if len(known) > 1 else known[0] if known else None), provider
-
-
-def run() -> None:
-    """The console script `reasoningbank-mcp`."""
-    sys.exit(main())
-
-
-def run_as_reasoningbank_mcp() -> None:
-    """The console script `reasoning-bank-mcp`: started as that server is, it behaves like it.
-
-    Its preset comes first, and its model where the variable DASHSCOPE_API_KEY holds a key; what is typed wins.
-    """
-    typed = sys.argv[1:]
-    given = {word.partition("=")[0] for word in typed}
-    implied = [] if given & {"preset", "--config"} else ["preset=reasoningbank_mcp"]
-    if os.environ.get("DASHSCOPE_API_KEY") and not given & {"llm", "--config"}:
-        implied.append("llm=dashscope")
-    sys.exit(main([*typed, *implied]))
+    return (tokens.EitherVerifier(*known) if len(known) > 1 else known[0] if known else None), provider, reads
 
 
 if __name__ == "__main__":
-    run()
+    sys.exit(main())

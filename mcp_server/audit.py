@@ -57,8 +57,8 @@ def keep(bank: str | Path, job_id: str, attempt: Trajectory, verdict: Verdict, r
 
 def run_audit(argv: list[str]) -> int:
     """The command `audit`: print the sample, oldest first; returns the exit code."""
-    top = argparse.ArgumentParser(prog="reasoningbank-mcp audit", description=__doc__.partition("\n")[0])
-    top.add_argument("--bank", type=Path, metavar="PATH", help="the bank's file; left out: the one in your data folder")
+    top = argparse.ArgumentParser(prog="reasoningbank serve audit", description=__doc__.partition("\n")[0])
+    top.add_argument("--bank", type=Path, metavar="PATH", help="the bank's file; left out: as for the server")
     top.add_argument("--last", type=int, metavar="N", help="only the last N")
     top.add_argument("--json", action="store_true", help="one JSON object a line")
     given = top.parse_args(argv)

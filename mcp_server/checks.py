@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from core.errors import UserError
@@ -15,7 +16,30 @@ from core.types import Lesson
 from mcp_server.config import ServerSettings
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,63}")
+NULL = ("null", "none", "undefined", "nil")  # what clients fill optional arguments with
+NEEDED_WITHIN = ("role", "content", "trajectory")  # of a turn, and of one of several attempts
 LONGEST_SECRET = 9_000  # characters of the longest credential, a private key
+
+
+def given(arguments: dict[str, Any], required: Iterable[str]) -> dict[str, Any]:
+    """The arguments that have a value: None has none, nor has an optional one that a client has filled with "null".
+
+    So it is with what lists of objects hold: the turns of a trajectory, and attempts.
+    """
+    filled = {name: value for name, value in arguments.items() if name in required or not _is_null(value)}
+    return {name: _inner(value) for name, value in filled.items() if value is not None}
+
+
+def _inner(value: Any) -> Any:
+    if isinstance(value, list):
+        return [given(each, NEEDED_WITHIN) if isinstance(each, dict) else each for each in value]
+    return value
+
+
+def _is_null(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_null, value))
+    return isinstance(value, str) and value.strip().casefold() in NULL
 
 
 def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
@@ -53,11 +77,6 @@ def tags(values: list[str], least: int = 0) -> tuple[str, ...]:
     if not least <= len(values) <= 10:
         raise UserError(f"tags has {len(values)} entries: give {least} to 10.")
     return tuple(dict.fromkeys(normal_tag(text("a tag", tag, 50)) for tag in values))
-
-
-def domain(value: str) -> str:
-    """ "" or the name of a subject, of at most 100 characters, without blanks around it."""
-    return text("domain", value.strip(), 100, empty=True)
 
 
 def url(value: str) -> str:

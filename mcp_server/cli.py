@@ -1,6 +1,6 @@
-"""A tool on the command line: reasoningbank-mcp TOOL --bank PATH --query ..., or --url of a running server.
+"""A tool on the command line: reasoningbank TOOL --bank PATH --query ..., or --url of a running server.
 
-`running_server` and `talk` are the client of such a server.
+`running_server` and `talk` are the client of such a server. Without --url nothing of the SDK is imported.
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
+from inspect import getdoc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.mcpserver.tools import Tool
-from mcp_types import CallToolResult
-
 from core.errors import InfraError, UserError
 from core.textfile import read_text
 from mcp_server.config import TOKEN_ENV, bank_or_server_options, bank_path, has_bank
-from mcp_server.server import READ_ONLY, build_server, list_tools
-from mcp_server.service import open_service, saying_new
-from mcp_server.tools import MemoryTools
+from mcp_server.extraction import QueueWorker
+from mcp_server.service import open_service
+from mcp_server.tool_call import call, parameters, tool_names
+from mcp_server.tools import READ_ONLY, CallToolResult, MemoryTools
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
@@ -32,32 +30,28 @@ if TYPE_CHECKING:
 
 def run_tool(argv: list[str]) -> int:
     """Call one tool and print its result; returns the exit code."""
-    known = {tool.name: tool for tool in list_tools("all", MemoryTools())}
-    if argv[0] not in known:
-        raise UserError(
-            f"{argv[0]} is no command: give --bank PATH to serve, hook, audit, or one of {', '.join(known)}."
-        )
-    tool = known[argv[0]]
+    tool, known = argv[0], tool_names()
+    if tool not in known:
+        raise UserError(f"{tool} is no command: give --bank PATH to serve, hook, audit, or one of {', '.join(known)}.")
     given = tool_parser(tool).parse_intermixed_args(argv[1:])
     arguments = {
-        name: text if schema["type"] == "string" else parse_argument(name, text)
-        for name, schema in tool.parameters["properties"].items()
+        name: text if kind is str else parse_argument(name, text)
+        for name, (kind, _) in parameters(tool).items()
         if (text := getattr(given, name)) is not None
     }
-    result = call_tool(given, tool.name, arguments)
-    print(json.dumps(result.structured_content, ensure_ascii=False) if given.json else result.content[0].text)
+    result = call_tool(given, tool, arguments)
+    print(json.dumps(result.structured_content, ensure_ascii=False) if given.json else result.text)
     return 0
 
 
-def tool_parser(tool: Tool) -> argparse.ArgumentParser:
-    """The command line of a tool: each of its arguments is an option."""
-    sub = argparse.ArgumentParser(prog=f"reasoningbank-mcp {tool.name}", description=tool.description)
+def tool_parser(tool: str) -> argparse.ArgumentParser:
+    """The command line of a tool: each of its parameters is an option."""
+    sub = argparse.ArgumentParser(prog=f"reasoningbank {tool}", description=getdoc(getattr(MemoryTools, tool)))
     bank_or_server_options(sub)
     sub.add_argument("--json", action="store_true", help="the result's data instead of its text")
-    for name, schema in tool.parameters["properties"].items():
-        text = "text" if schema["type"] == "string" else f"{schema['type']}, as JSON; @FILE reads a file"
-        required = name in tool.parameters.get("required", ())
-        sub.add_argument(f"--{name.replace('_', '-')}", dest=name, required=required, metavar="VALUE", help=text)
+    for name, (kind, needed) in parameters(tool).items():
+        text = "text" if kind is str else "as JSON; @FILE reads a file"
+        sub.add_argument(f"--{name.replace('_', '-')}", dest=name, required=needed, metavar="VALUE", help=text)
     return sub
 
 
@@ -87,32 +81,30 @@ def call_tool(
     if given.url is not None:
         server = running_server(given.url, token_of(given))
         result = talk(given.url, server, lambda client: client.call_tool(name, arguments))
+        text = result.content[0].text
         if result.is_error:
-            raise UserError(result.content[0].text)
-        return result
+            raise UserError(text)
+        return CallToolResult(text=text, structured_content=result.structured_content)
     if name in READ_ONLY and not has_bank(given):
         missing = bank_path(given)
         with TemporaryDirectory() as empty:  # for what is wrong with the arguments
-            given.bank = str(Path(empty) / "bank.sqlite")
+            (file := Path(empty) / "bank.sqlite").touch()
+            given.bank = str(file)
             answer_of(given, name, arguments)
         raise UserError(f"there is no bank {missing}, and {name} only looks: it makes none.")
-    with saying_new(given):
-        return answer_of(given, name, arguments, queue_without_model=queue_without_model)
+    return answer_of(given, name, arguments, queue_without_model=queue_without_model)
 
 
 def answer_of(
     given: argparse.Namespace, name: str, arguments: dict[str, Any], *, queue_without_model: bool = False
 ) -> CallToolResult:
     """The result of a tool on the bank that the options name; see `call_tool`."""
-    service = open_service(given)
-    service.queue_without_model = queue_without_model
-    try:
-        server, _ = build_server(service, "all")
-        return asyncio.run(server.call_tool(name, arguments))
-    except ToolError as error:
-        raise UserError(str(error)) from error
-    finally:
-        service.close()
+    with closing(open_service(given)) as service:
+        service.queue_without_model = queue_without_model
+        try:
+            return call(MemoryTools(service, QueueWorker(service)), name, arguments)
+        except (UserError, InfraError) as error:
+            raise UserError(service.said(error)) from error
 
 
 def token_of(given: argparse.Namespace) -> str:

@@ -1,4 +1,4 @@
-"""reasoningbank-mcp client NAME: the settings with which an MCP client starts this installation's server, or with
+"""reasoningbank client NAME: the settings with which an MCP client starts this installation's server, or with
 --url reaches a running one. With --hooks: those by which it retrieves and learns by itself."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ CLIENTS = {
 
 def run_client(argv: list[str]) -> int:
     """Print a client's settings on stdout, and on stderr where they go; returns the exit code."""
-    top = argparse.ArgumentParser(prog="reasoningbank-mcp client", description=(__doc__ or "").partition(": ")[2])
+    top = argparse.ArgumentParser(prog="reasoningbank client", description=(__doc__ or "").partition(": ")[2])
     top.add_argument("client", choices=CLIENTS)
     bank_options(top)
     top.add_argument("--url", metavar="URL", help="a running server instead of --bank, e.g. http://127.0.0.1:8000/mcp")
@@ -132,13 +132,13 @@ def hook_settings(given: argparse.Namespace, client: ClientFormat) -> dict[str, 
 
 def server_command(given: argparse.Namespace) -> list[str]:
     """The server of this installation, by absolute paths: a client has neither its PATH nor its working directory."""
-    return [*program(), *bank_words(given)]
+    return [*program(), "serve", *bank_words(given)]
 
 
 def program() -> list[str]:
     """This installation's command."""
-    beside = shutil.which("reasoningbank-mcp", path=str(Path(sys.executable).parent))
-    return [beside] if beside else [sys.executable, "-m", "mcp_server"]
+    beside = shutil.which("reasoningbank", path=str(Path(sys.executable).parent))
+    return [beside] if beside else [sys.executable, "-m", "reasoningbank_harness"]
 
 
 def bank_words(given: argparse.Namespace) -> list[str]:

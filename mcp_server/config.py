@@ -8,67 +8,47 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from platformdirs.api import PlatformDirsABC
-from platformdirs.macos import MacOS
-from platformdirs.unix import Unix
-from platformdirs.windows import Windows
-
+from core.build import part
 from core.errors import UserError, meant
 from core.memory.open import file_of
 from core.memory.open import has_bank as is_there
+from core.memory.place import BANK_ENV, unnamed_bank, user_folders
 from core.mistakes import sentence_for
 from core.textfile import read_text
+from mcp_server.composed import composed_once
 from mcp_server.foreign_config import CLAUDE_FLOW, foreign_words, parse_yaml
 from mcp_server.override_words import override
 
-FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
+FOLDER = Path(__file__).resolve().parents[1] / "config"
 SETTINGS_ENV = "REASONINGBANK_SETTINGS"  # names another settings file, or `none` to read none
 SETTINGS_NAME = "reasoningbank.yaml"
 TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer token, unless another is named
 VARIABLE = "REASONINGBANK_"  # a variable that sets a key begins so (`environment`)
-OWN_VARIABLES = (SETTINGS_ENV, TOKEN_ENV, *(f"{VARIABLE}{name}" for name in ("MEMORY", "MEMORY_FILE", "TASK")))
+OWN_VARIABLES = (SETTINGS_ENV, TOKEN_ENV, BANK_ENV, *(VARIABLE + name for name in ("MEMORY", "MEMORY_FILE", "TASK")))
 # Keys of a group that mean the same for each of its options: another option does not drop them.
-OF_EVERY_OPTION = ("retrieval.other_languages_by_words", "retrieval.ignore_preamble", "retrieval.corrections_first")
+OF_EVERY_OPTION = tuple(
+    f"retrieval.{key}" for key in "min_score other_languages_by_words ignore_preamble corrections_first".split()
+)
 SINGLE_KEYS = ("preset", "enabled", "llm", "embedder", "retrieval", "judge", "select", "seed")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(SimpleNamespace):
     """The section `server` of config/mcp.yaml, which documents each key, as plain values.
 
     Plain values are faster: reading one from an OmegaConf configuration takes 20 microseconds each time.
     """
-
-    async_default: bool
-    anonymous: str
-    prompt_style: str
-    audit_share: float
-    max_top_k: int
-    max_query_chars: int
-    max_memory_chars: int
-    max_trajectory_steps: int
-    max_trajectory_chars: int
-    max_attempts: int
-    max_metadata_chars: int
-    max_pending_jobs: int
-    max_body_bytes: int
-    max_sessions: int
-    trusted_proxies: Any  # http.checked_proxies reads it
-    oauth: dict[str, Any]  # oauth.IdentityProvider, which is made where an issuer is named
 
     @classmethod
     def of(cls, cfg: Any) -> ServerSettings:
         """From a composed configuration."""
         from omegaconf import OmegaConf
 
-        section = OmegaConf.to_container(cfg.server, resolve=True)
-        return cls(**{field.name: section[field.name] for field in fields(cls)})
+        return cls(**OmegaConf.to_container(cfg.server, resolve=True))
 
 
 def load_config(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
@@ -84,7 +64,8 @@ def load_config(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
     words = [] if path is None else unless_typed(read_settings(path), [*variables, *overrides])
     words += variables
     try:
-        cfg = _with_preset([*words, *overrides], unless_set)
+        given = [*words, *overrides]
+        cfg = composed_once([given, list(unless_set)], FOLDER, lambda: _with_preset(given, unless_set))
     except UserError:
         for number, word in enumerate(words, 1):
             try:
@@ -95,6 +76,8 @@ def load_config(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
                 where = f"the variable {variables[word]}" if word in variables else f"the settings {path}"
                 raise UserError(f"{where}: {_key(word)} does not fit: {reason}") from error
         raise
+    if cfg.retrieval.get("when") not in (None, "task") or cfg.memory.get("validate") is not None:
+        raise UserError("retrieval.when and memory.validate are for runs, whose tasks are played here: leave them out.")
     if path is not None:
         cfg.settings = str(path.resolve())
     return cfg
@@ -105,12 +88,12 @@ def environment() -> dict[str, str]:
 
     `__` stands for a dot. A name without one counts if it is a key of config/mcp.yaml; others are somebody else's.
     """
-    import yaml
-
     found = {}
     for name, text in sorted(os.environ.items()):
         key = name.removeprefix(VARIABLE).lower().replace("__", ".")
         if name.startswith(VARIABLE) and name not in OWN_VARIABLES and ("." in key or key in SINGLE_KEYS):
+            import yaml
+
             try:
                 value = yaml.safe_load(text)
             except yaml.YAMLError:
@@ -123,7 +106,7 @@ def settings_file() -> Path | None:
     """The user's settings file; None if there is none, or if the variable SETTINGS_ENV is `none`."""
     if (path := os.environ.get(SETTINGS_ENV)) is not None:
         return None if path in ("", "none") else Path(path).expanduser()
-    folders = [Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), _folders().user_config_path]
+    folders = [Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), user_folders().user_config_path]
     return next((folder / SETTINGS_NAME for folder in folders if (folder / SETTINGS_NAME).is_file()), None)
 
 
@@ -163,7 +146,10 @@ def _with_preset(overrides: list[str], unless_set: Sequence[str] = ()) -> Any:
         for added in (True, False):  # first the guard, then the keys, some of which are the guard's
             chosen = _compose([*kept, *overrides], overrides)
             kept += [w for w in of_memory if w.startswith("+") == added and _has(chosen, _key(w), empty=added)]
-    return _compose([*unless_set, *kept, *overrides], overrides)
+    cfg = _compose([*unless_set, *kept, *overrides], overrides)
+    if "retrieval.min_score" not in typed and not part(cfg.retrieval).by_meaning:
+        cfg.retrieval.min_score = None  # the preset's is of similarities: BM25 has a scale of its own in each bank
+    return cfg
 
 
 def unless_typed(words: list[str], typed: list[str]) -> list[str]:
@@ -224,7 +210,8 @@ def bank_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--bank",
         metavar="PATH",
-        help="the bank's SQLite file, or the URL of a PostgreSQL database; without it, a file in your data folder",
+        help=f"the bank's SQLite file, or the URL of a PostgreSQL database; without it ${BANK_ENV}, else the bank of "
+        "the repository that you are in",
     )
     sub.add_argument(
         "--config", type=Path, metavar="FILE", help="settings in the layout of the ReasoningBank MCP server"
@@ -245,27 +232,25 @@ def bank_or_server_options(sub: argparse.ArgumentParser) -> None:
 def bank_file(given: argparse.Namespace) -> Path:
     """The bank's file, for what is kept beside it. UserError where --bank is a database."""
     if (file := file_of(bank_path(given))) is None:
-        raise UserError(f"--bank {given.bank}: this needs a bank's file, or --url of a running server.")
+        raise UserError(f"--bank {bank_path(given)}: this needs a bank's file, or --url of a running server.")
     return file
 
 
 def bank_path(given: argparse.Namespace) -> str:
     """Where the bank lies: its file, or the URL of its database."""
-    path = str(default_bank()) if given.bank is None else given.bank
+    path = _unnamed(given)[0] if given.bank is None else given.bank
     return path if file_of(path) is None else str(Path(path).expanduser())
+
+
+def bank_said(given: argparse.Namespace) -> str:
+    """The bank that the options name, in words: with the reason where they name none."""
+    return bank_path(given) + ("" if given.bank is not None else f", {_unnamed(given)[1]} (--bank PATH: another)")
+
+
+def _unnamed(given: argparse.Namespace) -> tuple[str, str]:
+    return unnamed_bank(getattr(given, "folder", "."))  # the folder that a client's hook names
 
 
 def has_bank(given: argparse.Namespace) -> bool:
     """Whether the bank is there, or the journal that it is rebuilt from; a database counts as there."""
     return is_there(bank_path(given))
-
-
-def default_bank() -> Path:
-    """Where the bank lies when none is named: in the folder that this platform keeps a user's data in."""
-    return _folders("reasoningbank").user_data_path / "bank.sqlite"
-
-
-def _folders(program: str | None = None) -> PlatformDirsABC:
-    """This platform's folders for a user's settings and data, of all programs or of one."""
-    kind = {"darwin": MacOS, "win32": Windows}.get(sys.platform, Unix)
-    return kind(program, appauthor=False, roaming=True)

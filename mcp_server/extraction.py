@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +17,20 @@ from core.build import build_learner
 from core.errors import InfraError, OverBudget, StopRun, TransientError, UserError
 from core.learning.attempts import Attempts
 from core.memory.bank import MemoryBank
+from core.memory.by_hand import lookup
 from core.memory.citations import cited
 from core.memory.protocol import Did
+from core.memory.records import short_id
 from core.memory.store.contract import Busy
 from core.memory.store.jobs import TRIES, Job
 from core.types import Extraction, Scored, Step, Task, Trajectory, Verdict, content_id
 from mcp_server import audit
-from mcp_server.service import Service, clients_verdict, describe_stored, lookup, new_record
+from mcp_server.service import Service, clients_verdict, new_record
 
 POLL_S = 2.0  # between polls of the queue: other processes put attempts there too
 RETRY_S = 30.0  # before another try if the provider could not be reached
 _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids (mcp_server/texts.py)
+_SHORT = re.compile(r"[0-9a-f]{8}(-\d+)?")  # what `short_id` makes of one; less of it may be another's by chance
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +53,7 @@ def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict
         "extracted_count": len(extracted),
         "memories": extracted,
         **compared,
-        **describe_stored(bank, id),
+        **service.describe_stored(bank, id),
     }
 
 
@@ -150,8 +154,11 @@ def as_trajectory(attempt: dict[str, Any], number: int = 0) -> Trajectory:
 def shown_records(bank: MemoryBank, payload: dict[str, Any]) -> list[Scored]:
     """Records of the bank's namespace whose ids occur in the conversation: their lessons must not be learned again."""
     text = "\n".join(turn["content"] for attempt in _attempts_of(payload) for turn in attempt["trajectory"])
-    ids = list(dict.fromkeys(_ID.findall(text)))[:100]
-    records = {record.id: record for id in ids if (record := lookup(bank, id))}
+    records = {}
+    for id in list(dict.fromkeys(_ID.findall(text)))[:100]:
+        with suppress(UserError):  # the beginning of several ids
+            if record := bank.get(id) or bank.get(id.rpartition("-")[0]) or (_SHORT.fullmatch(id) and lookup(bank, id)):
+                records[record.id] = record
     return [Scored(record=record, score=0.0) for record in records.values()]
 
 
@@ -164,8 +171,9 @@ def used_in(bank: MemoryBank, payload: dict[str, Any], shown: list[Scored]) -> t
     names = [
         (place, id, item.title)
         for place, hit in enumerate(shown)
+        for whole in (hit.record.id, short_id(hit.record.id))
         for number, item in enumerate(hit.record.items)
-        for id in (hit.record.id, f"{hit.record.id}-{number}")
+        for id in (whole, f"{whole}-{number}")
     ]
     matches = cited(said, [name[1:] for name in names], numbered=False)  # each retrieval numbers from 1
     return tuple(shown[place].record.id for place in sorted({names[number][0] for number in matches}))

@@ -18,7 +18,7 @@ from typing import Any
 from core.errors import InfraError, UserError
 from core.memory.long_texts import both_ends
 from mcp_server.config import bank_or_server_options, bank_path, has_bank
-from mcp_server.recall import Recall
+from mcp_server.recall import recall
 from mcp_server.service import open_service
 
 MAX_QUERY = 8000  # characters of a task that are compared with those of the lessons
@@ -46,7 +46,7 @@ _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 
 def run_hook(argv: list[str]) -> int:
     """Run `hook retrieve` or `hook extract`; returns the exit code."""
-    top = argparse.ArgumentParser(prog="reasoningbank-mcp hook", description=__doc__.split("\n\n")[0])
+    top = argparse.ArgumentParser(prog="reasoningbank hook", description=__doc__.split("\n\n")[0])
     top.add_argument("what", choices=("retrieve", "extract"))
     bank_or_server_options(top)
     top.add_argument("--top-k", type=int, default=3)
@@ -61,6 +61,7 @@ def run_hook(argv: list[str]) -> int:
         given = top.parse_intermixed_args(argv)
         name += f" {given.what}"
         event = json.loads(read_stdin())
+        given.folder = folder_of(event)
         if given.what == "retrieve":
             print(for_client(event, retrieve(given, event)), end="")
         else:
@@ -77,13 +78,18 @@ def read_stdin() -> str:
     return data.decode("utf-8-sig", "replace") if isinstance(data, bytes) else data
 
 
+def folder_of(event: dict[str, Any]) -> str:
+    """The folder that a client works in, whose bank is meant without --bank: Cursor gives a list, the others `cwd`."""
+    return event.get("cwd") or next(iter(event.get("workspace_roots") or ()), ".")
+
+
 def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     """The lessons for the prompt that was just submitted, as text; "" when none fit."""
     query = both_ends(said_by_user(event["prompt"]), MAX_QUERY)
     if not query:
         return ""
     if given.url is None and not has_bank(given):  # as before the first lesson
-        print(f"reasoningbank-mcp: there is no bank {bank_path(given)} yet.", file=sys.stderr)
+        print(f"reasoningbank: there is no bank {bank_path(given)} yet.", file=sys.stderr)
         return ""
     return recalled(given, query) if given.url is None else asked_of_server(given, query)
 
@@ -108,10 +114,7 @@ def recalled(given: argparse.Namespace, query: str) -> str:
     """The lessons of the bank that the options name, as text; they are counted as shown."""
     service = open_service(given)
     try:
-        asked = Recall(service, query, given.top_k, given.agent_id)
-        found = asked.find()
-        service.count_shown(asked.bank, found.shown)
-        return found.prompt
+        return recall(service, query, given.top_k, given.agent_id).prompt
     finally:
         service.close()
 

@@ -11,6 +11,7 @@ import ipaddress
 import logging
 import os
 import socket
+from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
@@ -24,6 +25,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from core.errors import InfraError, StopRun, UserError
+from core.escaping import printable
 from mcp_server.config import ServerSettings
 from mcp_server.server import BankServer, redact_logs
 from mcp_server.tokens import READ, is_loopback
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from mcp_server.oauth import IdentityProvider
 
+LOG_BYTES, LOGS = 10_000_000, 3  # of `server.log`, and further files of it that are kept
+MOST_CLIENTS = 10_000  # whose first request is noted
 log = logging.getLogger(__name__)
 
 
@@ -77,6 +81,31 @@ class FromProxy:
         return address.is_loopback or any(address in network for network in self._networks)
 
 
+class RequestLog:
+    """ASGI middleware: logs each refused request, and of each client (a tenant, or an address) the first one."""
+
+    def __init__(self, app: Any) -> None:
+        self._app, self._known = app, set()
+
+    async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
+        async def noted(message: dict) -> None:
+            if message["type"] == "http.response.start" and scope["path"] != "/health":
+                self._note(scope, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, noted if scope["type"] == "http" else send)
+
+    def _note(self, scope: dict, status: int) -> None:
+        token, address = getattr(scope.get("user"), "access_token", None), scope["client"][0]
+        name = f"{token.client_id} at {address}" if token is not None and token.client_id else address
+        if status >= 400:
+            log.warning(f"refused with {status}: {scope['method']} {printable(scope['path'])[:200]} of {name}")
+        elif name not in self._known and len(self._known) < MOST_CLIENTS:
+            self._known.add(name)
+            agent = dict(scope["headers"]).get(b"user-agent", b"").decode("latin-1")
+            log.info(f"the first request of {name} ({printable(agent)[:80]})")
+
+
 def build_app(
     server: BankServer,
     transport: str,
@@ -103,14 +132,19 @@ def build_app(
         app, paths = server.streamable_http_app(stateless_http=True, json_response=True, **shared), ("/mcp",)
 
     async def health(request: Request) -> Response:
-        """200 while the bank can be read, else 503. Proxies poll it without a token."""
+        """200 while the bank can be read, else 503. Proxies poll it without a token, so a fault is logged once."""
+        nonlocal fault
+        before, fault = fault, ""
         try:
             await asyncio.to_thread(server.service.bank.history.seq)
-        except (UserError, InfraError, StopRun):
-            return PlainTextResponse("the bank cannot be read", 503)
-        return PlainTextResponse("ok")
+        except (UserError, InfraError, StopRun) as error:
+            fault = str(error)
+        if fault != before:
+            log.error(f"/health: {fault or 'the bank can be read again'}")
+        return PlainTextResponse("the bank cannot be read" if fault else "ok", 503 if fault else 200)
 
-    guarded, middleware = app, [Middleware(FromProxy, proxies=proxies)]
+    fault = ""
+    guarded, middleware = app, [Middleware(RequestLog), Middleware(FromProxy, proxies=proxies)]
     if verifier is not None:
         guarded = RequireAuthMiddleware(app, [READ], provider.metadata_url if provider is not None else None)
         backend = {"backend": TokenBackend(verifier), "on_error": TokenBackend.unavailable}
@@ -183,5 +217,15 @@ def serve_http(app: Starlette, server: BankServer, host: str, port: int) -> None
     how = {"log_level": "warning", "http": "h11", "ws": "none", "proxy_headers": False, "timeout_graceful_shutdown": 2}
     most = server.service.settings.max_sessions
     config = uvicorn.Config(app, host=host, port=port, limit_concurrency=most, **how)
+    logging.getLogger("mcp_server").setLevel(logging.INFO)
+    if file := server.service.settings.log:
+        try:
+            handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=LOGS, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"server.log={file} cannot be written: {error.strerror}.") from error
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        for name in (None, "uvicorn"):
+            logging.getLogger(name).addHandler(handler)
+        redact_logs(server.service.redact)
     redact_logs(server.service.redact, "uvicorn")  # it has handlers of its own
     uvicorn.Server(config).run()

@@ -11,10 +11,11 @@ from pathlib import Path
 from core.errors import UserError
 from core.memory import formats
 from core.memory.bank import MemoryBank
-from core.memory.by_hand import set_status
+from core.memory.by_hand import set_status, versions
 from core.memory.consolidation.deduplicate import titles_near
-from core.memory.filter import normal_tag, normalised
+from core.memory.filter import normal_tag
 from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
+from core.normal_form import folded
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.service import clients_verdict, new_record
@@ -75,7 +76,7 @@ def store_insight(
 def _of_like_title(bank: MemoryBank, title: str) -> str | None:
     """The id of the active record with this title, else of the newest with nearly this one."""
     titles = bank.titles()[::-1]
-    same = (id for id, taken in titles if normalised(taken) == normalised(title))
+    same = (id for id, taken in titles if folded(taken) == folded(title))
     near = (id for id, taken in titles if titles_near(title, taken, NEAR))
     return next(same, None) or next(near, None)
 
@@ -91,9 +92,9 @@ def with_tags(records: Iterable[MemoryRecord], tags: Iterable[str]) -> list[Memo
 
 
 def delete(bank: MemoryBank, id: str, *, for_good: bool) -> list[str]:
-    """Archive a record, or with for_good erase it and the records merged from it; returns the ids."""
+    """Archive a record, or with for_good erase it, what it corrected and what was merged from it; returns the ids."""
     if for_good:
-        return bank.history.forget(id=id)
+        return [gone for each in versions(bank, id) for gone in bank.history.forget(id=each)]
     set_status(bank, id, "archived", "deleted by the client")
     return [id]
 

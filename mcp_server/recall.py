@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from core.memory.filter import Filter
@@ -11,7 +11,6 @@ from mcp_server import checks
 from mcp_server.texts import memory_prompt
 
 if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
     from mcp_server.service import Service
 
 
@@ -19,63 +18,36 @@ if TYPE_CHECKING:
 class Found:
     """What a retrieval found.
 
-    hits          best first, with values that a client can compare
-    n_held_back   how many the policy held back for their low score
+    hits          best first, with scores from 0 to 1
+    min_score     what the policy holds back below; None: nothing
+    n_held_back   how many it held back; counted with server.answer_fields alone
     prompt        the lessons as text for a prompt; "" without any
-    shown         ids of the records to count as shown
     """
 
     hits: list[Scored]
+    min_score: float | None
     n_held_back: int
     prompt: str
-    shown: list[str]
 
 
-@dataclass
-class Recall:
-    """Arguments of a retrieval, which are checked at once: UserError says what to give instead.
+def recall(service: Service, query: str, top_k: int | None = None, agent_id: str = "") -> Found:
+    """Search the bank, and count what is shown. Raises UserError for an argument, which says what to give instead.
 
     top_k      None: as many as the bank's policy says
     agent_id   whose memory; "": of all, where `server.anonymous` allows it
-    domain     "": of any subject
     """
-
-    service: Service
-    query: str
-    top_k: int | None = None
-    agent_id: str = ""
-    domain: str = ""
-    bank: MemoryBank = field(init=False)
-
-    def __post_init__(self) -> None:
-        settings = self.service.settings
-        self.query = checks.query(self.query, settings)
-        top_k = self.service.bank.policy.top_k if self.top_k is None else self.top_k
-        self.top_k = checks.whole_number("top_k", top_k, 1, settings.max_top_k)
-        self.bank = self.service.bank_for(self.agent_id)
-        self.domain = checks.domain(self.domain)
-
-    def find(self) -> Found:
-        """Search the bank."""
-        settings = self.service.settings
-        everyone = settings.anonymous == "all" and not self.agent_id
-        where = Filter(everyone=everyone, domain=self.domain or None)
-        hits, n_held_back = self.bank.retrieve_and_count(self.query, self.top_k, where)
-        shown = [] if everyone else [hit.record.id for hit in hits]  # records of all namespaces are read only
-        hits = comparable(self.bank, self.query, hits)
-        prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=everyone)
-        return Found(hits, n_held_back, prompt, shown)
-
-
-def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]:
-    """The hits with values that a client can compare: a score from 0 to 1 for any policy, and the query's cosine."""
-    if any(hit.similarity is None for hit in hits):  # found by words alone
-        import numpy as np
-
-        vector = bank.embedder.embed([query])[0]
-        cosines = [round(float(np.dot(vector, hit.record.query_embedding)), 6) for hit in hits]
-        hits = [hit if hit.similarity is not None else replace(hit, similarity=c) for hit, c in zip(hits, cosines)]
-    return [
-        replace(hit, score=round(bank.policy.relevance(hit.score), 6), similarity=min(hit.similarity, 1.0))
-        for hit in hits
-    ]
+    settings = service.settings
+    query, bank = checks.query(query, settings), service.bank_for(agent_id)
+    policy, n_held_back = bank.policy, 0
+    top_k = checks.whole_number("top_k", policy.top_k if top_k is None else top_k, 1, settings.max_top_k)
+    where = Filter(everyone=settings.anonymous == "all" and not agent_id)
+    if settings.answer_fields:
+        hits, n_held_back = bank.retrieve_and_count(query, top_k, where)
+    else:
+        hits = bank.retrieve(query, top_k, where=where)
+    if not where.everyone:  # records of all namespaces are read only, and so are those of a group
+        service.count_shown(bank, [hit.record.id for hit in hits if hit.record.namespace == bank.namespace])
+    hits = [replace(hit, score=round(policy.relevance(hit.score), 6)) for hit in hits]
+    whose = where.everyone or bool(bank.group)
+    prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=whose)
+    return Found(hits, policy.min_score, n_held_back, prompt)

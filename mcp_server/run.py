@@ -17,12 +17,13 @@ from typing import Any
 
 from core.errors import UserError
 from core.jsonl import in_strings
+from core.memory.policies.trust import FAILED
 from core.redact import redactor
 from core.types import Scored
 from mcp_server import run_records
 from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
 from mcp_server.best_effort import BestEffort, WarningHandler
-from mcp_server.config import bank_file, bank_options
+from mcp_server.config import bank_file, bank_options, bank_said
 from mcp_server.run_command import run_command, with_memory
 from mcp_server.task_memory import K, TaskMemory, used_of
 
@@ -55,7 +56,12 @@ def run_around(argv: list[str]) -> int:
     off = best_effort.do("settings", given.memory_timeout, memory.is_off)
     if off:
         print("memory: off (enabled: false in the settings; --enable-memory: on)", file=sys.stderr)
-    found = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) if task and off is False else None
+    drawn = given.holdout and task and off is False
+    shown = best_effort.do("holdout", 10, lambda: run_records.draw(given.bank, task, given.holdout)) if drawn else None
+    if shown is False:
+        print(f"memory: not shown in this run, for comparison (--holdout {given.holdout:g})", file=sys.stderr)
+    asks = task and off is False and shown is not False
+    found = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) if asks else None
     hits, retrieve_s = found or [], time.monotonic() - began
     list_lessons(hits)
     text = memory.text(hits).replace("\x00", "")
@@ -78,11 +84,14 @@ def run_around(argv: list[str]) -> int:
         "confidence": None,
         "agent_id": given.agent_id,
         "memory_enabled": found is not None,
+        "shown": shown,
+        "holdout": given.holdout,
         "lessons_in": reached if text else None,
         "retrieved": [hit.record.id for hit in hits],
         "used": used_of(hits, done),
         "learned": [],
         "why_not": None,
+        "note": None,
         "new_memories": [],
         "mean_duration_s": None,
         "earlier_runs": 0,
@@ -114,7 +123,14 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
 def options(words: list[str]) -> argparse.Namespace:
     """The options before --, with the keys among `overrides` that some of them stand for."""
     given = parser().parse_intermixed_args(words)
-    given.bank = bank_file(given)
+    file = bank_file(given)
+    if given.bank is None:
+        print(f"memory: the bank is {bank_said(given)}", file=sys.stderr)
+    given.bank = file
+    if given.holdout is not None and not 0 < given.holdout < 1:
+        raise UserError(f"--holdout {given.holdout:g}: give a share between 0 and 1, e.g. 0.2.")
+    if given.check and given.judge:
+        raise UserError("--check decides whether the task is solved: leave out --judge.")
     if given.domain:
         given.overrides.append(f"retrieval.domain={given.domain}")
     if given.consolidate_every is not None:
@@ -126,7 +142,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line before --."""
     top = argparse.ArgumentParser(
         prog="reasoningbank run",
-        usage="%(prog)s --bank PATH [options] [key=value ...] -- COMMAND ...",
+        usage="%(prog)s [options] [key=value ...] -- COMMAND ...",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -143,6 +159,9 @@ def parser() -> argparse.ArgumentParser:
     task.add_argument("--task-file", type=Path, metavar="FILE", help="a file that says it")
     top.add_argument("--stdin", choices=("memory", "prompt"), help="give the lessons, or lessons and task, to stdin")
     top.add_argument("--memory-file", type=Path, metavar="FILE", help="write the lessons here as well")
+    top.add_argument("--check", metavar="CMD", help="a command that says by its exit status whether the task is solved")
+    share = "show no memory to this share of the tasks, e.g. 0.2; `reasoningbank runs` prints what memory changes"
+    top.add_argument("--holdout", type=float, metavar="SHARE", help=share)
     top.add_argument("--judge", choices=JUDGES, help="llm where a model is configured (llm=NAME), else heuristic")
     top.add_argument("--closing-words", action="store_true", help="without a model, keep the command's last paragraph")
     top.add_argument("--consolidate-every", type=int, metavar="N", help="new lessons after which a round begins (20)")
@@ -205,7 +224,7 @@ def list_lessons(hits: list[Scored]) -> None:
     for number, hit in enumerate(hits, 1):
         titles, record = " / ".join(lesson.title for lesson in hit.record.items), hit.record
         sure = "" if record.confidence is None else f", confidence {record.confidence:.2f}"
-        about = f"from a {record.outcome}, {min(hit.score, 1):.2f}{sure}"
+        about = f"{FAILED if record.outcome == 'failure' else 'from a success'}, {min(hit.score, 1):.2f}{sure}"
         print(f"memory: [{number}] {titles} ({about})", file=sys.stderr)
 
 
@@ -220,6 +239,8 @@ def report(where: str | None, result: dict[str, Any]) -> None:
         print(f"memory: learned: {new['title']} (from a {new['verdict']}{sure})", file=sys.stderr)
     label, took = verdict.get("label") or "not judged", f"{result['duration_s']:.1f} s{compared(result)}"
     why_not = f" ({result['why_not']})" if result["why_not"] else ""
+    if result["note"]:
+        print(f"memory: {result['note']}", file=sys.stderr)
     print(f"memory: {label}, {result['memories_learned']} learned{why_not}, {took}", file=sys.stderr)
     result = in_strings(result, redactor().certain)
     if where == "-":

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
+import secrets
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ from core.memory.moment import now, since
 from core.models.reply_text import without_surrogates
 from core.types import digest
 from mcp_server.config import bank_file, bank_options
+from mcp_server.holdout import FIRST, PLANNED, Compared, compare, more_runs, shows
 
 COLUMNS = {  # of the table `runs`; the command as a hash, because its words may hold keys
     "at": "TEXT",
@@ -35,6 +38,8 @@ COLUMNS = {  # of the table `runs`; the command as a hash, because its words may
     "label_source": "TEXT",
     "confidence": "REAL",
     "memory_enabled": "INTEGER",
+    "shown": "INTEGER",  # by the coin of --holdout: whether memory was shown; NULL: no coin was tossed
+    "holdout": "REAL",
     "retrieved": "INTEGER",
     "used": "INTEGER",
     "learned": "INTEGER",
@@ -48,6 +53,8 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command)",
     "CREATE TABLE IF NOT EXISTS attempts (run INTEGER PRIMARY KEY, task TEXT, output TEXT, errors TEXT)",
     "CREATE TABLE IF NOT EXISTS warnings (at TEXT, what TEXT, why TEXT)",
+    "CREATE TABLE IF NOT EXISTS coin (key TEXT)",  # drawn once
+    "CREATE TABLE IF NOT EXISTS tasks (task TEXT PRIMARY KEY, tosses INTEGER)",
 )
 Row = dict[str, Any]
 
@@ -64,6 +71,9 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(file, timeout=5)) as db, db:
             for statement in TABLES:
                 db.execute(statement)
+            known = {row[1] for row in db.execute("PRAGMA table_info(runs)")}
+            for name in COLUMNS.keys() - known:  # of a file that an earlier version made
+                db.execute(f"ALTER TABLE runs ADD COLUMN {name} {COLUMNS[name]}")
             yield db
     except sqlite3.Error as error:
         raise UserError(f"{file}: {error}.") from error
@@ -101,6 +111,17 @@ def keep(bank: Path, command: list[str], result: Row, attempt: tuple[str, str, s
             db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
             query = "DELETE FROM attempts WHERE run NOT IN (SELECT run FROM attempts ORDER BY run DESC LIMIT ?)"
             db.execute(query, (most,))
+
+
+def draw(bank: Path, task: str, holdout: float) -> bool:
+    """Toss the coin of a task: whether memory is shown to it. Raises UserError if the file cannot be written."""
+    name = digest("task", task)[:16]
+    with _opened(file_of(bank)) as db:
+        db.execute("INSERT INTO coin SELECT ? WHERE NOT EXISTS (SELECT 1 FROM coin)", (secrets.token_hex(16),))
+        [key] = db.execute("SELECT key FROM coin").fetchone()
+        query = "INSERT INTO tasks VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET tosses = tosses + 1 RETURNING tosses"
+        [number] = db.execute(query, (name,)).fetchone()
+    return shows(key, name, number, holdout)
 
 
 def warn(bank: Path, what: str, why: str) -> None:
@@ -154,6 +175,47 @@ def summary(runs: list[Row]) -> Row:
     }
 
 
+def comparison(runs: list[Row]) -> list[str]:
+    """What memory changed, by the runs of --holdout, as lines; [] without any."""
+    drawn = [run for run in runs if run["shown"] is not None and run["holdout"]]
+    if not drawn:
+        return []
+    judged = [run for run in drawn if run["verdict"]]
+    sides = sum(bool(run["shown"]) for run in drawn)
+    lines = [f"compared by --holdout: {sides} runs with memory, {len(drawn) - sides} without"]
+    found = _compared(judged, lambda run: float(run["verdict"] == "success"), rates=True)
+    sources = ", ".join(sorted({run["label_source"] for run in judged})) or "none"
+    lines.append(f"  success ({sources}): {_in_words(found, 100, ' points')}")
+    took = _compared([run for run in drawn if run["duration_s"]], lambda run: math.log(run["duration_s"]), rates=False)
+    lines.append(f"  time: {_as_ratio(took)}")
+    if found.low is not None and found.difference is not None:
+        lines.append(f"  the runs without memory cost about {found.difference * found.n_held:.1f} solved tasks")
+        if found.low <= 0 <= (found.high or 0):
+            more = more_runs(found, drawn[-1]["holdout"])
+            lines.append(f"  a difference of {100 * PLANNED:g} points would take about {more:,} runs more to show")
+    return lines
+
+
+def _compared(runs: list[Row], value: Callable[[Row], float], *, rates: bool) -> Compared:
+    shown, values = [bool(run["shown"]) for run in runs], [value(run) for run in runs]
+    return compare(shown, values, [run["holdout"] for run in runs], rates=rates)
+
+
+def _in_words(found: Compared, scale: float, unit: str) -> str:
+    if found.difference is None or found.low is None or found.high is None:
+        return f"nothing is said before {FIRST} judged runs of each kind ({found.n_shown} and {found.n_held} so far)"
+    means = f"{scale * (found.with_memory or 0):.0f} % with memory, {scale * (found.without_memory or 0):.0f} % without"
+    ends = f"{scale * found.low:+.0f} to {scale * found.high:+.0f}, at whatever run one looks"
+    return f"{means}: {scale * found.difference:+.0f}{unit} ({ends})"
+
+
+def _as_ratio(found: Compared) -> str:
+    if found.difference is None or found.low is None or found.high is None:
+        return f"nothing is said before {FIRST} runs of each kind"
+    low, middle, high = (math.exp(each) for each in (found.low, found.difference, found.high))
+    return f"x {middle:.2f} with memory ({low:.2f} to {high:.2f})"
+
+
 def run_runs(argv: list[str]) -> int:
     """The command `runs`: list what `reasoningbank run` has noted; returns the exit code."""
     top = argparse.ArgumentParser(prog="reasoningbank runs", description="the metrics of earlier `reasoningbank run`s")
@@ -179,6 +241,8 @@ def run_runs(argv: list[str]) -> int:
             print(f"{run['at']}  {took}  {counts}  {run['program']}")
         shown = {name: "-" if value is None else f"{value:.4g}" for name, value in summary(runs).items()}
         print(", ".join(f"{name} {value}" for name, value in shown.items()))
+        for line in comparison(runs):
+            print(line)
     return 0
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +21,10 @@ from mcp_types import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
+    CallToolResult,
     ErrorData,
     JSONRPCError,
+    TextContent,
     ToolAnnotations,
     jsonrpc_message_adapter,
 )
@@ -31,46 +34,65 @@ from pydantic import ValidationError
 from core.errors import InfraError, UserError
 from core.redact import RedactingFilter, Redactor
 from core.version import package_version
-from mcp_server import texts
+from mcp_server import checks, texts
 from mcp_server.extraction import QueueWorker
 from mcp_server.service import Service
 from mcp_server.tokens import WRITE
-from mcp_server.tools import MemoryTools
+from mcp_server.tools import READ_ONLY, MemoryTools
 
 NAME = "reasoningbank"
 WHOSE = ("agent_id", "agent")  # names for whose memory it is: such an argument is never ignored
 MOST_IGNORED = 100  # names of ignored arguments that are remembered, and each said once
-CORE = (
-    "retrieve_memory extract_memory task_status save_lesson mark_helpful mark_harmful get_detail bank_status"
-).split()
-MORE = "add_insight list_index search_insights delete_insight export_memory contrast_attempts".split()
+# Tools, and the arguments that are listed of each in a conversation; all arguments are taken.
+CORE = {
+    "retrieve_memory": "query top_k",
+    "save_lesson": "query title content success",
+    "update_lesson": "memory_id title content",
+    "delete_lesson": "memory_id",
+    "mark_helpful": "memory_id",
+    "mark_harmful": "memory_id",
+    "get_detail": "memory_id",
+    "bank_status": "",
+    "extract_memory": "query trajectory success_signal",
+    "task_status": "task_id",
+}
+MORE = "add_insight list_index search_insights export_memory contrast_attempts".split()
 ACE = (
     "add_insight list_index search_insights get_detail mark_helpful mark_harmful delete_insight export_memory"
 ).split()
 ACE_NAMES = {"memory_id": "id"}  # {argument of a tool: its name in the profile ace}
-PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
-READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
-ASK_A_MODEL = ("extract_memory", "contrast_attempts")
+PROFILES = {"core": tuple(CORE), "all": (*CORE, *MORE), "ace": tuple(ACE)}
+ASK_A_MODEL = ("extract_memory", "task_status", "contrast_attempts")
 log = logging.getLogger(__name__)
-DESTRUCTIVE = ("delete_insight", "add_insight")  # which may overwrite
+DESTRUCTIVE = ("delete_lesson", "delete_insight", "add_insight")  # which may overwrite
 
 
 class BankServer(MCPServer):
     """An MCPServer whose tool errors say what to do, and which refuses arguments that a tool does not know."""
 
-    def __init__(self, service: Service, **options: Any) -> None:
+    def __init__(self, service: Service, profile: str, **options: Any) -> None:
         super().__init__(NAME, **options)
         self.ignored: set[str] = set()  # arguments of clients that no tool takes
-        self.service = service
+        self.service, self.profile = service, profile
 
     async def list_tools(self) -> list[MCPTool]:
-        """As the SDK's, without those that ask a model where none is configured. A call of one is told so."""
-        tools = await super().list_tools()
-        return [tool for tool in tools if self.service.has_model or tool.name not in ASK_A_MODEL]
+        """As the SDK's, without those that cannot work here, such as one that asks a model where none is configured."""
+        without = set() if self.service.has_model else {*ASK_A_MODEL}
+        tools = [tool for tool in await super().list_tools() if tool.name not in without]
+        if self.service.bank.read_only:
+            tools = [tool for tool in tools if tool.name in READ_ONLY]
+        return [self._in_short(tool) for tool in tools] if self.profile == "core" else tools
+
+    def _in_short(self, tool: MCPTool) -> MCPTool:
+        """A tool with the arguments that are listed of it, and agent_id where a call may need one."""
+        named = self.service.require_agent or (self.service.settings.anonymous == "all" and not self.service.bound)
+        listed = [*CORE[tool.name].split(), *(["agent_id"] if named else [])]
+        known = tool.input_schema["properties"]
+        schema = tool.input_schema | {"properties": {name: known[name] for name in listed if name in known}}
+        return tool.model_copy(update={"input_schema": schema})
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         self._set_caller(getattr(context, "_request_context", None))
-        arguments = {key: value for key, value in arguments.items() if value is not None}
         tool = self._tool_manager.get_tool(name)
         if tool is None:
             names = ", ".join(each.name for each in await self.list_tools())
@@ -78,6 +100,7 @@ class BankServer(MCPServer):
         if name not in READ_ONLY and not may_write(getattr(context, "_request_context", None)):
             raise ToolError(f"your token may only read: {name} needs one with the scope for writing.")
         known = tool.parameters["properties"]
+        arguments = checks.given(arguments, tool.parameters.get("required", ()))
         for key in [key for key in arguments if key not in known]:
             if _is_near(key, (*known, *WHOSE)):
                 raise ToolError(f"{name} takes no argument {key[:60]}: it takes {', '.join(known)}.")
@@ -90,6 +113,8 @@ class BankServer(MCPServer):
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(f"{name}: {_first_problem(error.__cause__)}") from error.__cause__
             if isinstance(error.__cause__, UserError | InfraError):
+                about = f"{name}, asked by {self.service.caller.get() or 'a client'}: {error.__cause__}"
+                log.log(logging.INFO if isinstance(error.__cause__, UserError) else logging.ERROR, about)
                 raise ToolError(self.service.said(error.__cause__)) from error
             if error.__cause__ is None or not self.service.bound:
                 raise
@@ -108,7 +133,9 @@ class BankServer(MCPServer):
         if prompt is None:
             known = ", ".join(each.name for each in self._prompt_manager.list_prompts())
             raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:60]}: {known or 'none'}.")
-        given = arguments or {}
+        given = arguments = checks.given(
+            arguments or {}, [each.name for each in prompt.arguments or () if each.required]
+        )
         for argument in prompt.arguments or ():
             if argument.required and argument.name not in given:
                 raise MCPError(INVALID_PARAMS, f"the prompt {name} needs the argument {argument.name}.")
@@ -235,6 +262,7 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
     worker, extract = QueueWorker(service), texts.EXTRACT if service.has_model else ""
     server = BankServer(
         service,
+        profile,
         title="ReasoningBank",
         instructions=texts.ACE_INSTRUCTIONS if ace else texts.INSTRUCTIONS.format(extract=extract),
         version=package_version(),
@@ -242,14 +270,9 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
         log_level="WARNING",
         subscriptions=False,
     )
-    prompts = (
-        (texts.start_task, "Begin a task with the lessons of earlier ones."),
-        (texts.finish_task, "End a task by keeping what was learned."),
-        (texts.matts_parallel, "Solve a task k times apart, take the best, learn from the comparison."),
-        (texts.matts_sequential, "Solve a task, check and revise the work, learn from the corrections."),
-    )
-    for function, text in () if ace else prompts:  # they name tools that the profile ace lacks
-        server.add_prompt(Prompt.from_function(function, description=text))
+    prompts = (texts.start_task, texts.finish_task, texts.matts_parallel, texts.matts_sequential)
+    for function in () if ace else prompts:  # they name tools that the profile ace lacks
+        server.add_prompt(Prompt.from_function(function))
     return server, worker
 
 
@@ -269,7 +292,7 @@ def list_tools(profile: str, tools: MemoryTools) -> list[Tool]:
         hints = None if name in DESTRUCTIVE else ToolAnnotations(destructive_hint=False)
         if name in READ_ONLY:
             hints = ToolAnnotations(read_only_hint=True)
-        tool = Tool.from_function(getattr(tools, name), annotations=hints, structured_output=False)
+        tool = Tool.from_function(in_form_of_sdk(getattr(tools, name)), annotations=hints, structured_output=False)
         tool.parameters = _slim(tool.parameters)
         if profile == "ace":  # one memory, `memory.namespace`, or with --tokens the caller's
             given, needed = tool.parameters["properties"], tool.parameters.get("required", [])
@@ -277,6 +300,18 @@ def list_tools(profile: str, tools: MemoryTools) -> list[Tool]:
             tool.parameters |= {"required": [ACE_NAMES.get(key, key) for key in needed]} if needed else {}
         listed.append(tool)
     return listed
+
+
+def in_form_of_sdk(tool: Callable[..., Any]) -> Callable[..., CallToolResult]:
+    """A tool that returns its result in the SDK's class."""
+
+    @wraps(tool)
+    def called(*given: Any, **named: Any) -> CallToolResult:
+        made = tool(*given, **named)
+        text = TextContent(type="text", text=made.text)
+        return CallToolResult(content=[text], structured_content=made.structured_content)
+
+    return called
 
 
 def _slim(schema: Any, parts: Mapping[str, Any] = MappingProxyType({})) -> Any:

@@ -10,8 +10,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
 from core.errors import InfraError, StopRun, UserError, check_choice, check_numbers
 from core.memory.bank import MemoryBank
+from core.memory.by_hand import lesson_of, lookup
+from core.memory.hygiene.notes import told
 from core.memory.none import NoMemory
 from core.memory.open import embedder_of, file_of
 from core.memory.protocol import Steps
@@ -28,7 +30,7 @@ from core.models.embedding import MINILM, NamedEmbedder
 from core.redact import use
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
-from mcp_server.config import ServerSettings, bank_path, has_bank, load_config, unless_typed
+from mcp_server.config import ServerSettings, bank_path, bank_said, has_bank, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
 from mcp_server.late_model import LateModel
 from mcp_server.texts import OPENINGS
@@ -67,7 +69,7 @@ class Service:
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
-        self.bound = False
+        self.bound, self._reads = False, None
         self.caller: ContextVar[str | None] = ContextVar("caller", default=None)
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
@@ -139,16 +141,19 @@ class Service:
         except StopRun as error:
             return None, self.said(error)
 
-    def bind_agents(self) -> None:
-        """Restrict each caller to the memory that its token is bound to, from now on."""
+    def bind_agents(self, reads: Callable[[str], list[str]] | None = None) -> None:
+        """Restrict each caller to the memory that its token is bound to, from now on, and to reading `reads` of it.
+
+        reads   gives the namespaces that an agent's groups let it read beside its own
+        """
         if self.settings.anonymous == "all":
             raise UserError("--tokens and server.anonymous=all contradict each other: give one of them.")
-        self.bound = True
+        self.bound, self._reads = True, reads
 
     def bank_for(self, agent_id: str) -> MemoryBank:
         """The bank in an agent's namespace. Every tool must use this.
 
-        With `bound`, it always returns the caller's own bank.
+        With `bound`, it always returns the caller's own bank, which reads those of its groups.
 
         agent_id   "": the server's own namespace
 
@@ -159,7 +164,9 @@ class Service:
                 raise UserError("this call carries no token that is bound to an agent_id.")
             if agent_id not in ("", caller):
                 raise UserError(f"agent_id: your token is bound to {caller}: leave agent_id out.")
-            return self.bank_of(caller)
+            bank = self.bank_of(caller)
+            bank.group = tuple(self._reads(caller)) if self._reads else ()
+            return bank
         if agent_id:
             return self.bank.of(checks.namespace(agent_id))
         if self.require_agent:
@@ -191,15 +198,19 @@ class Service:
         used: tuple[str, ...] = (),
         steps: Steps | None = None,
         confidence: float | None = None,
+        shown: tuple[str, ...] | None = None,
     ) -> bool:
         """Store a record and let the bank learn from it; False if it was stored before.
 
+        It takes the place of older ones with its task and titles.
+
         used         ids of the records that the attempt used
+        shown        ids of those that its author had read; None: those that its task would retrieve
         steps        of the attempt that it was distilled from; None: no attempt
         confidence   the judge's confidence in its label, if any
         """
         about = feedback_on(bank, record, used, confidence)
-        added = bank.add_many([record], did=steps, feedback=about) == 1
+        added = bank.add_many([record], did=steps, shown=shown, feedback=about, supersedes=()) == 1
         # Stored before: a crash may have cut off the consolidation that was due then.
         self.consolidate(bank, about if added else None)
         return added
@@ -222,6 +233,25 @@ class Service:
         except UserError as error:
             log.warning(f"what was retrieved is not counted: {error}")
 
+    def describe_stored(self, bank: MemoryBank, id: str) -> dict[str, Any]:
+        """{memory_id, state} of a stored record, whose place it took or what took its place, and a note (`told`)."""
+        if (record := bank.get(id)) is None:  # another client has deleted it by now
+            return {"memory_id": id, "state": "deleted"}
+        about: dict[str, Any] = {"memory_id": id, "state": record.status}
+        for source, relation, target, _ in bank.links(id):
+            if record.status != "active" and (source, relation) == (id, "duplicate_of"):
+                about["duplicate_of"] = target
+            elif record.status != "active" and (relation, target) == ("supersedes", id):
+                about["replaced_by"] = source
+            elif (source, relation) == (id, "supersedes") and target not in record.parents:
+                about.setdefault("replaces" if record.status == "active" else "will_replace", []).append(target)
+        note = self.note_on(bank, record)
+        return about | ({"note": note} if note else {})
+
+    def note_on(self, bank: MemoryBank, record: MemoryRecord) -> str | None:
+        """What was held back of a record or changed in it; None without."""
+        return told(record, "BANK" if self.bound else str(bank.path)) or None
+
     def close(self) -> None:
         """Close the bank and the model."""
         self._stack.close()
@@ -240,17 +270,30 @@ def feedback_on(
     return EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=((record.id, confidence),))
 
 
-def find_record(bank: MemoryBank, id: str) -> MemoryRecord:
-    """The record of the bank's namespace with an id that a client gave. Raises UserError if there is none."""
-    id = checks.text("id", id, 200).strip()
-    if record := lookup(bank, id):
-        return record
+def find_record(bank: MemoryBank, id: str, *, to_read: bool = False) -> MemoryRecord:
+    """The record of the bank's namespace with an id that a client gave, or its beginning. UserError without one.
+
+    to_read   it may be one of the bank's `group`; else UserError says that such a record is only read
+    """
+    return _found(bank, id, lookup, to_read=to_read)
+
+
+def find_lesson(bank: MemoryBank, id: str) -> tuple[MemoryRecord, int]:
+    """The lesson with such an id, as `lesson_of` has it. UserError without one."""
+    return _found(bank, id, lesson_of, to_read=False)
+
+
+def _found(bank: MemoryBank, id: str, look: Callable[[MemoryBank, str], Any], *, to_read: bool) -> Any:
+    """What `look` finds in the bank, or with to_read in those of its group."""
+    id = checks.text("id", id.strip(), 200)
+    if found := look(bank, id):
+        return found
+    for mate in bank.mates():
+        if found := look(mate, id):
+            if to_read:
+                return found
+            raise UserError(f"the memory {id[:60]} is of {mate.namespace}: you may read it, and change only your own.")
     raise UserError(f"there is no memory {id[:60]}: give an id as it was shown.")
-
-
-def lookup(bank: MemoryBank, id: str) -> MemoryRecord | None:
-    """The record with this id, or with a lesson of this id (`<record>-<place>`); None if there is none."""
-    return bank.get(id) or bank.get(id.rpartition("-")[0])
 
 
 def new_record(
@@ -261,13 +304,11 @@ def new_record(
     verdict: Verdict,
     *,
     tags: tuple[str, ...] = (),
-    domain: str = "",
     trajectory_id: str = "",
     about: dict[str, Any],
 ) -> MemoryRecord:
     """Make a record of lessons that came over MCP.
 
-    domain          subject; "": memory.domain if that is a name, else none
     trajectory_id   id of the attempt that the lessons were distilled from; "": none
     about           added to the record's provenance
     """
@@ -284,7 +325,7 @@ def new_record(
         task_id=task.id,
         namespace=bank.namespace,
         tick=bank.tick(),
-        domain=domain or filed or "",
+        domain=filed or "",
         tags=tuple(dict.fromkeys((*tags, *words))),
         provenance={"source": "mcp", **about},
     )
@@ -293,20 +334,6 @@ def new_record(
 def clients_verdict(success: bool) -> Verdict:
     """The verdict on an attempt whose outcome the client has given."""
     return Verdict(label="success" if success else "failure", source="client")
-
-
-def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
-    """{memory_id, state, titles, ...} of a stored record, for the caller; with the reason if it is not retrievable."""
-    if (record := bank.get(id)) is None:  # another client has deleted it by now
-        return {"memory_id": id, "state": "deleted", "titles": []}
-    stored = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
-    for source, relation, target, _ in bank.links(id) if record.status != "active" else ():
-        if (source, relation) == (id, "duplicate_of"):
-            stored["duplicate_of"] = target
-        elif (relation, target) == ("supersedes", id):
-            stored["replaced_by"] = source
-    why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
-    return stored | ({"why": list(why)} if why else {})
 
 
 def configuration(given: argparse.Namespace, unless_set: Sequence[str] = ()) -> Any:
@@ -327,18 +354,14 @@ def configuration(given: argparse.Namespace, unless_set: Sequence[str] = ()) -> 
 
 
 def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
-    """Open the bank that the options of `config.bank_options` name. cfg: its configuration; None: `configuration`."""
-    path = bank_path(given)
-    if given.bank is None:
-        print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
-    cfg = configuration(given) if cfg is None else cfg
-    return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
+    """Open the bank that the options of `config.bank_options` name. cfg: its configuration; None: `configuration`.
 
-
-@contextmanager
-def saying_new(given: argparse.Namespace) -> Iterator[None]:
-    """Around what may make the bank that the options name: says that it did, once that went well."""
+    Says on stderr which bank that is where none is named, and that it is new.
+    """
     is_new = not has_bank(given)
-    yield
-    if is_new and has_bank(given):
-        print(f"reasoningbank-mcp: new bank made at {bank_path(given)}.", file=sys.stderr, flush=True)
+    cfg = configuration(given) if cfg is None else cfg
+    service = Service(bank_path(given), cfg, embedder=given.embedder, require_agent=given.require_agent_id)
+    if is_new or given.bank is None:
+        said = "new bank made at" if is_new else "the bank is"
+        print(f"reasoningbank: {said} {bank_said(given)}.", file=sys.stderr, flush=True)
+    return service

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,12 +18,13 @@ from core.learning.transcript import without_lessons
 from core.memory.citations import cited
 from core.memory.long_texts import both_ends
 from core.memory.protocol import Did
+from core.memory.records import short_id
 from core.models.reply_text import without_surrogates
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server.best_effort import BestEffort
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult
-from mcp_server.service import Service, configuration, describe_stored, new_record, open_service, saying_new
+from mcp_server.service import Service, configuration, new_record, open_service
 from mcp_server.texts import memory_prompt
 
 if TYPE_CHECKING:
@@ -91,8 +93,7 @@ class TaskMemory:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
             try:
-                with saying_new(self.given):
-                    self._service = open_service(self.given, cfg=self.cfg())
+                self._service = open_service(self.given, cfg=self.cfg())
             except UserError as error:
                 others = [word for word in self.given.overrides if not MODEL_KEY.match(word)]
                 if others == self.given.overrides:
@@ -137,25 +138,27 @@ class TaskMemory:
             used = tuple(hit.record.id for hit in hits)
             steps = [Did(step.action, step.observation) for step in attempt.steps]
             service.add(bank, replace(record, domain=self.given.domain), used, steps, verdict.confidence)
-            stored = describe_stored(bank, id)
+            stored = service.describe_stored(bank, id)
+            outcome["note"] = stored.get("note")
             if stored["state"] == "active":
                 outcome["learned"] = [id]
+                title = " / ".join(item.title for item in bank.existing(id).items)
+                about = {"verdict": verdict.label, "confidence": verdict.confidence}
+                outcome["new_memories"] = [{"id": id, "title": title, **about}]
             else:
-                why = ", ".join(stored.get("why", ())) or "it repeats a lesson that was shown"
-                outcome |= {"set_aside": stored, "why_not": f"the lesson is {stored['state']} ({why})"}
-            about = {"verdict": verdict.label, "confidence": verdict.confidence}
-            titles = {id: " / ".join(item.title for item in bank.get(id).items) for id in outcome["learned"]}
-            outcome["new_memories"] = [{"id": id, "title": title, **about} for id, title in titles.items()]
-        elif self.given.closing_words:
-            outcome["why_not"] = "the command printed nothing"
+                outcome |= {"set_aside": stored, "why_not": f"the lesson is {stored['state']}"}
         else:
-            outcome["why_not"] = "no model distils it: give llm=NAME, or --closing-words to store its last paragraph"
+            outcome["why_not"] = source
         return outcome
 
     def _verdict(self, task: Task, attempt: Trajectory, done: CommandResult) -> Verdict:
         """The verdict; by the heuristic judge where the model that should judge fails."""
         service, judge = self.service(), self.given.judge
         judge = judge or ("llm" if service.has_model else "heuristic")
+        if self.given.check:
+            status = subprocess.run(self.given.check, shell=True, check=False, stdout=sys.stderr).returncode
+            label = "success" if status == 0 else "failure"
+            return Verdict(label=label, source="check", reason=f"the check's exit status is {status}")
         if judge == "exit-code":
             label = "success" if done.status == 0 else "failure"
             return Verdict(label=label, source="exit_code", reason=f"exit status {done.status}")
@@ -175,7 +178,11 @@ class TaskMemory:
     def _lessons(
         self, task: Task, attempt: Trajectory, verdict: Verdict, hits: list[Scored], done: CommandResult
     ) -> tuple[tuple[Lesson, ...], str]:
-        """(lessons, their author): by the model; where there is none, the closing words with --closing-words."""
+        """(lessons, their author), or ((), why there are none).
+
+        By the model; where there is none, with --closing-words the closing words, but of a success only if the bank has
+        no lesson of its task.
+        """
         service = self.service()
         if service.has_model and self._model_until:
 
@@ -192,8 +199,12 @@ class TaskMemory:
                 raise UserError("the model's reply held no lesson that could be read")
             if found:
                 return found
-        lesson = closing_words(self.task, done) if self.given.closing_words else None
-        return ((lesson,) if lesson else ()), "closing words"
+        if not self.given.closing_words:
+            return (), "no model distils it: give llm=NAME, or --closing-words to store its last paragraph"
+        if verdict.label == "success" and self.bank().of_query(task.query):
+            return (), "a success, and the bank has a lesson of this task"
+        lesson = closing_words(self.task, done)
+        return ((lesson,), "closing words") if lesson else ((), "the command printed nothing")
 
     def _by_model(self, step: str, ask: Callable[[], Any], otherwise: str) -> Any:
         """What a model says; None, with a warning, if it cannot be called, fails or takes too long."""
@@ -238,4 +249,5 @@ def last_words(text: str) -> str:
 def used_of(hits: list[Scored], done: CommandResult) -> list[str]:
     """Ids of the records whose lessons the command's output cites, by number, id or title."""
     lessons = [(hit.record.id, lesson.title) for hit in hits for lesson in hit.record.items]
-    return list(dict.fromkeys(lessons[place][0] for place in sorted(cited(done.output, lessons))))
+    shown = [(short_id(id), title) for id, title in lessons]
+    return list(dict.fromkeys(lessons[place][0] for place in sorted(cited(done.output, shown))))

@@ -1,4 +1,4 @@
-"""The tools of the server: eight for agents, six for curation.
+"""The tools of the server: for agents, for curation, and those of another server.
 
 The profile ace (server.PROFILES) is those of them that another server, mcp-learning-memory 0.2.1, has: names, arguments
 and answers of add_insight, list_index, search_insights, get_detail, mark_*, delete_insight and export_memory are its,
@@ -8,18 +8,16 @@ but for the name of an id (server.ACE_NAMES).
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
-
-from mcp_types import CallToolResult, TextContent
-from pydantic import BaseModel
 
 from core.control_tokens import escape
 from core.errors import UserError
 from core.jsonl import in_strings
 from core.memory.bank import MemoryBank
-from core.memory.by_hand import mark_record, mark_used
+from core.memory.by_hand import corrected, is_gone, mark_record, mark_used, successor
 from core.memory.filter import Filter
 from core.memory.formats.insight_memory import as_insight
 from core.memory.formats.markdown import dated, shown
@@ -33,31 +31,36 @@ from core.version import package_version
 from mcp_server import checks, run_records
 from mcp_server.extraction import QueueWorker, learn_attempt
 from mcp_server.insights import delete, exported, store_insight, with_tags
-from mcp_server.recall import Recall
-from mcp_server.service import (
-    Service,
-    clients_verdict,
-    describe_stored,
-    find_record,
-    new_record,
-)
+from mcp_server.recall import recall
+from mcp_server.service import Service, clients_verdict, find_lesson, find_record, new_record
 from mcp_server.texts import memory_entries
 
 
-class TrajectoryStep(BaseModel):
+@dataclass(frozen=True)
+class TrajectoryStep:
     role: str
     content: str
     step: int = 0
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
-class Attempt(BaseModel):
+@dataclass(frozen=True)
+class Attempt:
     trajectory: list[TrajectoryStep]
     success_signal: bool | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class CallToolResult:
+    """A tool's result as MCP defines it, text and data, without the SDK: a command does not wait for its import."""
+
+    text: str
+    structured_content: dict[str, Any]
+
+
 MOST = 1000  # max. insights in one answer
 PREVIEW = 100  # characters
+READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 START = datetime.fromtimestamp(0, UTC)  # stands for the time of a record without a readable one
 SORT = {
     "created": lambda record: added_at(record) or START,
@@ -81,21 +84,18 @@ class MemoryTools:
         # Without a service the tools can be listed, not called.
         self._service, self._worker, self._points = service, worker, Points()
 
-    def retrieve_memory(
-        self, query: str, top_k: int | None = None, agent_id: str = "", domain: str = ""
-    ) -> CallToolResult:
-        """Lessons from earlier tasks like this one. Call before you start; query = the task, domain = its subject."""
-        asked = Recall(self._service, query, top_k, agent_id, domain)
-        found = asked.find()
-        self._service.count_shown(asked.bank, found.shown)
-        data = {  # in the form of the ReasoningBank MCP server
-            "status": "success" if found.hits else "no_memories",
-            "min_score_threshold": asked.bank.policy.min_score,
-            "filtered_count": found.n_held_back,
-            "memories": [memory for hit in found.hits for memory in memory_entries(hit)],
-            "formatted_prompt": found.prompt,
-        }
-        return result(data, found.prompt or "No memory fits this task.")
+    def retrieve_memory(self, query: str, top_k: int | None = None, agent_id: str = "") -> CallToolResult:
+        """Lessons from earlier tasks like this one. Call before you start; query = the task as asked."""
+        found = recall(self._service, query, top_k, agent_id)
+        data: dict[str, Any] = {"formatted_prompt": found.prompt}
+        if self._service.settings.answer_fields:  # in the form of the ReasoningBank MCP server
+            data |= {
+                "status": "success" if found.hits else "no_memories",
+                "min_score_threshold": found.min_score,
+                "filtered_count": found.n_held_back,
+                "memories": [memory for hit in found.hits for memory in memory_entries(hit)],
+            }
+        return result(data, found.prompt or "No lesson fits this task.")
 
     def extract_memory(
         self,
@@ -107,7 +107,7 @@ class MemoryTools:
     ) -> CallToolResult:
         """Have a model distil a finished attempt into lessons. Without success_signal it also judges the outcome."""
         async_mode = self._checked_mode(async_mode)
-        payload = checks.attempt([turn.model_dump() for turn in trajectory], query, self._service.settings)
+        payload = checks.attempt([asdict(turn) for turn in trajectory], query, self._service.settings)
         payload |= {} if success_signal is None else {"success": success_signal}
         return self._learn(payload, async_mode, agent_id)
 
@@ -127,67 +127,83 @@ class MemoryTools:
         success: bool = True,
         tags: list[str] = [],  # noqa: B006 - read only
         agent_id: str = "",
-        domain: str = "",
     ) -> CallToolResult:
-        """Store a lesson that you write yourself. query = the task as asked; success = whether it was solved."""
+        """Store what would help next time. query = the task as asked; success = was it solved?"""
         query = checks.query(query, self._service.settings)
         lesson, bank = checks.lesson(title, description, content), self._service.bank_for(agent_id)
         verdict = clients_verdict(success)
-        subject = checks.domain(domain)
-        id = content_id("mcp", bank.namespace, query, lesson, verdict.label, *([subject] if subject else []))
-        record = new_record(bank, id, query, (lesson,), verdict, tags=checks.tags(tags), domain=subject, about={})
-        return stored(bank, id, "saved" if self._service.add(bank, record) else "already_known")
+        id = content_id("mcp", bank.namespace, query, lesson, verdict.label)
+        if (known := bank.get(id)) is not None and is_gone(bank, known):  # saved again: it is meant to be there
+            id = content_id(id, bank.history.seq())
+        record = new_record(bank, id, query, (lesson,), verdict, tags=checks.tags(tags), about={})
+        added = self._service.add(bank, record, shown=())  # the client wrote it: nothing in it was copied
+        return self._stored(bank, id, "saved" if added else "already_known")
+
+    def update_lesson(
+        self, memory_id: str, title: str = "", content: str = "", description: str = "", agent_id: str = ""
+    ) -> CallToolResult:
+        """Correct a lesson that is wrong or outdated; what you leave out stays."""
+        bank = self._service.bank_for(agent_id)
+        record, place = find_lesson(bank, memory_id)
+        old = record.items[place]
+        new = checks.lesson(title or old.title, description or old.description, content or old.content)
+        if new == old:
+            raise UserError("nothing would change: give the title, description or content as it should be.")
+        made = corrected(bank, record, (*record.items[:place], new, *record.items[place + 1 :]))
+        return self._stored(bank, made.id, "updated")
+
+    def delete_lesson(self, memory_id: str, permanent: bool = False, agent_id: str = "") -> CallToolResult:
+        """Delete a lesson that nobody should follow."""
+        bank = self._service.bank_for(agent_id)
+        record, place = (find_record(bank, memory_id), 0) if permanent else find_lesson(bank, memory_id)
+        if len(record.items) > 1 and not permanent:
+            corrected(bank, record, (*record.items[:place], *record.items[place + 1 :]))
+            return result({"status": "deleted", "memory_id": f"{record.id}-{place}"})
+        gone = delete(bank, record.id, for_good=permanent)
+        return result({"status": "deleted", "memory_id": record.id, "deleted": gone})
 
     def mark_helpful(self, memory_id: str, agent_id: str = "") -> CallToolResult:
-        """A recalled memory helped: it will rank higher."""
+        """A retrieved lesson helped: it will rank higher."""
         return self._mark(memory_id, agent_id, helpful=True)
 
     def mark_harmful(self, memory_id: str, agent_id: str = "") -> CallToolResult:
-        """A recalled memory misled you: it will rank lower and carry a warning."""
+        """A retrieved lesson misled you: it will rank lower, with a warning."""
         return self._mark(memory_id, agent_id, helpful=False)
 
     def get_detail(self, memory_id: str, agent_id: str = "") -> CallToolResult:
-        """Everything about one memory."""
+        """Everything about one lesson."""
         bank = self._service.bank_for(agent_id)
-        record = find_record(bank, memory_id)
-        record = record if bank.read_only else mark_used(bank, record.id)
+        record = find_record(bank, memory_id, to_read=True)
+        own = record.namespace == bank.namespace
+        record = mark_used(bank, record.id) if own and not bank.read_only else record
+        bank = bank if own else bank.of(record.namespace)
         asked = {} if record.provenance.get("kind") == "insight" else {"query": record.original_query}
         return result(detail(record) | asked, escape(shown(record, dated(bank.link_details(record.id)))))
 
     def bank_status(self, agent_id: str = "") -> CallToolResult:
-        """Counts, embedder, model, version and pending extractions of this memory."""
+        """The memory's counts, settings and faults."""
         service, bank = self._service, self._service.bank_for(agent_id)
         embedder, jobs = bank.embedder, service.jobs.counts(bank.namespace)
         whole = bank.namespace == service.bank.namespace and not service.bound  # may hear of the server's other uses
-        made_with = bank.made_with() if whole else {}
         model, why = service.model()
+        about = {"loaded": service.embedder_class(), "texts_in_windows": embedder.long_texts or None} if whole else {}
         status = {
             "version": package_version(),
-            **({} if service.bound else {"bank": str(file.resolve()) if (file := file_of(bank.path)) else bank.path}),
+            "bank": None if service.bound else str(file.resolve()) if (file := file_of(bank.path)) else bank.path,
             "agent_id": bank.namespace,
             "records": bank.statuses(),
-            "embedder": {
-                **{name: value for name, value in made_with.items() if value is not None},
-                "name": embedder.name,
-                **({"loaded": service.embedder_class()} if whole else {}),
-            },
+            "embedder": filled((bank.made_with() if whole else {}) | {"name": embedder.name} | about),
             "model": model,
-            **({"model_is_missing": why} if why else {}),
+            "model_is_missing": why or None,
             "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
             "failed_jobs": jobs.get("failed", 0),
             "preset": service.cfg.preset,
-            **({"settings": service.cfg.settings} if service.cfg.settings and not service.bound else {}),
+            "settings": None if service.bound else service.cfg.settings,
             "retrieval": type(bank.policy).__name__.lower(),
-            "clock": bank.clock,
-            "changes": bank.history.n_changes(),
+            "retrieved_by_words": bank.counts[f"retrieved by words of {bank.namespace}"] or None,
+            "warnings": None if service.bound else run_records.warned(Path(bank.path)) or None,
         }
-        if whole and embedder.long_texts:  # since the server was started
-            status["embedder"]["texts_in_windows"] = embedder.long_texts
-        if by_words := bank.counts[f"retrieved by words of {bank.namespace}"]:
-            status["retrieved_by_words"] = by_words
-        if not service.bound and (warnings := run_records.warned(Path(bank.path))):
-            status["warnings"] = warnings
-        return result(status)
+        return result(filled(status))
 
     def add_insight(
         self,
@@ -208,11 +224,11 @@ class MemoryTools:
             "updated": "The insight is updated.",
             "same": "This very insight is saved already.",
             "duplicate": "An insight with a similar title exists: give overwrite=true to update it, or another title.",
-            "quarantined": "The insight is kept but not shown to anyone, for the reason in `why`.",
+            "quarantined": "The insight is kept but not shown to anyone, for the reason in `note`.",
         }[status]
-        why = {"why": describe_stored(bank, id).get("why")} if status in ("saved", "updated", "quarantined") else {}
+        note = self._service.note_on(bank, record) if status in ("saved", "updated", "quarantined") else None
         data = {"status": status.replace("same", "duplicate"), "message": say} | preview(record)
-        return result(data | {name: value for name, value in why.items() if value})
+        return result(filled(data | {"note": note}))
 
     def list_index(
         self,
@@ -263,7 +279,7 @@ class MemoryTools:
         pattern: parallel (made apart) or sequential (each revises the one before, the last counts).
         """
         async_mode = self._checked_mode(async_mode)
-        values = [attempt.model_dump() for attempt in attempts]
+        values = [asdict(attempt) for attempt in attempts]
         return self._learn(checks.attempts(values, query, pattern, self._service.settings), async_mode, agent_id)
 
     def _checked_mode(self, async_mode: bool | None) -> bool:
@@ -299,12 +315,26 @@ class MemoryTools:
 
     def _mark(self, memory_id: str, agent_id: str, *, helpful: bool) -> CallToolResult:
         bank = self._service.bank_for(agent_id)
-        return result(preview(mark_record(bank, find_record(bank, memory_id).id, helpful, used=True)))
+        record = successor(bank, find_record(bank, memory_id))
+        return result(preview(mark_record(bank, record.id, helpful, used=True)))
+
+    def _stored(self, bank: MemoryBank, id: str, status: str) -> CallToolResult:
+        """The answer of a tool that stored a record: `status`, or what became of the record at once."""
+        about = self._service.describe_stored(bank, id)
+        state = about.pop("state")
+        if state == "quarantined" or (state != "active" and status != "already_known"):
+            status = "duplicate" if "duplicate_of" in about else state
+        return result({"status": status, **about})
+
+
+def filled(data: dict[str, Any]) -> dict[str, Any]:
+    """Without fields that are None."""
+    return {name: value for name, value in data.items() if value is not None}
 
 
 def detail(record: MemoryRecord) -> dict[str, Any]:
-    """A record as an insight, without fields that are None; with a warning if its trust is below 0."""
-    insight = {name: value for name, value in as_insight(record).items() if value is not None}
+    """A record as an insight; with a warning if its trust is below 0."""
+    insight = filled(as_insight(record))
     if feedback(record) < 0:
         insight["warning"] = f"low trust: marked helpful {record.n_helpful}, harmful {record.n_harmful}"
     return insight if record.status == "active" else insight | {"status": record.status}
@@ -314,14 +344,6 @@ def preview(record: MemoryRecord) -> dict[str, Any]:
     """A record as an insight, with the beginning of its content."""
     insight = detail(record)
     return insight | {"preview": insight.pop("content")[:PREVIEW]}
-
-
-def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:
-    """A tool's result for a record that it stored: `status`, or that the record was quarantined or archived at once."""
-    about = describe_stored(bank, id)
-    if about["state"] == "quarantined" or (about["state"] != "active" and status != "already_known"):
-        status = "duplicate" if "duplicate_of" in about else about["state"]
-    return result({"status": status, **about})
 
 
 def result(data: dict[str, Any] | None, text: str | None = None, *, exact: bool = False) -> CallToolResult:
@@ -335,4 +357,4 @@ def result(data: dict[str, Any] | None, text: str | None = None, *, exact: bool 
         data = in_strings(data, escape) | kept
     text = json.dumps(data, ensure_ascii=False) if text is None else text
     data = {"text": text} if data is None else data  # some clients show the model only the data
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)
+    return CallToolResult(text=text, structured_content=data)

@@ -62,7 +62,7 @@ class Prompts:
         return cls(own=config["folder"], memory_block=config["memory_block"])
 
     def render(self, name: str, variant: str | None = None, **values: object) -> str:
-        """Fill a template with its values. Raises jinja2.UndefinedError for a missing value.
+        """Fill a template with its values. Raises jinja2.TemplateError, in one sentence, for one that cannot be filled.
 
         variant   a folder of prompts/ whose templates, also included ones, replace those of the same name, but not
                   those of `own`
@@ -71,7 +71,7 @@ class Prompts:
             name = FORMS[self.memory_block]
         *own, ours = self._folders()
         folders = (*own, *((ours / variant,) if variant else ()), ours)
-        return _environment(*folders).get_template(f"{name}.jinja").render(**values).strip()
+        return _filled(_environment(*folders), f"{name}.jinja", values).strip()
 
     def hashes(self, *more: str) -> dict[str, str]:
         """{template: sha256}, for the manifest: two runs with the same hashes used the same prompts.
@@ -98,11 +98,25 @@ class Prompts:
 PROJECT = Prompts()
 
 
+def _filled(environment: Any, name: str, values: dict[str, object]) -> str:
+    from jinja2 import TemplateError, TemplateSyntaxError, UndefinedError
+
+    try:
+        return environment.get_template(name).render(**values)
+    except TemplateSyntaxError as error:
+        raise TemplateError(f"the prompt {error.filename}, line {error.lineno}: {error.message}") from error
+    except UndefinedError as error:
+        raise UndefinedError(
+            f"the prompt {name}: {error.message}; its values are {', '.join(sorted(values))}."
+        ) from error
+
+
 @cache
 def _environment(*folders: Path):
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import FileSystemLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    return Environment(
+    return ImmutableSandboxedEnvironment(  # templates may be a stranger's: they write texts, and reach nothing else
         loader=FileSystemLoader(folders),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -68,6 +68,12 @@ def pairs(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     return both.sort_values("index_a").reset_index(drop=True)
 
 
+def asked_otherwise(a: Run, b: Run) -> list[str]:
+    """The ids under which two runs ask another question, such as those of two worlds or of two files of questions."""
+    first, second = ({row["task_id"]: row["query"] for row in run.rows} for run in (a, b))
+    return sorted(id for id in first.keys() & second.keys() if first[id] != second[id])
+
+
 def effect(out: Console, frames: list[pd.DataFrame]) -> None:
     """The paired difference, what it would be in the worst case of what broke, and its test."""
     a, b = (frame.assign(seed=0) for frame in frames)  # two runs, whatever their seeds
@@ -107,6 +113,12 @@ def compare(out: Console, a: Run, b: Run, every: bool) -> None:
         raise UserError("there is nothing to compare: a run has no finished episode.")
     frames = [frame_of([run]) for run in (a, b)]
     numbers(out, frames)
+    changed = differences({"env": a.config.get("env")}, {"env": b.config.get("env")})
+    if changed:
+        out.print(f"The environments differ, so an id may stand for another task: {'; '.join(changed)}")
+    if other := asked_otherwise(a, b):
+        out.print(f"{len(other)} ids ask another question in A than in B, and are not compared: {', '.join(other[:5])}")
+        frames = [frame[~frame["task_id"].isin(other)] for frame in frames]
     both = pairs(*frames)
     if both.empty:
         raise UserError("the runs have no task in common.")

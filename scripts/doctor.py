@@ -44,7 +44,9 @@ USES = {  # of each extra that only some options need; any other one is named by
     "webarena": "env=webarena, with webarena-verified and the extra web",
     "web": "env=miniwob, env=webarena",
     "wandb": "tracker=wandb",
-    "mcp": "serving a bank over MCP",
+    "bench": "questions with mathematical answers, such as the bundled ones",
+    "hnsw": "memory.index=hnsw",
+    "http": "nothing that does not go without: it makes a server over HTTP faster",
     "postgres": "a bank in PostgreSQL",
     "dev": "`make test` and `make lint`",
 }

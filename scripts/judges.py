@@ -17,7 +17,7 @@ from core.build import option, options, part
 from core.errors import UserError
 from core.run.arms import key_of
 from core.run.cells import safe
-from core.types import content_id
+from core.types import Usage, content_id, total
 
 Learn = Callable[..., int]  # learns from a run once more: its exit status
 RECORDED = "as recorded"
@@ -92,7 +92,8 @@ def row_of(name: str, runs: Sequence[Run]) -> dict[str, Any]:
     costs = [each["cost_usd"] for each in used]
     found = {"judge": name, **rated(attempts), "types": {}}
     n = max(1, len(attempts))
-    found["tokens_per_attempt"] = sum(each["prompt_tokens"] + each["completion_tokens"] for each in used) / n
+    tokens = total(Usage(**each).tokens for each in used)
+    found["tokens_per_attempt"] = None if tokens is None else tokens / n
     found["usd_per_attempt"] = None if None in costs else sum(costs) / n
     types = sorted({each.task_type for each in attempts})
     if len(types) > 1:
@@ -109,9 +110,10 @@ def tables(rows: list[dict[str, Any]], n_runs: int) -> list[TextTable]:
     made = []
     for row in rows:
         usd = "?" if row["usd_per_attempt"] is None else f"{row['usd_per_attempt']:.5f}"
+        tokens = "?" if row["tokens_per_attempt"] is None else f"{row['tokens_per_attempt']:.0f}"
         cells = [_shown(row, name) for name in FIGURES]
         counts = [str(row["n"]), str(row["n_none"])]
-        made.append([row["judge"], *counts, *cells, f"{row['tokens_per_attempt']:.0f}", usd])
+        made.append([row["judge"], *counts, *cells, tokens, usd])
     notes = [
         "95 % intervals; the attempts at a task, over all seeds, go together: Wilson's with the effective number of "
         "attempts for agreement, precision and recall, a bootstrap over tasks for kappa, Brier and ECE.",

@@ -7,18 +7,23 @@ reasoningbank show RUN TASK [--prompts]              one episode; TASK is its nu
 from __future__ import annotations
 
 import sys
+from textwrap import shorten
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from analysis.leaks import learning_calls
+from analysis.notes import LIMITS
 from analysis.runs import Run, find_runs, read_run
 from analysis.text_table import clean
 from core.console import Console
 from core.errors import UserError
 from core.run.columns import episode_columns
+from core.run.display import counted, facts_of
+from core.run.metrics import limit_of
 from core.run.records import evaluated, place_of, status_of
+from core.types import Usage
 from scripts.command_line import parser, plain_errors
 
 COLOUR = {"success": "green", "failure": "red", "infra_error": "yellow"}
@@ -43,11 +48,15 @@ def one_run(path: str) -> Run:
     return read_run(found[0])
 
 
+WORDS = 44  # characters of a task's question beside its id
+
+
 def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> Table:
     """A line an episode."""
     table = Table(title=clean(str(run.path)), title_justify="left")
-    for heading in ("place", "task", "status", "judged", "shown", "lessons", "steps", "tokens", "note"):
-        table.add_column(heading, justify="left" if heading in ("task", "status", "judged", "note") else "right")
+    for heading in ("place", "task", "question", "status", "judged", "shown", "lessons", "steps", "tokens", "note"):
+        left = heading in ("task", "question", "status", "judged", "note")
+        table.add_column(heading, justify="left" if left else "right")
     for row in run.rows:
         facts = episode_columns(row)
         disagree = facts["verdict"] is not None and facts["verdict"] != row["status"] and evaluated(row)
@@ -55,10 +64,24 @@ def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> T
         if (status and row["status"] != status) or (kind and row["task_type"] != kind) or (flagged and not note):
             continue
         state = Text(status_of(row), COLOUR[row["status"]])
-        cells = [facts["n_retrieved"], facts["n_lessons"], facts["steps"], f"{facts['tokens']:,}"]
+        cells = [facts["n_retrieved"], facts["n_lessons"], facts["steps"], counted(facts["tokens"])]
         task, verdict = clean(row["task_id"]), facts["verdict"] or "-"
-        table.add_row(str(place_of(row)), task, state, verdict, *map(str, cells), clean(note))
+        asked = shorten(clean(row["query"]), WORDS, placeholder=" ...")
+        table.add_row(str(place_of(row)), task, asked, state, verdict, *map(str, cells), clean(note))
     return table
+
+
+def graded(attempt: dict[str, Any], status: str) -> list[str]:
+    """The answer that was graded, the reference and why the attempt ended as it did, a line each."""
+    info, limit = attempt.get("info", {}), limit_of(attempt)
+    why = [
+        "no answer is stated" * (not info.get("stated", True)),
+        LIMITS.get(limit, limit) and f"ended by a limit: {LIMITS.get(limit, limit)}",
+        info.get("rule") and f"read by the rule {info['rule']}",
+        info.get("kind") and f"compared as {info['kind']}",
+    ]
+    answer = [f"graded answer: {attempt['answer']}"] if attempt["answer"] is not None else []
+    return [*answer, f"reference: {attempt['gold']}", "; ".join([status, *filter(None, why)])]
 
 
 def find_row(run: Run, wish: str) -> dict[str, Any]:
@@ -103,7 +126,8 @@ def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
                 say(out, f"-> {step['observation']}", 4)
         if attempt["error"]:
             say(out, attempt["error"], 4)
-        say(out, f"truth: {attempt['gold']}", 2)
+        for line in graded(attempt, "right" if attempt["success"] else "wrong"):
+            say(out, line, 2)
     verdict = row["verdict"]
     say(out, f"\nverdict {verdict['label']} by {verdict['source']}", 0, "bold")
     say(out, verdict["reason"])
@@ -116,7 +140,7 @@ def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
         say(out, f"{lesson['description']}\n{lesson['content']}")
     for error in row["learning_errors"]:
         say(out, f"an error, but not of the attempt: {error}", 0, "yellow")
-    spent = (f"{role} {used['prompt_tokens'] + used['completion_tokens']:,}" for role, used in row["usage"].items())
+    spent = (f"{role} {counted(Usage(**used).tokens)}" for role, used in row["usage"].items())
     say(out, "\ntokens  " + "   ".join(spent), 0, "dim")
 
 
@@ -137,6 +161,9 @@ def main(arguments: list[str] | None = None) -> None:
     out, run = console(), one_run(given.run)
     if given.task is None:
         out.print(episodes(run, given.status, given.type, given.flag))
+        for name, value in facts_of(run.summary) if run.summary else ():
+            if name not in ("by type", "success"):
+                say(out, f"{name}: {value}")
     else:
         one(out, run, find_row(run, given.task), given.prompts)
 

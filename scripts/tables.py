@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.cells import Cells
+from analysis.faithfulness import build_faithfulness
 from analysis.funnel import build_funnel
 from analysis.matrix import build_matrix
 from analysis.tables import build_tables, columns_named, every_run, load_episodes, tables
@@ -36,7 +37,8 @@ from core.escaping import spreadsheet
 from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"
-BUILDERS = {DEFAULT: build_matrix, "funnel": build_funnel}  # {table: what builds it}
+# {table: what builds it}
+BUILDERS = {DEFAULT: build_matrix, "funnel": build_funnel, "faithfulness": build_faithfulness}
 
 
 @plain_errors()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from ast import literal_eval
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core import normal_form
 from core.errors import UserError
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.choice import LETTERS
@@ -39,7 +39,21 @@ LABELLED = re.compile(r"\s*[(\[]?([A-Za-z]|\d{1,2})(?:[)\]、]\s*|[.:]\s+)(\S.*)
 CALLED = re.compile(r"(?:(?:the )?(?:correct )?(?:answer|option)(?: is)?:? *)?[(\[]?([a-z]|\d{1,2})[)\].]*", re.I)
 BARE_LETTER = re.compile(r"[(\[]?[A-Ha-h][)\].]?")
 SHOWN_LETTERS = re.compile(r"(?:^|[\s(\[])A\s?[).:\]].*?(?:^|[\s(\[])B\s?[).:\]]", re.S)  # in a question's text
+# What only a model that sees or hears could be asked: columns of it by name, files of it, and its place in a text.
+SEEN = re.compile(
+    r"(?:question|problem|context|input|decoded)?(?:image|picture|photo|img|figure|visual|audio|video|screenshot)s?"
+    r"(?:file|name|path|url|data|bytes|base64)?\d*"
+)
+FILES = re.compile(r"(?:file|media|attachment)s?(?:name|path|url)?|path")
+MEDIUM = re.compile(r"\S.*\.(?:png|jpe?g|gif|webp|bmp|tiff?|svg|avif|heic|mp3|wav|flac|ogg|mp4)(?:\?\S*)?", re.I)
+EMBEDDED = re.compile(r"data:(?:image|audio|video)/")
+PLACE = re.compile(
+    r"<(?:image|audio|video)(?:[ _]?\d+)?>|!\[[^\]\n]*\]\([^)\s]+\)|data:image/\w+;base64"
+    r"|<img\b[^<>]*?src=[\"']?(?:https?:|data:)",
+    re.I,
+)
 SYNONYMS = {"true": ("Yes",), "yes": ("True",), "false": ("No",), "no": ("False",)}
+NONE = ("", "none", "null", "no", "false", "n/a", "nan", "-", "0", "[]")  # how a table writes that there is none
 LETTER, TEXT, FROM_0, FROM_1 = WAYS = ("letter", "text", "from_0", "from_1")
 
 
@@ -49,6 +63,7 @@ class Columns:
 
     question, context   one, or several, whose texts stand one below the other
     options     the one that holds all options, or a list with one for each; [] says that there are none
+    image       [] says that nothing here is a picture, whatever it looks like: none is sent
     answer_as   how the answer tells the option: letter, text, from_0 or from_1 (a number that counts the options)
     """
 
@@ -61,8 +76,11 @@ class Columns:
     subject: str | None = None
     level: str | None = None
     kind: str | None = None
+    image: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        if self.image:
+            raise UserError(f"env.columns.image={self.image}: pictures are not sent; [] asks without them.")
         if self.answer_as not in (None, *WAYS):
             raise UserError(f"env.columns.answer_as={self.answer_as} is not one of {', '.join(WAYS)}.")
 
@@ -107,7 +125,7 @@ class Fields:
 
 def plain_name(column: Any) -> str:
     """A column's name without case, blanks and signs: "Option A", "option_a" and "OptionA" are one."""
-    return "".join(sign for sign in unicodedata.normalize("NFKC", str(column)).casefold() if sign.isalnum())
+    return "".join(sign for sign in normal_form.folded(str(column)) if sign.isalnum())
 
 
 def is_missing(value: Any) -> bool:
@@ -136,7 +154,7 @@ def listed(said: str | Sequence[str] | None) -> list[str]:
 
 
 def folded(value: Any) -> str:
-    return " ".join(unicodedata.normalize("NFKC", str(value)).casefold().split()).strip("\"' ").removesuffix(".")
+    return normal_form.folded(str(value)).strip("\"' ").removesuffix(".")
 
 
 def in_order(labels: Sequence[Any]) -> bool:
@@ -151,6 +169,33 @@ def end_of(text: str) -> tuple[str, str | None]:
         return text.rpartition("####")[2].strip(), text
     box = boxed_answer(text)
     return (box.content, text) if box and box.content.strip() else (text, None)
+
+
+def check_seen(fields: Fields, texts: Iterable[str]) -> None:
+    """Raises UserError for a row with pictures, sound or film: it would be asked without them. texts: what is asked."""
+    if fields.said.image is not None:
+        return
+    held = next((fields.names[name] for name, value in fields.values.items() if is_seen(name, value)), None)
+    if held is None and (place := next(filter(None, map(PLACE.search, texts)), None)) is None:
+        return
+    what = (
+        f"its text has a picture's place, {place[0][:40]!r}" if held is None else f"{held!r} is a picture or the like"
+    )
+    raise fields.error(f"{what}, and only text is asked: leave such rows out", "image=[] if they need none")
+
+
+def is_seen(name: str, value: Any) -> bool:
+    """Whether a column, by its plain name, holds what only a model that sees or hears could be asked."""
+    value = literal(value)
+    values = value if isinstance(value, list) else [value]
+    if any(isinstance(each, dict) and (each.get("bytes") or each.get("sampling_rate")) for each in values):
+        return True
+    values = [(each.get("path") or each.get("url")) if isinstance(each, dict) else each for each in values]
+    texts = [each.strip() for each in values if isinstance(each, str) and each.strip().casefold() not in NONE]
+    if not texts:
+        return any(isinstance(each, bytes) and each for each in values)
+    files = FILES.fullmatch(name) and all(map(MEDIUM.fullmatch, texts))
+    return bool(SEEN.fullmatch(name) or files or any(map(EMBEDDED.match, texts)))
 
 
 def question_of(fields: Fields) -> str:
@@ -262,6 +307,11 @@ def right_of(choice: Choice, ways: Collection[str] = WAYS) -> int:
     found = readings(choice, value)
     found = {way: place for way, place in found.items() if said.answer_as in (None, way)}
     shown = f"{fields.names[column]!r} is {value[:60]!r}"
+    if not found and len(parts := re.findall(r"\w+", value)) > 1 and all(readings(choice, part) for part in parts):
+        raise fields.error(
+            f"{shown}, several options, but a question has one that is right: leave it out, ask for one option in each "
+            "row, or take the options away, so that the answer is graded as a text"
+        )
     if not found:
         how = f" as a {said.answer_as}" if said.answer_as else ""
         why = f"{shown}, which tells no single one of {len(choice.options)} options{how}"
@@ -291,7 +341,7 @@ def value_of(choice: Choice) -> tuple[str, str]:
 
 def readings(choice: Choice, value: str) -> dict[str, int]:
     """{way: place} of all ways in which a value tells one of the options."""
-    text = unicodedata.normalize("NFKC", end_of(value)[0]).strip()
+    text = normal_form.normal_form(end_of(value)[0]).strip()
     texts = [folded(option) for option in choice.options]
     found = {TEXT: texts.index(folded(text))} if texts.count(folded(text)) == 1 else {}
     both = LABELLED.fullmatch(text)  # "B) its text"

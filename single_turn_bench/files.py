@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.textfile import decoded, read_bytes
+from core.textfile import MOST_UNPACKED, decoded, read_bytes, read_member
 from single_turn_bench.specs import GPQA_ZIP_MEMBER, GPQA_ZIP_PASSWORD
 
 DELIMITERS = ",;\t|"
@@ -122,6 +122,7 @@ def listed(name: str, value: Any) -> list[Any]:
 
 def table_rows(name: str, text: str) -> Iterator[tuple[str, dict]]:
     """The rows of a CSV file, whichever sign divides its columns: that which makes the most of the first line."""
+    csv.field_size_limit(min(max(len(text), 131_072), 2**31 - 1))  # of a cell, for the whole process
     given = SEPARATOR_LINE.match(text)
     text = text[given.end() :] if given else text
     headers = [next(csv.reader(io.StringIO(text, newline=""), delimiter=sign), []) for sign in DELIMITERS]
@@ -159,11 +160,17 @@ def checked_header(name: str, header: list[str]) -> list[str]:
 def parquet_rows(name: str, data: bytes) -> list[dict]:
     try:
         import pyarrow
-        from pyarrow.parquet import read_table
+        from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise UserError(f"{name}: parquet files need pyarrow: pip install pyarrow") from error
     try:
-        return read_table(pyarrow.BufferReader(data)).to_pylist()
+        file = ParquetFile(pyarrow.BufferReader(data))
+        about = file.metadata
+        if sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups)) > MOST_UNPACKED:
+            raise UserError(
+                f"{name} unpacks to more than {MOST_UNPACKED >> 20} MB: save the rows that you need as JSONL."
+            )
+        return file.read().to_pylist()
     except (OSError, pyarrow.ArrowException) as error:
         raise UserError(f"{name} cannot be read as parquet: {error}.") from error
 
@@ -172,7 +179,7 @@ def zip_rows(path: Path) -> Iterator[tuple[str, dict]]:
     """The rows of the CSV in the official GPQA archive, decrypted in memory: nothing is written to disk."""
     try:
         with zipfile.ZipFile(path) as archive:
-            text = archive.read(GPQA_ZIP_MEMBER, pwd=GPQA_ZIP_PASSWORD).decode("utf-8-sig")
+            text = read_member(archive, GPQA_ZIP_MEMBER, GPQA_ZIP_PASSWORD).decode("utf-8-sig")
     except KeyError as error:
         raise UserError(f"{path.name} holds no {GPQA_ZIP_MEMBER}: it is not the official GPQA archive.") from error
     except (OSError, RuntimeError, zipfile.BadZipFile, zlib.error, UnicodeDecodeError) as error:

@@ -28,6 +28,7 @@ from single_turn_bench.columns import (
     Fields,
     answer_of,
     check_free,
+    check_seen,
     options_of,
     question_of,
     right_of,
@@ -72,6 +73,8 @@ def parse_rows(raws: Sequence[tuple[str, dict]], dataset: str, columns: Columns 
     read = [Fields(raw, where, columns or Columns()) for where, raw in raws]
     questions = [question_of(fields) for fields in read]
     choices = {number: choice for number, fields in enumerate(read) if (choice := options_of(fields)) is not None}
+    for number, fields in enumerate(read):
+        check_seen(fields, (questions[number], *(choices[number].options if number in choices else ())))
     taken = {name for choice in choices.values() for name in choice.taken}
     for number, fields in enumerate(read):
         if number not in choices and (empty := taken & set(fields.names)):

@@ -11,8 +11,8 @@ Nothing is read into the text: its scorer compares it. Where answers are mathema
 from __future__ import annotations
 
 import re
-import unicodedata
 
+from core.normal_form import folded, normal_form
 from single_turn_bench.answers import MAX_ANSWER, NOTHING, STATEMENTS, Extracted, answer_tags, own_answer, reply_of
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.languages import STATEMENT
@@ -91,9 +91,9 @@ def without_latex(text: str) -> str:
 
 
 def same_text(prediction: str | None, gold: str) -> bool:
-    """Whether two answers are one but for case, blanks, quotes and a last full stop."""
-    return prediction is not None and folded(prediction) == folded(gold)
+    """Whether two answers are one but for case, blanks, typography, quotes around and a last full stop."""
+    return prediction is not None and bare(prediction) == bare(gold)
 
 
-def folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", plain(text)).casefold().split())
+def bare(text: str) -> str:
+    return folded(plain(normal_form(text)))

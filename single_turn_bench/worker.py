@@ -16,23 +16,23 @@ RECURSION = 3_000
 
 
 class ValueComparer:
-    """Made in the child process alone: it changes the process that it is made in.
+    """Made in the child process alone: it changes the process that it is made in."""
 
-    alarm_s   seconds that one comparison may take
-    """
-
-    def __init__(self, alarm_s: float) -> None:
+    def __init__(self) -> None:
         shut_off()
         from single_turn_bench.symbolic import equal  # seconds of imports
 
-        self._alarm_s, self._equal = alarm_s, equal
+        self._equal = equal
         limit_memory()
         sys.setrecursionlimit(RECURSION)
 
-    def equal(self, pred: str, gold: str) -> bool:
-        """Whether two normalised values are shown to be the same; what cannot be read is not."""
+    def equal(self, pred: str, gold: str, alarm_s: float) -> bool:
+        """Whether two normalised values are shown to be the same; what cannot be read is not.
+
+        alarm_s   seconds that this may take
+        """
         # the parser raises bare Exception on text outside its grammar
-        with alarm(self._alarm_s), suppress(Exception):
+        with alarm(alarm_s), suppress(Exception):
             return self._equal(pred, gold)
         return False
 

@@ -63,7 +63,7 @@ ON_BOTH_STORES = (
     "test_memory_further_keys test_memory_history test_memory_life test_memory_model test_memory_namespaces "
     "test_memory_plain test_memory_points test_memory_policies test_memory_set_aside test_memory_uses "
     "test_tenants_apart test_tenants_answers test_found_by_content test_memory_durability test_memory_index "
-    "test_memory_corrections"
+    "test_memory_corrections test_edit"
 ).split()
 
 

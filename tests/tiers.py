@@ -17,7 +17,7 @@ import pytest
 
 HERE = Path(__file__).parent
 DURATIONS = HERE / "durations.json"
-SLOW_S = 0.4  # of two workers side by side: so `make test` takes five minutes on two cores
+SLOW_S = 0.3  # of two workers side by side on a fast machine: so `make test` takes five minutes on most with two cores
 KEPT_S = 0.2  # what takes less is not in the file
 QUICK_ON_POSTGRES = "test_memory_life"  # of the bank's tests, which run on PostgreSQL too, those that `make test` runs
 # Files that start the same engine share a worker, so that it is started once; any other file has a worker for itself.

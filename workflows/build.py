@@ -43,17 +43,18 @@ from core.run.files import EPISODES, has_ended
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
 from core.run.records import RunRecords, as_told
-from core.run.resume import renew, restore
+from core.run.resume import check_bank, renew, restore
 from core.run.session import Session
 from core.setting import TOLD
-from core.terminal import say_once, stage
+from core.terminal import check_open_files, say_once, stage
 from core.types import Episode, Lesson, Task
 from envs.base import BaseEnv
 from envs.pool import EnvPool
-from workflows.reasoningbank import ReasoningBank
+from workflows.reasoningbank import TASK, ReasoningBank
 from workflows.rollout import Rollout
 from workflows.stored_attempts import NoEnv, StoredAttempts, StoredRun, stored_run
 from workflows.stream import Stream
+from workflows.validate import Gate
 
 AT_ONCE = 8  # tasks, where nothing is said: a server answers so many about as fast as one
 
@@ -151,6 +152,9 @@ def assemble(
     is_empty = is_given and workflow.has_memory and not records.rows and not bank.ids()
     if learn:
         rows = records.rows[: stream.n_consolidated(len(records.rows), len(tasks))]
+        if given_bank:
+            began = records.read_json("manifest.json") or {}
+            check_bank(bank, rows[: -stream.batch], given_bank, was_empty=not began.get("bank_labels"))
         n_lost = restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
         if n_lost > sum(len(row["records"]) for row in rows[-stream.batch :]):  # more than a kill leaves
             say_once(f"note: the bank lacked {n_lost} records of {run_dir / EPISODES}: they are added again.")
@@ -185,6 +189,7 @@ def tasks_at_once(cfg: Any, learns: bool, stream: Stream) -> int:
     1 also under a limit of the run, whose last tasks it would change.
     """
     if cfg.max_concurrency is not None:
+        check_open_files(cfg.max_concurrency * (cfg.workflow.get("k") or 1), f"max_concurrency={cfg.max_concurrency}")
         return cfg.max_concurrency
     most = stream.batch if learns else AT_ONCE
     limited = any(limit is not None for limit in cfg.budget.run.values())
@@ -306,11 +311,24 @@ def build_workflow(
         "meter": meter,
         "strip_lessons": cfg.strip_lessons,
         "seen": seen,
+        "when": cfg.retrieval.get("when") or TASK,
+        "gate": gate_of(cfg, stored),
     }
     workflow = make_with(cfg.workflow, details_for(cfg.workflow, cfg) | parts)
     if stored is not None:
         stored.check(workflow)
     return workflow
+
+
+def gate_of(cfg: Any, stored: StoredRun | None = None) -> Gate | None:
+    """The gate of memory.validate; None without one. Raises UserError where lessons cannot be tried."""
+    if (node := cfg.memory.get("validate")) is None or not part(cfg.workflow).has_memory:
+        return None
+    if stored is not None:
+        raise UserError("memory.validate plays earlier tasks again, which attempts_from cannot: memory.validate=null.")
+    if cfg.stream.batch != 1:
+        raise UserError(f"memory.validate tries lessons between two tasks: stream.batch={cfg.stream.batch} has none.")
+    return make(node)
 
 
 def grader_of(role: Role) -> Callable[[str, str], str]:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
 from core.learning.attempts import Attempts
 from core.memory.citations import n_cited
 from core.memory.records import record_of
 from core.run.metrics import Follows, followed
-from core.types import NOT_TAKEN, Episode, Extraction, MemoryRecord, Selection, Task, Trajectory, Usage, Verdict
+from core.types import (
+    CANDIDATE,
+    NOT_TAKEN,
+    Episode,
+    Extraction,
+    MemoryRecord,
+    Selection,
+    Task,
+    Trajectory,
+    Usage,
+    Verdict,
+)
 
 
 def build_episode(
@@ -22,6 +33,7 @@ def build_episode(
     *,
     stopped: bool = False,
     filed: tuple[str | None, tuple[str, ...]] = (None, ()),
+    candidates: bool = False,
 ) -> Episode:
     """The Episode of a task.
 
@@ -29,6 +41,7 @@ def build_episode(
     stopped     the run's budget ended the episode: it counts in no average, adds nothing to the bank, and its task runs
                 again when the run is resumed
     filed       (domain, tags) of the new records, from `Memory.filing`
+    candidates  new records are not retrieved before they were tried (memory.validate)
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
@@ -45,6 +58,8 @@ def build_episode(
     records = {
         source: _record(index, task, trajectories, source, verdicts[source], made, filed) for source, made in kept
     }
+    if candidates:
+        records = {source: replace(record, status=CANDIDATE) for source, record in records.items()}
     asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
@@ -94,6 +109,7 @@ def retrieved_rows(
 
     items      its lessons, if they are not those that the bank holds
     followed   whether the answer did what one of the shown lessons says, if that is known
+    step, sample   where an attempt was shown it after its opening (`Recalled`): the step, and which attempt
     n_cited    number of the record's lessons that the answer cites, with `cited`
 
     The arguments: `n_shown` is for each record the number of its lessons that fit into the prompt, `played` the
@@ -108,15 +124,29 @@ def retrieved_rows(
     for row, memory, n in zip(rows, memories, n_shown, strict=True):
         if (did := followed(follows, attempts.task, played, memory.record.items[:n])) is not None:
             row["followed"] = did
-    if not cited:
-        return rows
-    counts = n_cited(as_one(played), memories, n_shown)
-    return [row | {"n_cited": n} for row, n in zip(rows, counts, strict=True)]
+    if cited:
+        counts = n_cited(as_one(played), memories, n_shown)
+        rows = [row | {"n_cited": n} for row, n in zip(rows, counts, strict=True)]
+    task = attempts.task
+    return rows + [row for made in attempts.trajectories for row in _recalled_rows(task, made, played, follows)]
+
+
+def _recalled_rows(task: Task, made: Trajectory, played: Sequence[Trajectory], follows: Follows) -> Iterator[dict]:
+    """The rows of what an attempt was shown after its opening."""
+    for shown in made.recalled:
+        row = {"id": shown.id, "score": shown.score, "n_items": shown.n_items, "n_shown": shown.n_shown}
+        row |= {"step": shown.step, "sample": made.sample}
+        if shown.changed:
+            row["items"] = [asdict(item) for item in shown.items]
+        if (did := followed(follows, task, played, shown.items)) is not None:
+            row["followed"] = did
+        yield row
 
 
 def as_one(played: Sequence[Trajectory]) -> Trajectory:
     """The last of attempts that continue each other, with the steps of all of them; notes (NOT_TAKEN) are left out."""
-    return replace(played[-1], steps=tuple(s for made in played for s in made.steps if s.observation != NOT_TAKEN))
+    steps = tuple(s for made in played for s in made.steps if s.observation != NOT_TAKEN)
+    return replace(played[-1], steps=steps, recalled=tuple(shown for made in played for shown in made.recalled))
 
 
 def _status(answer: Trajectory) -> str:

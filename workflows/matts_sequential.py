@@ -65,7 +65,7 @@ class MattsSequential(ReasoningBank):
             restart = self.refine == "restart"
             if resumed and not restart:
                 self.rollout.replay(env, task, rounds)
-            return self.rollout.refine(env, task, rounds[-1], len(rounds), restart=restart)
+            return self.rollout.refine(env, task, memories, rounds, restart=restart)
 
         return self.envs.limited(env, work)
 

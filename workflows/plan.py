@@ -5,6 +5,7 @@ With dry_run=true a run prints these prompts and its estimate, and does not star
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -23,11 +24,13 @@ from core.learning.attempts import Attempts
 from core.models.base import ChatModel, Reply, Request, Role
 from core.models.embedding import HashingEmbedder
 from core.models.meter import Meter
+from core.run.launch import in_sweep
 from core.run.manifest import recorded_config
+from core.run.sweep_watch import duration
 from core.setting import TOLD
 from core.types import Message, Selection, Step, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
-from workflows.build import build_workflow, open_envs, tasks_of
+from workflows.build import AssembledRun, build_workflow, open_envs, tasks_of
 from workflows.reasoningbank import ReasoningBank
 from workflows.stored_attempts import StoredRun, stored_run
 
@@ -49,6 +52,7 @@ ATTEMPT = Trajectory(
     success=False,
     gold="",
 )
+MANY_CALLS = 1000  # from so many on, a run says before it starts how many it may make
 CLOSING = "Nothing was called and nothing recorded."
 Opened = dict[str, tuple[EnvPool, list[Task]]]
 
@@ -77,6 +81,8 @@ class Plan:
     kept         how many of the newest observations a prompt of the agent contains; None: all
     unseen       the agent's first prompt in `asked` lacks the first observation, which has `observation` tokens
     rounds       number of attempts that follow each other in one conversation
+    kinds        {how an answer is read (`BaseEnv.answer_kind`): number of such tasks}
+    others       {kind: the agent's first prompt for a task of it}, of all kinds but the first task's
     lessons      tokens of the lessons in a prompt of the agent, at most
     """
 
@@ -88,6 +94,8 @@ class Plan:
     kept: int | None = None
     unseen: bool = False
     rounds: int = 1
+    kinds: dict[str, int] = field(default_factory=dict)
+    others: dict[str, list[Message]] = field(default_factory=dict)
     lessons: int = 0
 
     def estimate(self, role: str, *, least: bool = False) -> Usage:
@@ -194,6 +202,9 @@ def build_plan(
         with suppress(InfraError):  # what it hears is no verdict
             envs.open_answers(tasks[0], [PLACEHOLDER], PLACEHOLDER)
     heard = {name: each.heard for name, each in listeners.items() if each.heard}
+    tries = 2 * workflow.gate.n if workflow.gate else 0  # of each task's lessons, with and without them, at most
+    if tries and "judge" in heard:
+        heard["judge"] += heard["judge"][:1] * tries
     if stored is not None:
         return Plan(n_tasks=len(tasks), steps=0, roles=roles, asked=heard)
     agent = workflow.rollout.agent
@@ -201,17 +212,23 @@ def build_plan(
         begin = begin and env.page_tokens is None
         observation = env.reset(tasks[0]) if begin else tasks[0].query
         opening = agent.opening(observation, env.instruct(), [])
+        kinds, others = Counter(map(env.answer_kind, tasks)), {}
+        for kind, task in {env.answer_kind(task): task for task in reversed(tasks)}.items() if begin else ():
+            if kind != env.answer_kind(tasks[0]):
+                others[kind] = agent.opening(env.reset(task), env.instruct(), [])
         length = len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS
         steps, length, paged = cfg.max_steps or env.max_steps, env.page_tokens or length, env.page_tokens or env.pages
     plan = Plan(
         n_tasks=len(tasks),
         steps=steps,
         roles=roles,
-        asked={"agent": [opening] * (len(attempts) + workflow.judge.n_more)} | heard,
+        asked={"agent": [opening] * (len(attempts) + workflow.judge.n_more + tries)} | heard,
         observation=length,
         kept=agent.keep_observations if paged else None,
         unseen=bool(env.page_tokens),
         rounds=rounds,
+        kinds=dict(kinds) if len(kinds) > 1 or "" not in kinds else {},
+        others=others,
     )
     whole = workflow.learns and "extractor" not in heard  # no model writes lessons: a record is a whole attempt
     return replace(plan, lessons=lesson_tokens(cfg, workflow, len(attempts), plan.read(steps, None) if whole else None))
@@ -250,8 +267,11 @@ def lesson_tokens(cfg: Any, workflow: ReasoningBank, n_attempts: int, attempt: i
 
 
 def print_plan(plan: Plan) -> None:
-    """Print the first prompts, the estimate by role with its decoding, and the assumptions."""
+    """Print what matters in three lines, the first prompts, the estimate by role with its decoding, and the
+    assumptions."""
     console = Console(soft_wrap=True)
+    for line in headline(plan):
+        console.print(Text(line))
     print_prompts(console, plan, set())
     table = Table(title=f"{plan.n_tasks} tasks, at most", title_justify="left")
     for heading in ("role", "model and decoding", "calls", "prompt", "reply", "USD"):
@@ -269,6 +289,43 @@ def print_plan(plan: Plan) -> None:
     print_notes(console, [plan])
 
 
+def announcement(cfg: DictConfig, run: AssembledRun) -> str:
+    """Before the first task of a run that may take long: how many calls that is, and how to make it smaller."""
+    if in_sweep() or cfg.attempts_from or run.workflow.records.rows:
+        return ""
+    n_steps = cfg.max_steps or cfg.env.get("max_steps") or 1
+    if (
+        len(run.tasks) * (run.workflow.k or 1) * (n_steps + 3) < MANY_CALLS
+    ):  # the plan asks all parts, and takes a while
+        return ""
+    with ExitStack() as stack:
+        plan = build_plan(cfg, run.workflow.envs, run.tasks, run.session.roles, stack, begin=False)
+    most, least = plan.total(), plan.calls(least=True)
+    if most.calls < MANY_CALLS:
+        return ""
+    model, time = plan.roles["agent"].llm, ""
+    if speed := model.tokens_per_s:
+        long = " to ".join(duration(each.completion_tokens / speed) for each in (least, most))
+        time = f", about {long} with {model.name} on this machine"
+    smaller = ["limit=5"] + ["max_steps=10"] * (plan.steps > 10) + ["k=2"] * ((run.workflow.k or 0) > 2)
+    return (
+        f"{plan.n_tasks} tasks, {least.calls:,} to {most.calls:,} calls{time}. "
+        f"To make it smaller: {' '.join(smaller)}. dry_run=true says how this is estimated."
+    )
+
+
+def headline(plan: Plan) -> list[str]:
+    """How much is asked, what each answer is taken for, what it costs and whether it can be asked at all."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in plan.kinds.items())
+    most, least = plan.total(), plan.calls(least=True)
+    cost = "USD unknown" if most.cost_usd is None else f"{usd(least.cost_usd)} to {usd(most.cost_usd)} USD"
+    return [
+        f"{plan.n_tasks} tasks" + (f", their answers taken for: {kinds}" if kinds else ""),
+        f"{least.calls:,} to {most.calls:,} calls, {least.tokens:,} to {most.tokens:,} tokens, {cost}",
+        "; ".join(plan.problems()) or f"ready to run, with {', '.join({r.llm.name: 0 for r in plan.roles.values()})}",
+    ]
+
+
 def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], whose: str = "") -> None:
     """Print the first prompt of each role, unless a prompt of this role with the same first message is `known`.
 
@@ -282,6 +339,14 @@ def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], who
         known.add(kind)
         for message in calls[0]:
             console.rule(f"{role}: first prompt, {message['role']}{whose}", align="left")
+            console.print(Text(message["content"]))
+    for kind, messages in plan.others.items():
+        shown = (kind, messages[-1]["content"])
+        if shown in known:
+            continue
+        known.add(shown)
+        for message in messages:
+            console.rule(f"agent: first prompt of an answer that is a {kind}, {message['role']}{whose}", align="left")
             console.print(Text(message["content"]))
 
 

@@ -6,9 +6,10 @@ first prints the estimate in one line.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,15 +24,19 @@ from rich.table import Table
 
 from core.build import plain_data
 from core.console import Console
-from core.errors import extra_for
+from core.errors import UserError, extra_for
 from core.mistakes import sentence_for
+from core.models.cache import recorded_by
 from core.run.finalize import finalize
+from core.run.launch import program
 from core.run.manifest import identity
 from core.run.settle import settle
 from core.run.sweep import planned
 from core.terminal import started
 from core.types import Usage, content_id
 from workflows.plan import Opened, Plan, plan_of, print_notes, print_prompts, times, usd
+
+HOW = ". dry_run=true says how."
 
 
 class SweepEstimate(Callback):
@@ -47,6 +52,10 @@ class SweepEstimate(Callback):
         if not config.hydra.sweeper._target_.endswith("BasicSweeper"):
             return  # another sweeper chooses its cells while it runs
         started()
+        if (config.get("llm") or {}).get("cache") == "replay" and not config.get("dry_run"):
+            with suppress(UserError):  # the file cannot be read: each cell says so
+                print(replayed(config.llm), flush=True)
+            return
         _ = config.hydra.sweep.dir  # which the cells' configurations take over: else each would make a new one
         jobs = planned(config, list(config.hydra.overrides.task)) or []
         found = plan_sweep(config, jobs, begin=bool(config.get("dry_run")))
@@ -54,6 +63,18 @@ class SweepEstimate(Callback):
             sys.exit(print_sweep(found))  # Hydra turns other exceptions here into a warning
         lines = [in_one_line(found), *alike(found), *findable(found, get_method(self.reach))]
         print("\n".join(lines), flush=True)
+
+
+def replayed(llm: DictConfig) -> str:
+    """Where the replies of a sweep that calls no model come from, and how they are made anew. Raises UserError."""
+    models, days = recorded_by(llm.cache_path)
+    words = [word for word in sys.argv[1:] if not word.startswith(("llm.cache=", "run_dir="))]
+    command = shlex.join([*program(), *words, "llm.cache=read_write"])
+    where = f", with its server at {llm.api_base}" if llm.get("api_base") else ""
+    return (
+        f"No model is called: the replies were recorded, from {models} on {days} ({llm.cache_path}). All else runs, "
+        f"and a prompt that differs stops it. To record anew what differs{where}: {command}"
+    )
 
 
 @dataclass(kw_only=True)
@@ -139,7 +160,7 @@ def in_one_line(found: list[SeedGroup]) -> str:
     if missing := [each for each in found if not each.plan]:
         n = sum(each.n_cells for each in missing)
         text += f"; without {n} of them, which could not be estimated ({missing[0].problem})"
-    return text + ". dry_run=true says how."
+    return text + HOW
 
 
 def alike(found: list[SeedGroup]) -> list[str]:
@@ -176,6 +197,12 @@ def findable(found: list[SeedGroup], reach: Callable[[int, int, int], str]) -> l
 def print_sweep(found: list[SeedGroup]) -> int:
     """Print the prompts of each kind, a table of the configurations and their total. Returns 1 if one has no plan."""
     console = Console(soft_wrap=True)
+    plans = [each.plan for each in found if each.plan]
+    kinds = {", ".join(f"{count} {kind}" for kind, count in plan.kinds.items()): 0 for plan in plans if plan.kinds}
+    problems = {problem: 0 for plan in plans for problem in plan.problems()}
+    first = [in_one_line(found).removesuffix(HOW), *(f"answers taken for: {each}" for each in kinds), *problems]
+    for line in first:
+        console.print(line)
     known: set[tuple[str, str]] = set()
     for each in found:
         if each.plan:
@@ -195,7 +222,6 @@ def print_sweep(found: list[SeedGroup]) -> int:
     for each in found:
         if each.problem:
             console.print(f"{each.name}: {each.problem}", style="red")
-    plans = [each.plan for each in found if each.plan]
     if plans:
         print_notes(console, plans)
     return int(len(plans) < len(found))

@@ -25,9 +25,11 @@ from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, T
 from envs.pool import EnvPool
 from workflows.episode import build_episode, retrieved_rows
 from workflows.rollout import Rollout
+from workflows.validate import Gate, Trial
 
 log = logging.getLogger("run.learning")
 Result = TypeVar("Result")
+TASK, STUCK = "task", "stuck"  # retrieval.when; the third is "step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,9 @@ class ReasoningBank:
     k              attempts for each task; None: 1
     r              refinements after an attempt; None: 0
     seen           {`Task.seeded_by`: domains that the task may see lessons of}; None: as retrieval.domain says
+    when           task | step | stuck: when an attempt is shown lessons: in its opening, also after each step, or only
+                   after a step that was invalid or repeats the one before it (retrieval.when)
+    gate           tries new lessons on earlier tasks before others are shown them (memory.validate); None: at once
     follows        the env's rule that says whether an attempt followed a lesson (`BaseEnv.follows`)
     """
 
@@ -69,6 +74,8 @@ class ReasoningBank:
     k: int | None = None
     r: int | None = None
     seen: Mapping[tuple[str, ...], tuple[str, ...]] | None = None
+    when: str = TASK
+    gate: Gate | None = None
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
     judges: bool = field(init=False)  # whether attempts are judged
     kept_back: frozenset[str] = field(init=False)  # which of OUTCOME and ANSWER (core/setting.py) nobody is told
@@ -80,6 +87,8 @@ class ReasoningBank:
         self.learns = self.setting.learn and self.has_memory and self.bank.learns
         self.judges = self.learns
         self.kept_back = self.setting.kept_back
+        if self.has_memory and self.when != TASK:
+            self.rollout.recall, self.rollout.when = self.found, self.when
         self.check_parts()
 
     def run_task(self, turn: Turn) -> Episode:
@@ -96,20 +105,26 @@ class ReasoningBank:
             get_answer = start(attempts.selection)  # (calls self.select) which attempt is the task's answer
             get_lessons = start(self.extract, attempts, memories)  # Extraction
         episode = self.episode(turn, attempts, get_verdicts(), get_answer(), get_lessons())
+        if self.gate is not None:  # new lessons are tried on earlier tasks, where that is due
+            episode = self.gate.tried(episode, self.records.rows, self.play_again)
         if not turn.stream_consolidates:
             self.consolidate(episode)  # Consolidation: the only write
         return episode
 
     def retrieve(self, task: Task) -> list[Scored]:
-        """The records retrieved for the task, best first."""
+        """The records retrieved for the task's opening, best first."""
         if (before := self.rollout.retrieved(task)) is not None:
             return before
+        return [] if self.when == STUCK else self.found(task, task.query)
+
+    def found(self, task: Task, query: str) -> list[Scored]:
+        """The records that the bank finds for a query of the task's, best first."""
         if self.seen is None:
             domain, _ = self.bank.filing(task)
         elif not (domain := self.seen[task.seeded_by]):
             return []
         within = {} if domain is None else {"domain": domain}
-        return hits_of(self.bank, "retrieve", self.bank.retrieve(task.query, exclude_task=task.id, **within))
+        return hits_of(self.bank, "retrieve", self.bank.retrieve(query, exclude_task=task.id, **within))
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
         """Make k attempts concurrently, each in its own env. An attempt that breaks does not affect the others.
@@ -207,9 +222,8 @@ class ReasoningBank:
         n_shown, cited = self.rollout.agent.shown(attempts.memories), self.bank.uses == "cited"
         retrieved = retrieved_rows(attempts, n_shown, played, self.follows, cited=cited)
         stopped, filed = self.was_stopped(attempts), self.bank.filing(turn.task)
-        return build_episode(
-            turn.index, retrieved, attempts, verdicts, selection, extractions, stopped=stopped, filed=filed
-        )
+        how = {"stopped": stopped, "filed": filed, "candidates": self.gate is not None}
+        return build_episode(turn.index, retrieved, attempts, verdicts, selection, extractions, **how)
 
     def played(self, attempts: Attempts, chosen: int) -> list[Trajectory]:
         """The chosen attempt, preceded by the attempts that it continued (refine=continue).
@@ -249,6 +263,20 @@ class ReasoningBank:
                 return without_truth(self.envs.limited(env, run), self.kept_back)
 
         return list(ordered_map(one, range(len(attempts), len(attempts) + n), n))
+
+    def play_again(self, task: Task, memories: list[Scored], sample: int) -> Trial:
+        """A further attempt at an earlier task, for memory.validate: shown these memories and no others."""
+        self.meter.begin(account_of(task), role="agent")
+        alone = replace(self.rollout, recall=None)
+        try:
+            with self.envs.lease() as env:
+                made = self.envs.limited(env, partial(alone.run, env, task, memories, sample))
+        except InfraError as error:
+            made = alone.broken(task, error, sample)
+        attempts = self.as_attempts(task, [made], memories)
+        [verdict] = attempts.verdicts()
+        solved = None if verdict.label is None else verdict.label == "success"
+        return Trial(solved, made.usage + verdict.usage, self.was_stopped(attempts))
 
     def begin(self, index: int, task: Task) -> None:
         """Start counting the episode's usage against the episode budget; attempts of an earlier start are included.
@@ -324,6 +352,11 @@ class ReasoningBank:
             raise UserError(
                 f"judge=oracle knows the answers, setting={self.setting.name} must not: "
                 "use setting=true_labels, setting=train or judge=llm."
+            )
+        if self.gate is not None and (not self.learns or self.judge.compares):
+            raise UserError(
+                "memory.validate tries lessons by single attempts that are judged one by one: it needs a setting that "
+                "learns, and judge=llm, heuristic or oracle."
             )
         if self.learns and self.judge.compares and (self.k or 1) + (self.r or 0) + self.judge.n_more < 2:
             raise UserError(

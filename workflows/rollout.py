@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -15,11 +16,13 @@ from core.learning.transcript import REPLY_ENDS
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.seeding import derive_seed
-from core.types import NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, trajectory_id
+from core.types import MEMORY, NOT_TAKEN, Message, Recalled, Scored, Step, Task, Trajectory, Usage, trajectory_id
 from envs.base import BaseEnv, EnvView
 from prompts import registry
 
 log = logging.getLogger("run.attempts")
+ACTIONS = logging.getLogger("actions")  # for the screen alone (core/run/display.py)
+NOTICES = logging.getLogger("run.notices")
 NO_ACTION = "No action could be read from your reply. Keep to the format you were given."
 
 
@@ -28,6 +31,8 @@ class Rollout:
     """Runs attempts. The conversation only grows: each turn appends the reply and the observation. `Agent.seen` decides
     how much of it a prompt contains.
 
+    recall        retrieves lessons after a step: (task, query) -> records; None: only the opening has lessons
+    when          step | stuck: after every step, or where the step was invalid or repeats the one before it
     max_steps     maximum number of actions in one attempt; None: the env's own limit
     max_repeats   end an attempt after this many consecutive steps with the same action and observation; None: never
     timeout_s     begin no step later than this many seconds after the attempt's start; None: no limit
@@ -39,6 +44,8 @@ class Rollout:
     max_steps: int | None = None
     max_repeats: int | None = None
     timeout_s: float | None = None
+    recall: Callable[[Task, str], list[Scored]] | None = None
+    when: str = "step"
     _logged: set[str] = field(default_factory=set, init=False, repr=False)  # errors
 
     def retrieved(self, task: Task) -> list[Scored] | None:
@@ -47,7 +54,7 @@ class Rollout:
 
     def run(self, env: BaseEnv, task: Task, memories: list[Scored], sample: int = 0) -> Trajectory:
         """One attempt. An error of the model or the env ends it and is recorded, with the steps made before it."""
-        attempt = _Attempt(task=task, sample=sample)
+        attempt = _Attempt(task=task, sample=sample, memories=memories)
         try:
             observation = env.reset(task)  # before `instruct`, which may depend on the task
             attempt.opening = self.agent.opening(observation, env.instruct(), memories)
@@ -56,30 +63,36 @@ class Rollout:
             self._break(attempt, error)
         return attempt.trajectory()
 
-    def refine(self, env: BaseEnv, task: Task, before: Trajectory, sample: int, *, restart: bool) -> Trajectory:
-        """A further round after `before`: the agent checks it in the same conversation and tries again (section 3.3).
+    def refine(
+        self, env: BaseEnv, task: Task, memories: list[Scored], before: list[Trajectory], *, restart: bool
+    ) -> Trajectory:
+        """A further round: the agent checks the last one in the same conversation and tries again (section 3.3).
 
+        memories  what the first round's opening showed
+        before    the rounds so far; their number is the new one's `sample`
         restart   True: act in a new episode, as a single-turn env always does. False: continue in the state in which
-                  `before` left the env; if that episode is over or already evaluated, the agent only writes a note.
+                  the last round left the env; if that episode is over or already evaluated, the agent only writes a
+                  note.
         """
-        attempt = _Attempt(task=task, sample=sample)
+        attempt, earlier = _Attempt(task=task, sample=len(before), memories=memories), before[-1]
+        attempt.known |= {shown.id for made in before for shown in made.recalled}
         single = env.max_steps == 1
         restart = restart or single
         try:
             observation = env.reset(task) if restart else ""
             check = self.role.prompts.render(
                 registry.MATTS_SEQUENTIAL_CHECK_PROMPT,
-                first=before.sample == 0,
+                first=earlier.sample == 0,
                 query=task.query,
                 answer_format=self.agent.answer_format.strip(),
                 observation="" if single else observation,
             )
-            attempt.opening = conversation(before)
+            attempt.opening = conversation(earlier)
             last = attempt.opening[-1]  # a user message: providers want the roles to take turns
             attempt.opening[-1] = {**last, "content": f"{last['content']}\n\n{check}".strip()}
-            if not restart and (env.late or before.ended_by in ("goal", "end")):
-                return self._note(env, attempt, before)
-            attempt.reward = 0.0 if restart else before.reward
+            if not restart and (env.late or earlier.ended_by in ("goal", "end")):
+                return self._note(env, attempt, earlier)
+            attempt.reward = 0.0 if restart else earlier.reward
             self._finish(env, attempt)
         except AttemptOver as error:  # no note is written, and the previous round stays the answer
             attempt.cut_off(error)
@@ -119,11 +132,22 @@ class Rollout:
         check_returned(right, f"{type(env).__name__}.evaluate", "True or False", attempt.success)
         if env.late:
             attempt.reward = float(attempt.success)
+        self._check_agreement(env, attempt)
         attempt.gold = env.get_ground_truth()
         if measures := env.measures():
             attempt.info["measures"] = {name: list(found) for name, found in measures.items()}
         if attempt.ended_by == "end" and attempt.success:
             attempt.ended_by = "goal"
+
+    def _check_agreement(self, env: BaseEnv, attempt: _Attempt) -> None:
+        """Tell the user of an env that says different things of an attempt's success; `evaluate` counts."""
+        won = attempt.info.get("won")
+        solved = attempt.reward > 1 - 1e-9
+        if (won is not None and bool(won) != attempt.success) or (attempt.success and not solved):
+            NOTICES.warning(
+                f"{type(env).__name__}: evaluate() says {attempt.success} of an attempt with info['won']={won} and a "
+                f"reward {'of 1' if solved else 'below 1'}: evaluate() counts, but one of them is wrong."
+            )
 
     def _responder(self, env: BaseEnv, task: Task) -> Responder:
         return self.agent.begin(EnvView(env, uses_gold=self.agent.uses_gold), self.role, account_of(task))
@@ -139,7 +163,8 @@ class Rollout:
 
     def _play(self, env: BaseEnv, attempt: _Attempt, respond: Responder) -> None:
         messages: list[Message] = list(attempt.opening)
-        for number in range(self.max_steps or env.max_steps):
+        limit = self.max_steps or env.max_steps
+        for number in range(limit):
             if self.timeout_s is not None and time.monotonic() - attempt.began >= self.timeout_s:
                 raise AttemptOver(f"episode_timeout_s={self.timeout_s:g} is over", "time")
             seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, number, "agent")
@@ -147,6 +172,8 @@ class Rollout:
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
             if action is not None:
+                if env.max_steps > 1:
+                    ACTIONS.info("%s, step %d: %s", attempt.task.id, number + 1, action)
                 env.cut_off = reply.finish_reason in REPLY_ENDS
                 observation, reward, done, info = env.step(action)
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)
@@ -159,8 +186,32 @@ class Rollout:
             if self.max_repeats and attempt.repeats() >= self.max_repeats:
                 attempt.ended_by = "stuck"
                 return
-            messages += turns(step)
+            if number + 1 < limit:
+                self._recall(attempt)
+            messages += turns(attempt.steps[-1])
         attempt.ended_by = "step_limit"
+
+    def _recall(self, attempt: _Attempt) -> None:
+        """Show lessons after the last step, if they are due, at the end of its observation, like a hint of the env:
+        judge, selector and distiller do not see them there.
+
+        The query is the task and the observation. A record that the attempt has seen is not shown again.
+        """
+        if self.recall is None or not (self.when == "step" or attempt.is_stuck()):
+            return
+        step = attempt.steps[-1]
+        query = f"{attempt.task.query}\n\n{step.observation_without_hint}"
+        found = [hit for hit in self.recall(attempt.task, query) if hit.record.id not in attempt.known]
+        counts = self.agent.shown([*attempt.memories, *found])[len(attempt.memories) :]  # one cap for the whole prompt
+        fitting = [
+            replace(hit, record=replace(hit.record, items=hit.record.items[:n]))
+            for hit, n in zip(found, counts, strict=True)
+        ]
+        if block := self.agent.memory_block(fitting):
+            text = f"{step.observation}\n\n{block}"
+            hint_chars = step.hint_chars + len(text) - len(step.observation)
+            attempt.steps[-1] = replace(step, observation=text, hint_chars=hint_chars)
+        attempt.note_recalled(found, fitting)
 
     def _read(self, reply: Reply) -> tuple[Step, str | None]:
         """(the step, still without the env's observation; the action, None if none could be parsed)."""
@@ -175,6 +226,7 @@ class _Attempt:
 
     task: Task
     sample: int
+    memories: list[Scored] = field(default_factory=list)  # shown by the opening, and later
     opening: list[Message] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     answer: str | None = None
@@ -185,11 +237,40 @@ class _Attempt:
     info: dict[str, Any] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     error: str | None = None
+    recalled: list[Recalled] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)  # ids of the records that it was shown
     began: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self.memories = list(self.memories)
+        self.known |= {hit.record.id for hit in self.memories}
+
+    def is_stuck(self) -> bool:
+        """Whether the last step was invalid, or repeats the one before it: the same action, the same observation."""
+        last, *before = [(step.action, step.observation_without_hint) for step in self.steps[:-3:-1]]
+        return not self.steps[-1].valid or before == [last]
+
+    def note_recalled(self, found: list[Scored], fitting: list[Scored]) -> None:
+        """Note what was retrieved after the last step, and the part of it that fitted into the prompt."""
+        for hit, shown in zip(found, fitting, strict=True):
+            items, n_items = shown.record.items, len(hit.record.items)
+            about = {"id": hit.record.id, "score": hit.score, "changed": hit.rewritten}
+            self.recalled.append(
+                Recalled(step=len(self.steps), n_items=n_items, n_shown=len(items), items=items, **about)
+            )
+        self.known |= {hit.record.id for hit in fitting if hit.record.items}
+        self.memories += fitting
+
     def repeats(self) -> int:
-        """Number of consecutive steps, up to the last, with the same action and observation; at least 1."""
-        ends = ((step.action, step.observation) for step in reversed(self.steps))
+        """Number of consecutive steps, up to the last, with the same action and observation; at least 1.
+
+        The last has no lessons at its observation's end yet, so those of the others are left out, too.
+        """
+        shown = {each.step for each in self.recalled if each.n_shown}
+        ends = (
+            (step.action, MEMORY.sub("", step.observation).rstrip() if place in shown else step.observation)
+            for place, step in zip(range(len(self.steps), 0, -1), reversed(self.steps))
+        )
         last = next(ends)
         return 1 + sum(1 for _ in takewhile(lambda end: end == last, ends))
 
@@ -210,6 +291,8 @@ class _Attempt:
         }
 
     def trajectory(self) -> Trajectory:
-        values = {name: value for name, value in vars(self).items() if name not in ("task", "began")}
-        made = Trajectory(**values | {"id": "", "opening": tuple(self.opening), "steps": tuple(self.steps)})
+        left_out = ("task", "memories", "known", "began")
+        values = {name: value for name, value in vars(self).items() if name not in left_out}
+        values |= {name: tuple(values[name]) for name in ("opening", "steps", "recalled")}
+        made = Trajectory(**values, id="")
         return replace(made, id=trajectory_id(self.task.id, made))

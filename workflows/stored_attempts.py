@@ -101,8 +101,8 @@ class StoredRun:
         return max(len(row["trajectories"]) for row in self.rows)
 
     def memories(self, task: Task) -> list[Scored]:
-        """The records that the task retrieved."""
-        hits = self._at[task.id, task.visit]["retrieved"]
+        """The records that the task retrieved for its attempts' openings; what came later, the attempts hold."""
+        hits = [hit for hit in self._at[task.id, task.visit]["retrieved"] if "step" not in hit]
         return [Scored(record=self._shown(hit), score=hit["score"], rewritten="items" in hit) for hit in hits]
 
     def _shown(self, hit: dict[str, Any]) -> MemoryRecord:
@@ -159,10 +159,12 @@ class StoredAttempts(Rollout):
         made = self.stored.attempt(task, sample)
         return made or self.broken(task, InfraError("no such attempt was stored", "not_stored"), sample)
 
-    def refine(self, env: BaseEnv, task: Task, before: Trajectory, sample: int, *, restart: bool) -> Trajectory:
+    def refine(
+        self, env: BaseEnv, task: Task, memories: list[Scored], before: list[Trajectory], *, restart: bool
+    ) -> Trajectory:
         """The stored round. A round that is not stored was cut off before its first step, which ends the rounds."""
-        made = self.stored.attempt(task, sample)
-        return made or replace(before, sample=sample, steps=(), ended_by="budget", usage=Usage())
+        made = self.stored.attempt(task, len(before))
+        return made or replace(before[-1], sample=len(before), steps=(), ended_by="budget", usage=Usage())
 
     def replay(self, env: BaseEnv, task: Task, rounds: list[Trajectory]) -> None:
         """Nothing: no env acts."""

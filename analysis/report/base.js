@@ -24,7 +24,7 @@ const STATUS = {
 const outcomeOf = (attempt) => attempt.ended_by === "infra_error" ? "infra_error"
   : (attempt.info || {}).evaluated === false ? "unknown" : attempt.success ? "success" : "failure";
 const TOO_OLD = "This browser cannot unpack the episodes: it needs DecompressionStream (2023 or later).";
-const number = (value) => Number(value).toLocaleString("en-US");
+const number = (value) => value === null ? "unknown" : Number(value).toLocaleString("en-US");
 const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 /** A run's entries: what the list shows of each episode. `key` is the task and, from its second visit on, "~" and which. */

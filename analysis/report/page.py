@@ -11,8 +11,8 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.answer import page as answer_page
 from analysis.answer import stored
+from analysis.answer_page import page as answer_page
 from analysis.cells import Cells
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
 from analysis.funnel_steps import STEPS, steps_above

@@ -46,8 +46,11 @@ class Attempts:
 
     def read(self) -> list[Trajectory]:
         """The attempts as judges, selectors and distillers read them (see `strip_lessons` and `kept_back`)."""
-        quoted = self.memories if self.strip_lessons else []
-        return [without_lessons(without_truth(each, self.kept_back), quoted) for each in self.trajectories]
+        told = [without_truth(each, self.kept_back) for each in self.trajectories]
+        if not self.strip_lessons:
+            return told
+        later = [shown for each in self.trajectories for shown in each.recalled]
+        return [without_lessons(each, self.memories, later) for each in told]
 
     def only(self, numbers: list[int], *, verdicts: bool = True) -> Attempts:
         """The attempts with these numbers, in that order, as a part is handed them: without what is `kept_back`.

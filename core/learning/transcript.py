@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from core.page import has_page, page_of, without_page
 from core.reply_marks import own_turn, plain_reply
 from core.tokens import cut_tokens, estimate_tokens
-from core.types import Scored, Step, Trajectory
+from core.types import Lesson, Recalled, Scored, Step, Trajectory
 
 REPLY_ENDS = {  # by finish_reason: a reply that did not come to an end of its own
     "length": "the reply was cut off at its limit of length",
@@ -22,6 +24,8 @@ ENDS = {  # by ended_by
     "step_limit": "the limit of steps was reached",
     "stuck": "the same step was repeated without effect",
 }
+_STEP = re.compile(r"^Step \d+\n", re.MULTILINE)  # the heading of a step in a transcript
+_ENDED = "\n\nHow it ended: "
 _SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
 
 
@@ -44,7 +48,7 @@ def transcript(
         text = "\n".join(_step(number, step, observations) for number, step in enumerate(steps, 1))
     text = text.strip() if max_chars is None else cut(text.strip(), max_chars)
     ended = ending(trajectory)
-    return f"{text}\n\nHow it ended: {ended}.".strip() if ended else text
+    return f"{text}{_ENDED}{ended}.".strip() if ended else text
 
 
 def ending(trajectory: Trajectory) -> str:
@@ -84,19 +88,36 @@ def _step(number: int, step: Step, observations: bool) -> str:
     return "\n".join(lines)
 
 
-def without_lessons(trajectory: Trajectory, memories: list[Scored]) -> Trajectory:
+def steps_of(text: str) -> list[str]:
+    """The steps in the text of an attempt (`transcript`), without their numbers; of one without steps its lines."""
+    body = text.partition(_ENDED)[0]
+    return [step.strip("\n") for step in _STEP.split(body)[1:]] or body.splitlines()
+
+
+def in_order(text: str, steps: list[str]) -> str:
+    """The text of an attempt with these steps, or lines, in place of its own."""
+    body, *ended = text.partition(_ENDED)
+    if _STEP.search(body):
+        steps = [f"Step {number}\n{step}" for number, step in enumerate(steps, 1)]
+    return "".join(["\n".join(steps), *ended])
+
+
+def without_lessons(trajectory: Trajectory, memories: list[Scored], later: Sequence[Recalled] = ()) -> Trajectory:
     """An attempt without verbatim quotes from the lessons that it was shown; otherwise they would be learned again.
+
+    memories   what its opening showed; later: what was shown after it
 
     Only the model's text and thoughts are changed. Actions and observations are kept, even if they equal a lesson's
     title; in a single turn the action, which is the whole reply, is changed too.
     """
-    if not memories:
+    lessons = [item for each in (*(m.record for m in memories), *later) for item in each.items]
+    if not lessons:
         return trajectory
     steps = []
     for step in trajectory.steps:
-        step = replace(step, text=strip_lessons(step.text, memories), thought=strip_lessons(step.thought, memories))
+        step = replace(step, text=strip_lessons(step.text, lessons), thought=strip_lessons(step.thought, lessons))
         single = single_turn(trajectory)
-        steps.append(replace(step, action=strip_lessons(step.action, memories)) if single else step)
+        steps.append(replace(step, action=strip_lessons(step.action, lessons)) if single else step)
     return replace(trajectory, steps=tuple(steps))
 
 
@@ -104,9 +125,8 @@ def single_turn(trajectory: Trajectory) -> bool:
     return len(trajectory.steps) == 1 and not trajectory.steps[0].observation
 
 
-def strip_lessons(text: str, memories: list[Scored]) -> str:
-    """The text with verbatim quotes from the retrieved lessons replaced by `[memory item]`."""
-    lessons = [lesson for memory in memories for lesson in memory.record.items]
+def strip_lessons(text: str, lessons: Sequence[Lesson]) -> str:
+    """The text with verbatim quotes from these lessons replaced by `[memory item]`."""
     quotes = {part.strip() for lesson in lessons for part in (lesson.content, lesson.description, lesson.title)}
     for quote in sorted(quotes, key=lambda q: (-len(q), q)):
         if len(quote) >= _SHORTEST_QUOTE:

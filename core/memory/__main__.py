@@ -6,24 +6,27 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.memory import commands
+from core.memory import commands, formats
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
+from core.memory.place import HERE, unnamed_bank
 from core.memory.records import n_records
 from core.models.embedding import MINILM, NamedEmbedder
 from core.terminal import after_output_failed, open_standard_streams, refuse_little_memory
 from core.version import VersionAction
 
 NAMES = (
-    "stats list_ show search add mark status review export import_ consolidate "
+    "stats list_ show search add edit mark status review export import_ consolidate "
     "reembed snapshot rollback forget retry compact doctor"
 ).split()
 COMMANDS = {name.strip("_"): getattr(commands, name) for name in NAMES}
-WRITES = "add mark status review import consolidate reembed snapshot rollback forget retry compact doctor".split()
+WRITES = "add edit mark status review import consolidate reembed snapshot rollback forget retry compact doctor".split()
 MAKES = ("add", "import")  # a bank that is not there yet
 
 
@@ -32,6 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     refuse_little_memory()
     open_standard_streams()
     given = parser().parse_args(argv)
+    if given.bank == HERE:
+        given.bank, why = unnamed_bank()
+        print(f"the bank is {given.bank}, {why}.", file=sys.stderr)
     try:
         if given.command in ("backup", "restore"):
             status = printed(copied(given))
@@ -65,16 +71,35 @@ def printed(lines: Iterator[str]) -> int:
 
 
 def copied(given: argparse.Namespace) -> Iterator[str]:
-    """Back a bank up or restore it. UserError for a PostgreSQL database."""
-    from core.memory.open import file_of
-    from core.memory.sqlite.backup import backup, restore
+    """Back a bank up, or restore it."""
+    from core.memory.open import file_of, open_store
 
-    if (bank := file_of(given.bank)) is None:
-        raise UserError("backup and restore copy banks in SQLite files: use pg_dump and pg_restore for PostgreSQL.")
+    bank, aside = file_of(given.bank), None
     if given.command == "backup":
-        yield f"{n_records(backup(bank, given.file))} backed up to {given.file}, and checked"
+        if bank is None:
+            from core.memory.postgres import backup as postgres
+
+            store: Any = open_store(given.bank, read_only=True)  # of PostgreSQL, as `file_of` says
+            with closing(store):
+                n = postgres.backup(store, given.file)
+        else:
+            from core.memory.sqlite.backup import backup
+
+            n = backup(bank, given.file)
+        yield f"{n_records(n)} backed up to {given.file}, and checked"
+        return
+    if bank is None:
+        from core.memory.postgres import backup as postgres
+
+        opened: Any = partial(open_store, given.bank)
+        n = postgres.restore(given.file, opened)
     else:
-        yield f"{n_records(restore(given.file, bank))} restored to {bank}, and checked"
+        from core.memory.sqlite.backup import restore
+
+        n, aside = restore(given.file, bank, replace=given.replace)
+    yield f"{n_records(n)} restored to {given.bank}, and checked"
+    if aside is not None:
+        yield f"the bank that was there is {aside} now"
 
 
 def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
@@ -99,8 +124,11 @@ def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
     embedder = NamedEmbedder(name=name)
     clock = getattr(given, "clock", "stream")
     is_new = not has_bank(path)
-    how = {"namespace": namespace, "clock": clock, "read_only": read_only}
-    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), **how), is_new
+    how = {"embedder": embedder, "policy": Cosine(), "namespace": namespace, "clock": clock, "read_only": read_only}
+    if is_new and given.command == "import":  # what is refused leaves no bank behind
+        with TemporaryDirectory() as folder, closing(MemoryBank(path=f"{folder}/bank.sqlite", **how)) as trial:
+            formats.read(trial, given.file, given.format or formats.by_name(given.file), given.namespace)
+    return MemoryBank(path=str(path), **how), is_new
 
 
 def parser() -> argparse.ArgumentParser:
@@ -109,12 +137,16 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action=VersionAction)
     add = top.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
-    for sub in one.values():
-        sub.add_argument("bank", metavar="BANK", help="the bank's SQLite file, or the URL of a PostgreSQL database")
+    where = "the bank's SQLite file, the URL of a PostgreSQL database, or . for the bank of the repository you are in"
+    for name, sub in one.items():
+        beside_a_file = name in ("export", "import")
+        how: dict[str, Any] = {} if beside_a_file else {"nargs": "?", "default": HERE}
+        sub.add_argument("bank", metavar="BANK", help=where + (", as if it is left out" if how else ""), **how)
     for name, what in (("backup", "copy a bank into one file"), ("restore", "make a bank from a backup")):
         sub = add(name, help=what, description=f"{what}; every page of the copy is checked")
         for word in ("bank", "file") if name == "backup" else ("file", "bank"):
             sub.add_argument(word, metavar=word.upper(), type=Path if word == "file" else str)
+    sub.add_argument("--replace", action="store_true", help="set a bank aside that is there (SQLite)")
     for name in ("stats", "list", "show", "search"):
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
     left_out = {
@@ -151,6 +183,8 @@ def parser() -> argparse.ArgumentParser:
     for name in ("export", "import"):
         one[name].add_argument("file", type=Path, metavar="FILE")
         one[name].add_argument("--format", choices=FORMATS, help="left out: markdown for a name in .md, else jsonl")
+    group = "into the memory that all of a group read (docs/mcp.md); from whom each lesson is stays known"
+    one["import"].add_argument("--group", metavar="NAME", help=group)
     sub = one["consolidate"]
     sub.add_argument("--only", action="append", choices=("deduplicate", "merge", "contradict", "prune"))
     by = "a cross-encoder looks for contradictions: its name or folder, left out the usual one"

@@ -13,13 +13,14 @@ from typing import Any, Self
 
 from core.errors import InfraError, UserError, check_choice
 from core.memory.contents import Contents
+from core.memory.corrections import supersede
 from core.memory.filter import Filter, normal_tag
 from core.memory.history import History
 from core.memory.hygiene.scrub import scrub_records
 from core.memory.lexical import WordSearch
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
-from core.memory.ports import SAME, SEEN, Consolidates, Hygiene, OpenChange, Policy
+from core.memory.ports import OTHER, SAME, SEEN, Consolidates, Hygiene, OpenChange, Policy
 from core.memory.protocol import Memory, Steps
 from core.memory.ranking import ranked
 from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_of
@@ -79,6 +80,7 @@ class MemoryBank(Contents, Memory):
                  the first is stored under this name; "": ticks begin at 0
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
+    group        further namespaces, of a team, whose lessons are retrieved, too; they are only read
     counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
                  retrievals by words, because the embedder does not read the query's language
     """
@@ -103,6 +105,7 @@ class MemoryBank(Contents, Memory):
     consolidate: Consolidates | None = None
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
+    group: tuple[str, ...] = field(default=(), init=False)
     counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
@@ -131,8 +134,12 @@ class MemoryBank(Contents, Memory):
     def of(self, namespace: str) -> Self:
         """A view of the same open bank for another namespace; only the original may be closed."""
         other = copy(self)
-        other.namespace, other._store = namespace, self._store.of(namespace)
+        other.namespace, other._store, other.group = namespace, self._store.of(namespace), ()
         return other
+
+    def mates(self) -> list[Self]:
+        """A view for each namespace of `group`."""
+        return [self.of(name) for name in self.group]
 
     @property
     def history(self) -> History:
@@ -151,19 +158,43 @@ class MemoryBank(Contents, Memory):
         where: Filter | None = None,
         domain: str | tuple[str, ...] | None = None,
     ) -> list[Scored]:
-        """The records that the policy chooses for a query, best first. Never writes.
+        """The records that the policy chooses for a query, best first, with those of `group`. Never writes.
 
         top_k    None: the policy's
-        domain   domain of the task, for `retrieval.domain=same`, or those seen, for `seen`; None: not known, records of
-                 all domains are searched
+        domain   domain of the task, for `retrieval.domain=same` and `other`, or those seen, for `seen`; None: not
+                 known, records of all domains are searched
         """
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        if domain is not None and self.policy.domain in (SAME, SEEN):
+        if self.group:
+            return self._together(
+                [one.retrieve(query, top_k, exclude_task, where, domain) for one in self._with_mates()], top_k
+            )
+        if domain is not None and self.policy.domain == OTHER:
+            domain = tuple(each for each in self.domains() if each != domain)
+        if domain is not None and self.policy.domain in (SAME, SEEN, OTHER):
             where = where or Filter()
             where = replace(where, domain=domain) if where.domain is None else where
         return ranked(self, self.policy, query, top_k, exclude_task, where)
+
+    def expect(self, query: str) -> None:
+        self.embedder.expect(self._asked(query))
+
+    def _asked(self, query: str) -> str:
+        """What is embedded to search for a query."""
+        return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
+
+    def _with_mates(self) -> list[Self]:
+        return [self.of(self.namespace), *self.mates()]
+
+    def _together(self, found: list[list[Scored]], top_k: int) -> list[Scored]:
+        """Of what was found in each namespace the best, and of lessons that are the same the best one."""
+        best: dict[Any, Scored] = {}
+        for hit in sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score):
+            best.setdefault(hit.record.items, hit)
+        least = self.policy.of_best * next((hit.score for hit in best.values()), 0.0)
+        return [hit for hit in best.values() if max(hit.score, 0.0) >= least][:top_k]
 
     def say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
@@ -181,6 +212,10 @@ class MemoryBank(Contents, Memory):
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
         """(the records retrieved, how many of the top_k best ones were left out because of min_score)."""
+        if self.group:
+            found = [one.retrieve_and_count(query, top_k, where) for one in self._with_mates()]
+            kept = self._together([hits for hits, _ in found], top_k)
+            return kept, min(sum(n for _, n in found), top_k - len(kept))
         policy = self.policy
         by_words = policy.other_languages_by_words and policy.by_meaning and not self.embedder.reads(query)
         if policy.min_score is None or by_words:
@@ -217,8 +252,7 @@ class MemoryBank(Contents, Memory):
         # The query is embedded even if the bank is empty, so that a broken embedder fails before the attempt. The form
         # of the instruction is the one that embedders of instructions are trained on.
         if isinstance(query, str):
-            asked = f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
-            vector = self.embedder.embed([asked])[0]
+            vector = self.embedder.embed([self._asked(query)])[0]
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
         if key not in self._kinds:
@@ -298,6 +332,7 @@ class MemoryBank(Contents, Memory):
         shown: Sequence[str] | None = None,
         did: Steps | None = None,
         feedback: EpisodeFeedback | None = None,
+        supersedes: Sequence[str] | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new.
 
@@ -306,6 +341,8 @@ class MemoryBank(Contents, Memory):
         shown, did        as in `add`
         feedback          counted in the same transaction if any record was new, so a crash cannot store one without
                           the other
+        supersedes        ids whose place the records take in the same transaction, as they do of older ones with their
+                          task and titles; None: of none
         """
         if not records:
             return 0
@@ -328,9 +365,12 @@ class MemoryBank(Contents, Memory):
             vectors = [self.embedder.embed([q])[0] if q in changed else v for q, v in zip(queries, vectors)]
         rows = [(r, self._keys(r, v)) for r, v in zip(records, vectors)]  # embeds: not while others wait for the lock
         with self.change(reason) as change:
-            if feedback is not None:
+            if feedback is not None or supersedes is not None:
                 if added := change.put_all(rows):
-                    self.count_within(change, feedback)  # reads the records just added
+                    for record, _ in rows if supersedes is not None else ():
+                        supersede(self, change, record, supersedes or ())
+                    if feedback is not None:
+                        self.count_within(change, feedback)  # reads the records just added
                 return added
             n_added = change.put_last(rows)  # a function for after the commit: PostgreSQL may insert only then
         return n_added()
@@ -396,7 +436,23 @@ class MemoryBank(Contents, Memory):
 
     def learn(self, episode: dict[str, Any] | None) -> None:
         """Take in the feedback of an episode, a row of episodes.jsonl; None: finish work that a crash interrupted."""
+        for tried in (episode or {}).get("validated", ()):
+            self._settle(tried)
         self.learn_from(None if episode is None else feedback_of(episode))
+
+    def _settle(self, tried: dict[str, Any]) -> None:
+        """Give a candidate (memory.validate) the status that its trial found, once, with what was found.
+
+        One that the write filter has quarantined itself stays so.
+        """
+        record = self.get(tried["id"])
+        if record is None or "validated" in record.provenance:
+            return
+        found = {name: tried[name] for name in ("tasks", "won_with", "won_without")}
+        suspect = "quarantine" in record.provenance
+        status = record.status if suspect else tried["status"]
+        with self.change(f"validate: {tried['won_with'] - tried['won_without']:+d} of {len(tried['tasks'])}") as change:
+            change.update(record.id, status=status, provenance=record.provenance | {"validated": found})
 
     def learn_from(self, feedback: EpisodeFeedback | None) -> None:
         """As `learn`, from the feedback itself.
@@ -482,7 +538,7 @@ class MemoryBank(Contents, Memory):
     def verify_indexes(self) -> Iterator[str]:
         """Compare the bank's copies, and rebuild derived data (keys, journal file); yields lines.
 
-        The FAISS file is checked whenever it is read. UserError on damage.
+        The index's file is checked whenever it is read. UserError on damage.
         """
         lost, _ = self._store.embed_missing(self.keys_of, self._kinds)
         yield f"{n_records(len(self))}, " + (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from core.memory.filter import normalised
+from core.normal_form import folded
 from core.types import Scored, Trajectory
 
 SHORTEST_TITLE = 12  # letters; a shorter title, such as "Check", occurs by chance
@@ -40,7 +40,7 @@ def cited(reply: str, lessons: Sequence[tuple[str, str]], *, numbered: bool = Tr
     """
     found: set[int] = set()
     for line in reply.replace("’", "'").splitlines():
-        line = normalised(line)
+        line = folded(line)
         for start, end, places in _together(line, sorted(_mentions(line, lessons, numbered=numbered))):
             before = _CLAUSE.split(line[:start])[-1]
             if not _NO_BEFORE.search(before) and not _NO_AFTER.match(line[end:]):
@@ -56,7 +56,7 @@ def _mentions(line: str, lessons: Sequence[tuple[str, str]], *, numbered: bool) 
             if known := [place for place in places if 0 <= place < len(lessons)]:
                 yield match.start(), match.end(), known
     for place, (id, title) in enumerate(lessons):
-        names = [normalised(title)] if len(normalised(title)) >= SHORTEST_TITLE else []
+        names = [folded(title)] if len(folded(title)) >= SHORTEST_TITLE else []
         for name in (*names, id.casefold()):
             for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", line):
                 yield match.start(), match.end(), [place]

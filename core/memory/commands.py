@@ -12,6 +12,7 @@ from core.errors import UserError
 from core.memory import formats
 from core.memory.filter import Filter
 from core.memory.formats.markdown import dated, shown
+from core.memory.hygiene.notes import told
 from core.memory.records import n_records
 from core.memory.store.schema import to_dict
 from core.types import Lesson, MemoryRecord, Scored, content_id
@@ -61,7 +62,7 @@ def list_(bank: Any, given: Namespace) -> Iterator[str]:
 
 def show(bank: Any, given: Namespace) -> Iterator[str]:
     """one record in full"""
-    record = bank.existing(given.id)
+    record = bank.existing(_id(bank, given.id))
     links = bank.link_details(record.id)
     yield json.dumps(to_dict(record) | {"links": links}) if given.json else shown(record, dated(links))
 
@@ -100,7 +101,7 @@ def mark(bank: Any, given: Namespace) -> Iterator[str]:
     """count a record as helpful or harmful"""
     from core.memory.by_hand import mark_record
 
-    record = mark_record(bank, given.id, given.verdict == "helpful")
+    record = mark_record(bank, _id(bank, given.id), given.verdict == "helpful")
     yield f"{record.id} helpful {record.n_helpful} harmful {record.n_harmful}"
 
 
@@ -108,7 +109,8 @@ def status(bank: Any, given: Namespace) -> Iterator[str]:
     """release a record from quarantine, archive it, bring it back: only active ones are retrieved"""
     from core.memory.by_hand import set_status
 
-    yield f"{given.id} {set_status(bank, given.id, given.status, 'by hand').status}"
+    record = set_status(bank, _id(bank, given.id), given.status, "by hand")
+    yield f"{record.id} {record.status}"
 
 
 def review(bank: Any, given: Namespace) -> Iterator[str]:
@@ -116,13 +118,22 @@ def review(bank: Any, given: Namespace) -> Iterator[str]:
     from core.memory.by_hand import set_status
 
     decided = dict.fromkeys(given.approve or (), "active") | dict.fromkeys(given.reject or (), "archived")
+    decided = {_id(bank, id): status for id, status in decided.items()}
     for id in decided:
         if (status := bank.existing(id).status) != "quarantined":
             raise UserError(f"the record {id} is {status} and does not wait for a review: nothing was changed.")
     for id, status in decided.items():
         yield f"{id} {set_status(bank, id, status, 'reviewed').status}"
     if not decided:
-        yield from (shown(record) + "\n" for record in bank.records(given.namespace, "quarantined"))
+        for record in bank.records(given.namespace, "quarantined"):
+            yield f"{shown(record)}\n\n{told(record, given.bank)}\n"
+
+
+def edit(bank: Any, given: Namespace) -> Generator[str, None, int]:
+    """open the active lessons as Markdown in $VISUAL or $EDITOR, and make what you changed there, as one change"""
+    from core.memory.edit import edit as edit_lessons
+
+    return edit_lessons(bank)
 
 
 def export(bank: Any, given: Namespace) -> Iterator[str]:
@@ -135,7 +146,10 @@ def export(bank: Any, given: Namespace) -> Iterator[str]:
 
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
     """add the records of a file"""
-    added, known = formats.load(bank, given.file, given.format or formats.by_name(given.file), given.namespace)
+    if given.group and given.namespace:
+        raise UserError("give --group or --namespace: a group's lessons are those of the namespace of its name.")
+    form, space = given.format or formats.by_name(given.file), given.group or given.namespace
+    added, known = formats.load(bank, given.file, form, space, authors=bool(given.group))
     yield f"{n_records(added)} added, {known} were there already or refused"
 
 
@@ -220,6 +234,12 @@ def doctor(bank: Any, given: Namespace) -> Iterator[str]:
     """check everything, set a damaged file aside and rebuild the bank"""
     yield "the database is whole"  # a damaged one was rebuilt when it was opened
     yield from bank.verify_indexes()
+
+
+def _id(bank: Any, id: str) -> str:
+    """The id that begins so."""
+    found = bank.find(id)
+    return id if found is None else found.id
 
 
 def _line(record: MemoryRecord, as_json: bool, score: float | None = None, namespace: str = "") -> str:

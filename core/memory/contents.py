@@ -15,6 +15,7 @@ from core.setting import named_labels
 from core.types import MemoryRecord
 
 ERASED = "erased"  # key of the namespace value that holds the ids of records deleted by `History.erase`
+FEWEST = 4  # characters of an id that stand for it, as in git
 FORGOTTEN = "forgotten"  # likewise: {id: digest} of those deleted by `History.forget`
 
 
@@ -42,6 +43,22 @@ class Contents:
         if record is None:
             raise UserError(f"the bank {self.path} has no record {id} in the namespace {self.namespace}.")
         return record
+
+    def find(self, id: str) -> MemoryRecord | None:
+        """The record with this id, or else with the only id that begins so; None when there is none.
+
+        UserError for a beginning of several ids, or of fewer than FEWEST characters.
+        """
+        if (record := self.get(id)) is not None:
+            return record
+        query = "SELECT id FROM records WHERE namespace = $1 AND substr(id, 1, $2) = $3 ORDER BY id LIMIT 6"
+        found = [row[0] for row in self._store.rows(query, (self.namespace, len(id), id))]
+        if len(id) < FEWEST and found:
+            raise UserError(f"the id {id} is too short: give at least its first {FEWEST} characters.")
+        if len(found) > 1:
+            more = ", ..." if len(found) > 5 else ""
+            raise UserError(f"the id {id} is the beginning of several: give one of {', '.join(found[:5])}{more}.")
+        return self.get(found[0]) if found else None
 
     def ids(self) -> set[str]:
         """Ids of all records of the namespace except merged ones, which no run adds.
@@ -122,10 +139,22 @@ class Contents:
         found = self._store.rows("SELECT value FROM facts WHERE namespace = $1 AND key = $2", (self.namespace, key))
         return found[0][0] if found else None
 
+    def of_query(self, query: str) -> list[str]:
+        """Ids of the active records of the namespace with this query, in any case, oldest first."""
+        same = "lower(trim(original_query)) = lower(trim(CAST($2 AS TEXT)))"
+        where = f"namespace = $1 AND status = 'active' AND {same}"
+        rows = self._store.rows(f"SELECT id FROM records WHERE {where} ORDER BY rowid", (self.namespace, query))
+        return [row[0] for row in rows]
+
     def titles(self) -> list[tuple[str, str]]:
         """(id, title of the first item) of the active records of the namespace, oldest first."""
         query = "SELECT id, json_extract(items, '$[0].title') FROM records WHERE namespace = $1 AND status = 'active'"
         return [(id, title or "") for id, title in self._store.rows(f"{query} ORDER BY rowid", (self.namespace,))]
+
+    def domains(self) -> list[str]:
+        """The domains of the records of the namespace, sorted."""
+        query = "SELECT DISTINCT domain FROM records WHERE namespace = $1 ORDER BY 1"
+        return [row[0] for row in self._store.rows(query, (self.namespace,))]
 
     def statuses(self) -> dict[str, int]:
         """{status: number of records} of the namespace."""

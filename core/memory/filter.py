@@ -6,11 +6,12 @@ task that searches. It is defined once in `visible`; each backend translates it 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Protocol, TypeVar
+
+from core.normal_form import folded
 
 STATUSES = ("active", "quarantined", "archived", "superseded")
 
@@ -18,15 +19,9 @@ PRIOR = {"success": 0.7, "failure": 0.6}  # by outcome: confidence of a record t
 Term = TypeVar("Term", covariant=True)
 
 
-@lru_cache(maxsize=16_384)  # titles and contents that a round of consolidation compares
-def normalised(text: str) -> str:
-    """A text with case, width of letters and runs of whitespace normalised."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
 def normal_tag(tag: str) -> str:
     """A tag normalised for comparison: "React" to "react", "Machine  Learning" to "machine-learning"."""
-    return normalised(tag.replace("\0", " ")).replace(" ", "-")
+    return folded(tag.replace("\0", " ")).replace(" ", "-")
 
 
 def folded_tags(tags: Iterable[str]) -> list[str]:

@@ -21,6 +21,7 @@ from core.memory.filter import Filter
 from core.memory.store.contract import BankStore, Search
 from core.memory.store.hits import Hit, best_of_each, in_order
 from core.memory.store.schema import Damaged
+from core.normal_form import normal_form
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,9 +44,9 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case without accents, repeated as they stand there."""
-    text = text.lower()
+    text = normal_form(text).lower()
     if not text.isascii():
-        text = _ACCENTS.sub("", unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text)))
+        text = _ACCENTS.sub("", unicodedata.normalize("NFD", text))
         text = unicodedata.normalize("NFC", text)
     return _TERM.findall(text)
 

@@ -21,6 +21,7 @@ from core.types import MemoryRecord, Scored, Usage
 REVISES = "revises"  # of a link: its source is newer and says nearly the same as its target; see corrections_first
 CORRECTS = "differs in "  # how the note of such a link begins
 SAME = "same"  # retrieval.domain: the domain of the task that searches
+OTHER = "other"  # retrieval.domain: every domain of the bank but that of the task that searches
 SEEN = "seen"  # retrieval.domain: the types of the other tasks that the stream had before it
 
 
@@ -108,6 +109,7 @@ class Policy(Protocol):
 
     domain       domain of the records to search; "same": that of the task
     min_score    records with a lower score are left out; None: no limit
+    of_best      records with less than this share of the best one's score are left out
     rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
     by_meaning   records are ranked by embeddings, which say nothing in a language that the embedder does not read
     by_words     records are ranked by words, which stand without blanks in some scripts
@@ -121,6 +123,7 @@ class Policy(Protocol):
     top_k: int
     domain: Any = None
     min_score: float | None = None
+    of_best: float = 0.0
     key: str | None = None
     per_source: int | None = None
     source: str = "task"

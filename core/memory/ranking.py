@@ -18,11 +18,12 @@ from core.memory.long_texts import LONG, own_part
 from core.memory.ports import Bank, Policy
 from core.memory.protocol import hits_of
 from core.memory.records import source_of
-from core.memory.store.hits import newest_first
+from core.memory.store.hits import newest_first, newest_of_equals
 from core.types import Lesson, Scored
 
 SAME_TEXT = 0.999999  # cosine of a text with itself
 MORE = 50  # further records that a long query is compared with
+TIED, MOST_TIED = 8, 1000  # further records, which may be as good as the last one that is asked for
 
 
 def ranked(
@@ -92,11 +93,26 @@ def _ranking(
         found = bank.lexical(query, top_k, exclude_task, policy.within(where), parts=True)
         if found or not policy.by_meaning or policy.min_score is not None:
             return found
-    hits = hits_of(policy, "rank", policy.rank(bank, query, top_k, exclude_task, where))
+    hits = _by_policy(bank, policy, query, top_k, exclude_task, where)
     is_long = policy.ignore_preamble and policy.by_meaning and len(query) >= LONG
     if not is_long or not hits or hits[0].record.original_query == query:
         return hits
     return _of_long_text(bank, policy, query, top_k, exclude_task, where)
+
+
+def _by_policy(
+    bank: Bank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+) -> list[Scored]:
+    """The policy's own ranking; with corrections_first the newer of equals stands first."""
+    if not policy.corrections_first:
+        return hits_of(policy, "rank", policy.rank(bank, query, top_k, exclude_task, where))
+    wanted = top_k
+    while True:
+        wanted += TIED
+        hits = hits_of(policy, "rank", policy.rank(bank, query, wanted, exclude_task, where))
+        if len(hits) < wanted or hits[-1].score < hits[top_k - 1].score or wanted >= MOST_TIED:
+            return newest_of_equals(hits)[:top_k]
+        wanted *= 4
 
 
 def _size(bank: Bank, where: Filter | None) -> int:
@@ -112,7 +128,7 @@ def _of_long_text(
 
     The records are those that reach min_score with the whole query or with that part.
     """
-    hits = policy.rank(bank, query, top_k + MORE, exclude_task, where)
+    hits = _by_policy(bank, policy, query, top_k + MORE, exclude_task, where)
     if own := own_part(query, [hit.record.original_query for hit in hits]):
         known = {_place(hit): hit for hit in hits}
         unbound = copy(policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,11 @@ def record_of(
         task_id=task.id,
     )
     return ticked(made, index)
+
+
+def short_id(id: str) -> str:
+    """The id as a model is shown it: half of a hash, which `Contents.find` takes for the whole, or any other id."""
+    return id[:8] if re.fullmatch(r"[0-9a-f]{16}", id) else id
 
 
 def n_records(n: int) -> str:

@@ -17,6 +17,7 @@ from prompts.registry import PROJECT, Prompts
 
 # Sampling parameters besides temperature, max_tokens and seed: fields of Role, sent only if they are set.
 EXTRA_SAMPLING = ("top_p", "stop", "reasoning_effort", "thinking_tokens", "extra_body")
+LEAST_LEARNING = 1024  # tokens that a reply of judge, distiller, selector or grader may have, however few the agent's
 CACHE_PATH = "outputs/.cache/replies.sqlite"
 
 
@@ -81,6 +82,7 @@ class ChatModel(Protocol):
 
     name: str
     supports_schema: bool
+    tokens_per_s: float | None = None  # roughly, of its replies; None: not known
     draws: ClassVar[bool] = False
     cache: str = "off"
     cache_path: str = CACHE_PATH
@@ -231,6 +233,16 @@ class Role:
             **self.more,
             "sent": {name: value for name, value in self.sent.items() if name != "seed"},
         }
+
+
+def reply_limit(request: Request, own: int | None) -> int | None:
+    """The most tokens of a reply: the role's limit, else the model's `own`; None: the provider's.
+
+    `own` is chosen for the agent's answers. The JSON of the other roles, useless where it is cut, gets LEAST_LEARNING.
+    """
+    if request.max_tokens or own is None or request.role == "agent":
+        return request.max_tokens or own
+    return max(own, LEAST_LEARNING)
 
 
 def extra_sampling_of(role: Mapping[str, Any]) -> dict[str, Any]:

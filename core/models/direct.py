@@ -75,7 +75,8 @@ def ask(http: Any, address: str, key: str | None, function: str, model: str, tim
         body = json.loads(answer.text)
     except ValueError as error:
         kind = answer.headers.get("content-type", "of no type")
-        raise UnreadableError(f"the answer is no JSON (content type {kind}): {answer.text[:200]}") from error
+        what = "a stream that breaks off" if "data:" in answer.text[:200] else "no JSON"
+        raise UnreadableError(f"the answer is {what} (content type {kind}): {answer.text[:200]}") from error
     return response_of(body) if function == "completion" else embeddings_of(body)
 
 

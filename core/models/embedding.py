@@ -19,6 +19,7 @@ from core.models.english import is_english
 from core.models.local import share_cores
 from core.models.minilm import MARKS, MiniLM, split_tokens
 from core.models.weights import find
+from core.normal_form import normal_form
 from core.terminal import loading
 from core.tokens import estimate_tokens
 from core.types import Usage
@@ -34,9 +35,11 @@ class Embedder(Protocol):
     dim           length of a vector, if known without embedding a text
     batch         maximum texts in one call
     long_texts    number of texts so far that were longer than the model reads, and were embedded in windows
+    here          computes in this process, so that a text may be embedded before it is asked for
     """
 
     name: str
+    here: ClassVar[bool] = False
     dim: int | None = None
     batch: int = 1
     long_texts: int = 0
@@ -52,6 +55,9 @@ class Embedder(Protocol):
     def reads(self, text: str) -> bool:
         """Whether the vectors of such a text mean anything. False: it is in a language the model was not trained on."""
         return True
+
+    def expect(self, text: str) -> None:
+        """This text will be asked for soon."""
 
     def of(self, tenant: str) -> Embedder:
         """The same embedder with a cache of the tenant's own: how long a text takes tells nothing of others' texts."""
@@ -76,7 +82,7 @@ class HashingEmbedder(Embedder):
         rows = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
             counts = [0] * self.dim
-            for number, sign in map(_hashed, re.findall(r"\w+", text.lower())):
+            for number, sign in map(_hashed, re.findall(r"\w+", normal_form(text).lower())):
                 counts[number % self.dim] += sign
             row[:] = counts
         return _unit(rows), Usage(calls=len(texts), prompt_tokens=sum(len(t.split()) for t in texts)), 0
@@ -93,6 +99,7 @@ def _hashed(word: str) -> tuple[int, int]:
 class _LocalModel(Embedder):
     """A model in this process, loaded at the first text. A text longer than it reads is embedded in windows."""
 
+    here: ClassVar[bool] = True
     _model: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from core.models.litellm_library import load_litellm, without_litellm
 from core.models.network import Trail, http_client
 from core.models.prices import check_price, usage_of_rejected, usage_of_response
 from core.models.retry import Heard, Retry, explain, why_tried_again
-from core.models.servers import check_address, window_at
+from core.models.servers import check_address, key_in, window_at
 from core.models.token_counts import Counts, counts_of_response
 from core.models.waits import duration
 from core.types import Usage
@@ -96,7 +95,7 @@ class Endpoint:
         if self.client == "litellm" and find_spec("litellm") is None:
             ollama = " Ollama is also asked by llm=vllm llm.api_base=http://HOST:11434/v1, without it."
             return without_litellm(self.model) + (ollama if self.model.startswith("ollama") else "")
-        if (variable := self._key_variable()) and not os.environ.get(variable):
+        if (variable := self._key_variable()) and not key_in(variable):
             return (
                 f"{self.model} needs a key in the environment variable {variable}: "
                 f"export {variable}=..., or name another variable with api_key_env=NAME."
@@ -274,8 +273,13 @@ class Endpoint:
         own = self.client == "openai" and not self.api_base
         return self.api_key_env or (direct.key_variable(self.model) if own else None)
 
+    def key(self) -> str | None:
+        """The key itself, for a program that asks the model on its own; None: none is known."""
+        variable = self._key_variable() or (None if self.api_base else direct.key_variable(self.model))
+        return key_in(variable)
+
     def _key(self) -> str | None:
-        return os.environ.get(variable) if (variable := self._key_variable()) else None
+        return key_in(self._key_variable())
 
     def close(self) -> None:
         """End all waiting and close the connections; calls in flight fail."""

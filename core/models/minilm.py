@@ -7,6 +7,7 @@ from the weights of the released file; nothing is downloaded, and neither torch 
 from __future__ import annotations
 
 import json
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class MiniLM:
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._weights.values()]
         options.add_external_initializers(list(self._weights), values)
         self._session = onnxruntime.InferenceSession(GRAPH.read_bytes(), options, providers=["CPUExecutionProvider"])
+        unload(self._weights)  # the session has made copies
 
     def count(self, text: str) -> int:
         """Number of its tokens."""
@@ -66,6 +68,15 @@ def released(file: Path) -> dict[str, Any]:
     wanted = {name: each for name, each in about.items() if not name.startswith("pooler.")}  # for another task
     parts = {name: data[start:][slice(*each["data_offsets"])] for name, each in wanted.items()}
     return {name: parts[name].view(np.float32).reshape(each["shape"]) for name, each in wanted.items()}
+
+
+def unload(arrays: dict[str, Any]) -> None:
+    """Give the memory back that views of a mapped file take; what is read again is loaded again."""
+    mapped = next(iter(arrays.values()))
+    while not isinstance(mapped, mmap.mmap):
+        mapped = mapped.base
+    if hasattr(mapped, "madvise"):  # Windows has none
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def split_tokens(text: str, offsets: list[tuple[int, int]], words: list[int | None], most: int) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from core.errors import StopRun
 from core.models.message import canonical_bytes
+from core.models.streamed import unstreamed
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -47,8 +48,11 @@ def http_client(address: str | None, trail: Trail | None = None, timeout_s: floa
         if response.request.method != "POST":  # a list of models, which is read as far as needed
             return
         response.read()
-        if response.status_code == 200 and "event-stream" not in response.headers.get("content-type", ""):
-            response._content = canonical_bytes(response.content)  # httpx has no public way to change what was read
+        if response.status_code == 200 and b'"stream":true' not in response.request.content.replace(b" ", b""):
+            whole = unstreamed(response.content)
+            if whole is not response.content:
+                response.headers["content-type"] = "application/json"
+            response._content = canonical_bytes(whole)  # httpx has no public way to change what was read
         if trail is not None:
             trail.answer = response
 

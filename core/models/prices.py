@@ -100,12 +100,13 @@ def usage_of_response(
     counts   the response's, if known
     """
     counts = counts or counts_of_response(response)
+    known = bool(counts.prompt or counts.completion)  # a call without any token is none
     return Usage(
         calls=1,
-        prompt_tokens=counts.prompt,
-        completion_tokens=counts.completion,
-        cached_tokens=counts.cached,
-        reasoning_tokens=counts.reasoning,
+        prompt_tokens=counts.prompt if known else None,
+        completion_tokens=counts.completion if known else None,
+        cached_tokens=counts.cached if known else None,
+        reasoning_tokens=counts.reasoning if known else None,
         cost_usd=_cost(response, price, model, counts),
     )
 

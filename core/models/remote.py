@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError, check_numbers
 from core.models import direct
-from core.models.base import ConfiguredModel, Reply, Request
+from core.models.base import ConfiguredModel, Reply, Request, reply_limit
 from core.models.cut_prompts import PromptWatch
 from core.models.endpoint import Endpoint
 from core.models.faults import end_of, reason_given, refused_within
@@ -37,7 +37,7 @@ log = logging.getLogger("run.retries")
 class LiteLLMModel(Endpoint, ConfiguredModel):
     """One remote chat model. Besides the keys of Endpoint and ConfiguredModel:
 
-    max_tokens    limit of a reply if the role sets none; None: the provider's
+    max_tokens    limit of a reply if the role sets none (`reply_limit`); None: the provider's
     num_ctx       Ollama's context window in tokens, sent with each call; None: the server's own
     json_schema   constrain the replies of judge and distiller by a JSON schema; only if the server supports it
     reasoning     {open, close}: the marks that set the model's thoughts apart, where neither the server does so nor the
@@ -71,7 +71,7 @@ class LiteLLMModel(Endpoint, ConfiguredModel):
 
     def chat(self, request: Request) -> Reply:
         wanted: dict[str, Any] = {"temperature": request.temperature, "seed": request.seed}
-        wanted["max_tokens"] = request.max_tokens or self.max_tokens
+        wanted["max_tokens"] = reply_limit(request, self.max_tokens)
         if request.schema:
             json_schema = {"name": request.role, "schema": request.schema}
             wanted["response_format"] = {"type": "json_schema", "json_schema": json_schema}

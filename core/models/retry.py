@@ -8,6 +8,7 @@ the next model of `llm.fallbacks` answers (fallback.py).
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -201,6 +202,8 @@ def _explained(
         return _stop_without_credit(model, short)
     if _is_one(error, ("UnsupportedParamsError",)) or faults.names_a_parameter(heard.text):
         return StopRun(f"{model} does not take these decoding parameters: {short}")
+    if any(getattr(each, "errno", None) == errno.EMFILE for each in causes(error)):
+        return StopRun(f"{model}: no more files may be open (ulimit -n): raise that, or give a lower max_concurrency.")
     if _caused_by(error, _REFUSED):
         return TransientError(f"{model} cannot be reached at {where}: {about_connection(error)}.", "unreachable")
     if status == 404:

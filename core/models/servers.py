@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from core.errors import StopRun, UserError, meant
 from core.models.network import about_connection, http_client
+from core.redact import bare_key
 from core.terminal import stage
 
 # litellm's providers that stand for the user's own server. Others (anthropic, dashscope, ...) are not asked for their
@@ -44,7 +45,7 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
         base, key_env = check_address(key, node.get("api_base")), node.get("api_key_env")
         model = with_provider("" if node.get("model") in (None, "???") else str(node["model"]), base)
         before = str((recorded.get(key) or {}).get("model") or "").partition("/")[2] or None
-        if not is_asked(model, base) or (key_env and not os.environ.get(key_env)):
+        if not is_asked(model, base) or (key_env and not key_in(key_env)):
             continue
         if base not in listings:
             listings[base] = None
@@ -52,8 +53,7 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
                 stage(f"asking {base} for its models")
                 known = not model.endswith("/") or before or replaceable
                 try:
-                    secret = os.environ.get(key_env) if key_env else None
-                    listings[base] = models_at(base, secret, timeout_s=_TIMEOUT_S if known else _PATIENCE_S)
+                    listings[base] = models_at(base, key_in(key_env), timeout_s=_TIMEOUT_S if known else _PATIENCE_S)
                 except ConnectionError as error:
                     if not replaceable:
                         start = "ollama serve" if model.startswith("ollama") else "vllm serve MODEL"
@@ -68,6 +68,18 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
                             f"give {key}.model=NAME, or try again later."
                         ) from error
         node["model"] = model_to_ask(key, model, base, listings[base], before)
+
+
+def key_in(variable: str | None) -> str | None:
+    """The key in an environment variable, without line ends, marks and quotes around it; None if there is none.
+
+    UserError if something is within it that no key has and no header takes.
+    """
+    key = bare_key(os.environ.get(variable, "")) if variable else ""
+    if odd := next((sign for sign in key if not "!" <= sign <= "~"), None):
+        what = "a blank or a line end" if odd.isspace() else f"the character {odd!a}"
+        raise UserError(f"the key in the environment variable {variable} has {what} in it: export the key alone.")
+    return key or None
 
 
 def check_address(where: str, api_base: Any) -> str:

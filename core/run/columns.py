@@ -13,9 +13,10 @@ from core.build import ROLES
 from core.errors import UserError
 from core.memory.open import read_records
 from core.models.reply_text import without_surrogates
-from core.run.metrics import VALID, limit_of, n_tampered, steps, tokens
+from core.run.metrics import VALID, VALIDATION, limit_of, n_tampered, steps, tokens
 from core.run.records import answer_of, evaluated, outcomes_of, place_of, records_of
-from core.types import MemoryRecord, content_id
+from core.tokens import estimate_tokens
+from core.types import MEMORY, MemoryRecord, content_id
 
 SHORTEST = 4  # an answer of fewer characters stands in many texts by chance
 Kinds = dict[str, set[str | None]]  # {record: the types of the tasks that it came from; None for one not known}
@@ -53,7 +54,7 @@ def banked_records(run_dir: Path, memory: dict[str, Any]) -> list[MemoryRecord]:
 
 
 def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of one episode. success is 1.0, 0.0 or NaN (infra_error); a cost of NaN is unknown.
+    """The columns of one episode. success is 1.0, 0.0 or NaN (infra_error); tokens or a cost of NaN are unknown.
 
     lenient is success read leniently: a reply that states no answer, or was cut off, counts as right if the answer
     stands anywhere in it. limit: see `core.run.metrics.limit_of`. attempts has an outcome an attempt: success | failure
@@ -65,6 +66,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     counts, solved = row["status"] in VALID, row["status"] == "success"
     found = solved or ((not stated or bool(limit)) and holds(_last_text(chosen), chosen["gold"] or ""))
     costs = [used["cost_usd"] for used in row["usage"].values()]
+    counted = {"tokens": spent["total"]} | {f"tokens_{role}": spent.get(role, 0) for role in (*ROLES, VALIDATION)}
     return {
         "index": place_of(row),
         "task_id": without_surrogates(row["task_id"]),
@@ -86,18 +88,48 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "attempts": outcomes_of(row),
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
         "confidences": [verdict["confidence"] for verdict in row["verdicts"]],
-        "tokens": spent["total"],
-        **{f"tokens_{role}": spent.get(role, 0) for role in ROLES},
+        **{name: float("nan") if n is None else n for name, n in counted.items()},
         "cost": float("nan") if None in costs else sum(costs),
         "n_retrieved": len(row["retrieved"]),
+        **shown_columns(row),
         "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),
         "n_lessons": len(row["lessons"]),
         "n_dropped": row["n_dropped"],
+        "n_distillations_cut": row["n_truncated"],
         "n_learning_errors": len(row["learning_errors"]),
         "verdict": row["verdict"]["label"],
         "verdict_source": row["verdict"]["source"],
         "verdict_parsed": row["verdict"]["parsed"],
     }
+
+
+def shown_columns(row: dict[str, Any]) -> dict[str, float]:
+    """How much of the memory the answer's prompts showed, by which a control can be held against what it replaces.
+
+    lessons_shown   lessons with a word in them
+    lesson_tokens   estimated tokens of all blocks of lessons, with their frame
+    lessons_at      estimated tokens that stand before the first block; NaN where none was shown
+    """
+    chosen = answer_of(row)
+    own = chosen["sample"]
+    told = [*(m["content"] for m in chosen["opening"]), *(step["observation"] for step in chosen["steps"])]
+    blocks = [block for text in told for block in MEMORY.findall(text)]
+    before = float("nan")
+    if blocks:
+        first = next(place for place, text in enumerate(told) if MEMORY.search(text))
+        before = sum(map(estimate_tokens, [*told[:first], MEMORY.split(told[first], maxsplit=1)[0]]))
+    return {
+        "lessons_shown": sum(n_worded(hit) for hit in row["retrieved"] if hit.get("sample", own) == own),
+        "lesson_tokens": sum(map(estimate_tokens, blocks)),
+        "lessons_at": before,
+    }
+
+
+def n_worded(hit: dict[str, Any]) -> int:
+    """How many lessons of a retrieved record were shown; of rewritten ones those that have a word."""
+    if "items" not in hit:
+        return hit["n_shown"]
+    return sum(any(item.values()) for item in hit["items"][: hit["n_shown"]])
 
 
 def holds(text: str, answer: str) -> bool:

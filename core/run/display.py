@@ -19,13 +19,18 @@ from core.models.waits import SHOWN_S, Wait
 from core.run.launch import short
 from core.run.records import evaluated, usage_of
 from core.terminal import print_printable, started
+from core.types import total
 
 log = logging.getLogger("run")
 NOTICES = logging.getLogger("run.notices")  # what the user should know: any part may write to it, as often as it likes
+ACTIONS = logging.getLogger("actions")  # what an agent does, as it does it: for the screen alone
 PLAIN_EVERY_S = 5.0
+ACTION_EVERY_S = 60.0  # in a file, an action is shown where nothing else was for so long
+_ACTION_CHARS = 60
 MOST_BROKEN = 20  # tasks with an infra error that the table of a run lists
 _WAIT_CHARS = 60  # of a wait and its reason in the live line
 _WIDTH = 72  # of a table row's two texts, in a terminal of 80 columns
+_REPEATED = "{} of {} tasks were asked before under another id: a lesson may hold the answer"
 UNKNOWN = "not known: the environment did not evaluate; evaluate what the run left"
 MOST_CHARS = 200  # of a task's error in the table
 
@@ -42,6 +47,7 @@ class RunProgress:
         self._known = True
         self._done = self._valid = self._won = self._lessons = self._tokens = self._retries = 0
         self._waits: set[Wait] = set()  # those in progress
+        self._action = ""  # the last one
         self._doing = ""  # what the run waits for besides calls, e.g. loading a model
         self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
         self._warned: set[str] = set()
@@ -81,6 +87,8 @@ class RunProgress:
         """Reflect a log record in the display: a notice, a retried call, a model that is being loaded, a long wait."""
         if record.name == NOTICES.name:
             self.warn(record.getMessage())
+        elif record.name == ACTIONS.name:
+            self._act(" ".join(record.getMessage().split())[:_ACTION_CHARS])
         elif record.name == "run.retries":
             self._retries += 1
             self._show()
@@ -92,6 +100,15 @@ class RunProgress:
         elif (ends := getattr(record, "wait_ends", None)) is not None:
             self._waits.discard(ends)
             self._bar.refresh()
+
+    def _act(self, action: str) -> None:
+        """Show an action; without a live line only the first, and one where nothing else was shown for long."""
+        self._action, now = action, time.monotonic()
+        if self._live:
+            self._bar.refresh()
+        elif not self._quiet and now - self._shown >= ACTION_EVERY_S:
+            self._shown = now
+            print(f"{self._label}  {self._done}/{self._total}  {action}", flush=True)
 
     def _begin_wait(self, wait: Wait) -> None:
         """Show a wait; without a live line only if it is much longer than what is waited for already."""
@@ -121,7 +138,7 @@ class RunProgress:
         self._known = self._known and evaluated(row)
         self._won += row["status"] == "success"
         self._lessons += len(row["lessons"])
-        self._tokens += usage_of(row).tokens
+        self._tokens = total((self._tokens, usage_of(row).tokens))
 
     def _facts(self) -> str:
         if self._doing and self._live:  # instead of the counts: the bar has only one line
@@ -132,7 +149,8 @@ class RunProgress:
         broken = self._done - self._valid
         counts = {"broken": broken, "retries": self._retries}
         rare = "".join(f"  {name} {count}" for name, count in counts.items() if count)
-        return f"success {rate}  lessons {self._lessons}  tokens {self._tokens:,}{rare}"
+        facts = f"success {rate}  lessons {self._lessons}  tokens {counted(self._tokens)}{rare}"
+        return facts if self._done or not self._live else self._action or facts
 
     def __enter__(self) -> RunProgress:
         started()
@@ -140,12 +158,16 @@ class RunProgress:
         print_printable()
         log.addHandler(self._ear)
         NOTICES.addHandler(self._ear)
+        ACTIONS.addHandler(self._ear)
+        ACTIONS.setLevel(logging.INFO)
+        ACTIONS.propagate = False
         NOTICES.propagate = False  # `warn` logs each text once
         return self
 
     def __exit__(self, *_exc: object) -> None:
         log.removeHandler(self._ear)
         NOTICES.removeHandler(self._ear)
+        ACTIONS.removeHandler(self._ear)
         NOTICES.propagate = True
         self._bar.stop()
 
@@ -204,7 +226,7 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     known = s["success_rate"] is not None or not s["n"]
     learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown a task"
     spent = [
-        f"{s['tokens']['total']:,} tokens",
+        f"{counted(s['tokens']['total'])} tokens",
         _money(s["cost_usd"], s["cost_usd_per_success"]),
         f"{s['wall_s']:.1f} s",
     ]
@@ -215,6 +237,8 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         *((name.replace("_", " "), _averages(each)) for name, each in s.get("measures", {}).items()),
         *([("mean steps", _number(s["mean_steps"]))] if s["mean_steps"] not in (None, 1.0) else []),
         *([("lessons", learned)] if s["n_lessons"] or s["n_retrieved"] else []),
+        *([("lessons", "none was learned")] if _learns_nothing(s) else []),
+        *([("repeated", _REPEATED.format(s["n_repeated"], s["n"]))] if s.get("n_repeated") and s["n_lessons"] else []),
         *_labels(s),
         ("spent", ", ".join(spent)),
         *([("stream", described)] if (described := stream_of(s)) else []),
@@ -227,6 +251,16 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     types = [f"{type_name(kind)} {percent(r['success_rate'])} of {r['n']}" for kind, r in s["by_type"].items()]
     width = _WIDTH - max(len(name) for name, _ in facts)
     return facts + ([("by type", _lines(types, width))] if types else [])
+
+
+def _learns_nothing(s: dict[str, Any]) -> bool:
+    """Whether attempts were labelled, so that lessons could be made, and none was made or shown."""
+    return s["label_source"] != "none" and s["n"] > 0 and not (s["n_lessons"] or s["n_retrieved"])
+
+
+def counted(tokens: float | None) -> str:
+    """A number of tokens as text; None and NaN are unknown."""
+    return "unknown" if tokens is None or tokens != tokens else f"{tokens:,}"
 
 
 def _averages(each: dict[str, float]) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from omegaconf import DictConfig, open_dict
 
-from core.build import expand_fallbacks, option, options, part, plain_data
+from core.build import expand_fallbacks, option, options, part, plain_data, takes
 from core.errors import UserError
 from core.run.keys import PER_ENV_KEYS, TOP_KEYS, check_config
-from core.run.launch import choice, swept, values_of
+from core.run.launch import choice, given_words, swept, values_of
 
 
 def finalize(cfg: DictConfig) -> str:
@@ -27,6 +27,7 @@ def finalize(cfg: DictConfig) -> str:
     check_config(cfg)
     expand_fallbacks(cfg)
     take_bank(cfg)
+    refuse_unused_retrieval(cfg)
     unused = unused_k_r(cfg)
     for key in unused:  # so the run equals one without them: in its cell, in tables and when it is resumed
         cfg[key] = None
@@ -77,6 +78,18 @@ def take_bank(cfg: DictConfig) -> None:
         raise UserError(f"bank={cfg.bank}: banks has {', '.join(banks) or 'none'}; give banks='{{{cfg.bank}: PATH}}'.")
     with open_dict(cfg):
         cfg.memory.path = banks[cfg.bank]
+
+
+def refuse_unused_retrieval(cfg: DictConfig) -> None:
+    """Raise UserError for a retrieval policy that was typed and that the chosen memory, which ranks itself, ignores."""
+    typed = [word.get_key_element().lstrip("+") for word in given_words()]
+    given = [key for key in typed if key.partition(".")[0] == "retrieval"]
+    if given and "memory" in typed and not takes(cfg.memory, "policy") and not swept() & {"arm", "memory", "retrieval"}:
+        name = cfg.memory["_target_"].rpartition(".")[2]
+        raise UserError(
+            f"{given[0]} has no effect: memory={choice('memory')} ranks its records itself, as {name} has no field "
+            f"`policy`. Leave out {', '.join(given)}, or give the class that field (core/build.py hands it the policy)."
+        )
 
 
 def keys_for_other_envs(keys: Iterable[str], env: str) -> set[str]:

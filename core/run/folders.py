@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import re
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 PARENT = Path("outputs")
@@ -35,7 +36,7 @@ def discard(folder: Path) -> None:
     """Remove the folder of a run or a sweep that has not begun; one with a manifest, or a file of the user's, stays."""
     with suppress(OSError):
         files = list(folder.iterdir())
-        if all(file.name in _MADE_BEFORE_A_RUN or _is_empty_record(file) for file in files):
+        if all(file.name in _MADE_BEFORE_A_RUN or _is_empty_record(file) or _is_empty_bank(file) for file in files):
             for file in files:
                 file.unlink()
             folder.rmdir()
@@ -44,6 +45,19 @@ def discard(folder: Path) -> None:
 def _is_empty_record(file: Path) -> bool:
     ours = file.suffix == ".jsonl" or file.name.startswith(".bank.")
     return ours and file.is_file() and not file.stat().st_size
+
+
+def _is_empty_bank(file: Path) -> bool:
+    """Whether a file is the bank that a start made for itself, or what belongs to it, without a record."""
+    if file.name.startswith("bank.sqlite."):
+        return _is_empty_bank(file.with_name("bank.sqlite"))
+    if file.name != "bank.sqlite" or not file.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            return db.execute("SELECT count(*) FROM records").fetchone() == (0,)
+    except sqlite3.Error:  # no bank; one in use has further files
+        return False
 
 
 def _discard_new(folder: Path) -> None:

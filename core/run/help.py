@@ -1,5 +1,7 @@
-"""python main.py --help: how to start, the options of each group, the keys. The text is read from the YAML files' first
-comments; nothing else of the project is imported, so that the help appears immediately.
+"""python main.py --help: how to start, and the groups, on one screen; --help GROUP: its options; --help keys: all keys.
+
+The text is read from the YAML files' first comments; nothing else of the project is imported, so that the help appears
+immediately.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from core.version import version_line
 
 CONFIG = Path(__file__).parents[2] / "config"
+KEYS = "keys"  # the word that asks for them
 WIDEST = 100  # most characters of a line, even in a wider terminal
 # The order of the groups; others follow by name.
 FIRST = "env arm workflow llm memory setting judge retrieval experiment".split()
@@ -21,6 +24,7 @@ HOW = """\
 Does reasoning memory make an agent better? A run streams the tasks of a
 benchmark through an agent that keeps lessons in a memory, and measures it.
 
+  python main.py experiment=recorded          a study, from recorded replies
   python main.py                              bundled problems, bundled model
   python main.py env=math500 arm=no_memory    a benchmark, the baseline
   python main.py -m arm=no_memory,reasoningbank seed=0,1,2            a sweep
@@ -29,9 +33,10 @@ benchmark through an agent that keeps lessons in a memory, and measures it.
   python main.py ... run_dir=FOLDER           again to go on where it stopped
   reasoningbank tables FOLDER                 the table of what was run
 
+  python main.py --help judge                 the options of a group
   python main.py --help env=alfworld          the keys of one option
+  python main.py --help keys                  the keys of a run
   python main.py --cfg job env=alfworld       every key with its value
-  python main.py --hydra-help                 the flags of Hydra
 """
 
 
@@ -48,17 +53,22 @@ def asked(words: list[str]) -> bool:
 
 
 def print_help(words: list[str]) -> None:
-    """Print the help, or the file of each GROUP=OPTION among the words, or the version if it alone is asked for."""
+    """Print what the words ask for: the file of each GROUP=OPTION, the options of each GROUP, the keys of a run.
+
+    Else all groups, a line each; the version, if it alone is asked for.
+    """
     if words == ["--version"]:
         print(version_line())
         return
     folders, width = [*config_dirs(words), CONFIG], min(WIDEST, shutil.get_terminal_size().columns)
     chosen = [word.split("=", 1) for word in words if "=" in word and not word.startswith("-")]
     files = [file for group, name in chosen if (file := _file(folders, group.lstrip("+"), name))]
-    for file in files:
-        print(f"# {file}\n{file.read_text(encoding='utf-8')}")
-    if not files:
-        print("\n".join([how(), *choices(folders, width), *keys(width)]))
+    known = options(folders)
+    asked_for = [group for word in words for group in known if group[:-1] == word.rstrip("=/")]
+    parts = [f"# {file}\n{file.read_text(encoding='utf-8')}" for file in files]
+    parts += ["\n".join(choices({group: known[group] for group in asked_for}, width))] if asked_for else []
+    parts += ["\n".join(keys(width))] if KEYS in words else []
+    print("\n".join(parts or [how(), *groups(known, width)]))
 
 
 def config_dirs(words: list[str]) -> list[Path]:
@@ -104,11 +114,22 @@ def described(file: Path) -> str:
     return (sentence.group() if sentence else " ".join(comments)).rstrip(".")
 
 
-def choices(folders: list[Path], width: int) -> Iterator[str]:
-    """Text of every group with its options, one line each."""
-    yield "Choose one of each group: GROUP=OPTION (* is what is taken without)\n"
+def groups(known: dict[str, dict[str, Path]], width: int) -> Iterator[str]:
+    """A line for each group: what is taken without, how many options it has, what it is."""
+    yield "Choose one of each group, GROUP=OPTION (here: what is taken without):\n"
     defaults, about = _defaults()
-    for group, files in options(folders).items():
+    for group, files in known.items():
+        if (name := group.removesuffix("=")) != group:
+            usual = defaults.get(name, "null").replace("null", "")
+            text = textwrap.shorten(about.get(name, ""), width - 33, placeholder=" ...")
+            yield f"  {group + usual:<24}{f'of {len(files)}':<7}{text}".rstrip()
+
+
+def choices(known: dict[str, dict[str, Path]], width: int) -> Iterator[str]:
+    """Text of groups with their options, one line each."""
+    yield "GROUP=OPTION chooses one (* is what is taken without)\n"
+    defaults, about = _defaults()
+    for group, files in known.items():
         yield "\n".join(_wrapped(group, about.get(group.removesuffix("="), ""), len(group) + 2, width))
         column = min(26, max(map(len, files))) + 5
         for name, file in files.items():

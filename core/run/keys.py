@@ -71,6 +71,7 @@ KEYS = {
     "env": Key(),
     "env.shuffle_options": Key(arm=True),
     "env.workers": Key(outcome=False),
+    **dict.fromkeys(("env.path", "env.data"), Key(outcome=False)),  # the fingerprint has the hash of what is there
     "env.urls": Key(outcome=False),  # addresses of the sites of env=webarena
     "env.controls": Key(outcome=False),
     "memory": Key(arm=True, column="memory"),
@@ -95,6 +96,8 @@ KEYS = {
     "stream.batch": Key(arm=True, column="batch", noted=True, usual=1),
     "stream.passes": Key(arm=True, column="passes", usual=1),
     "agent": Key(column="agent"),
+    "agent.deliver": Key(arm=True),  # of agent=command
+    "agent.own_file": Key(arm=True),
     "llm": Key(column="llm"),
     **{key: Key() for key in LLMS[1:]},
     "embedder": Key(),
@@ -118,6 +121,7 @@ KEYS = {
     "refine": Key(arm=True, writes_into=True, method=True),
     "prompts": Key(outcome=False),  # the fingerprint has the templates' hashes instead
     "model:client": Key(outcome=False),  # both send the same and read it alike
+    "model:api_base": Key(outcome=False),  # a server may have another one at the next start; its model has a name
     "model:timeout_s": Key(outcome=False),
     "model:attempts": Key(outcome=False),
     "model:retry_s": Key(outcome=False),
@@ -195,7 +199,7 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
     if cfg.distiller.get("style") == QUOTE and (cfg.max_steps or cfg.env.get("max_steps")) == 1:
         raise UserError("distiller.style=quote: here a reply is the whole attempt, and no answer to it can be quoted.")
-    if (domain := cfg.retrieval.get("domain")) in ("same", "seen") and cfg.memory.get("domain", "") is None:
+    if (domain := cfg.retrieval.get("domain")) in ("same", "seen", "other") and cfg.memory.get("domain", "") is None:
         raise UserError(f"retrieval.domain={domain}: say what a task's domain is, e.g. memory.domain=type.")
     for key, facts in TOP_KEYS.items():
         if facts.least is not None:

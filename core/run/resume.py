@@ -37,6 +37,20 @@ def renew(bank: Path, n_episodes: int, calls: Callable[[], Iterable[dict[str, An
     )
 
 
+def check_bank(bank: Memory, rows: list[dict], path: str | Path, *, was_empty: bool) -> None:
+    """Raise UserError if a given bank is not the one that a run has written to, wherever that lies by now.
+
+    rows        the episodes whose records must be in the bank
+    was_empty   whether the bank held nothing when the run began: a lost one is then made again from the episodes
+    """
+    made, known = {record.id for row in rows for record in records_of(row)}, bank.ids()
+    if made and not made & known and (known or not was_empty):
+        raise UserError(
+            f"memory.path={path} holds none of the {len(made)} records that this run has added: it is another bank. "
+            "Give the run's own, or another run_dir."
+        )
+
+
 def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
     """Add the records of the episodes that the bank lacks; returns their number.
 

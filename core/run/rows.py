@@ -36,12 +36,26 @@ class RetrievedRow:
     items: tuple[Lesson, ...] = ()
     followed: bool = False
     n_cited: int = 0
+    step: int = 0
+    sample: int = 0
+
+
+@dataclass(kw_only=True)
+class ValidatedRow:
+    """A lesson that was tried on earlier tasks (`Gate` in workflows/validate.py)."""
+
+    id: str
+    tasks: tuple[str, ...]
+    won_with: Count
+    won_without: Count
+    status: Literal["active", "quarantined", "archived"]
 
 
 NARROWER: dict[tuple[type, str], Any] = {  # {(class, field): its type if not None, where the class itself says less}
     (Episode, "status"): Literal["success", "failure", "infra_error", "stopped"],
     (Episode, "reward"): Reward,
     (Episode, "retrieved"): tuple[RetrievedRow, ...],
+    (Episode, "validated"): tuple[ValidatedRow, ...],
     (Trajectory, "ended_by"): Literal["goal", "end", "step_limit", "stuck", "infra_error", *CUT_OFF],
     (Trajectory, "reward"): Reward,
     (Verdict, "label"): Outcome,
@@ -118,7 +132,7 @@ class TimingLine:
     ended: float
     wall_s: float
     retrieve_s: float | None
-    cached_tokens: int
+    cached_tokens: int | None
 
 
 @dataclass(kw_only=True)

@@ -110,7 +110,8 @@ def refuse_parent(run_dir: str | None) -> None:
 
 def one_by_one(config: DictConfig) -> bool:
     """Whether the cells run one after another although their model is on a server, which answers several at once."""
-    return config.hydra.launcher["_target_"] == ONE_BY_ONE and "api_base" in (config.get("llm") or {})
+    llm = config.get("llm") or {}
+    return config.hydra.launcher["_target_"] == ONE_BY_ONE and "api_base" in llm and llm.get("cache") != "replay"
 
 
 def planned(config: DictConfig, overrides: list[str]) -> list[list[str]] | None:

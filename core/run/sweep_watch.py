@@ -154,6 +154,14 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
 
 
+def duration(seconds: float) -> str:
+    """A time in its two largest units: 40 s, 12 min, 3 h 20 min."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
 class Watch(threading.Thread):
     """Shows the cells' states, whichever process runs them: one progress line, and one line per ended cell.
 
@@ -233,11 +241,12 @@ class Watch(threading.Thread):
         if last:
             return
         line, now = self._of_sweep(), time.monotonic()
+        left = self._time_left(now - self._began)
         if self._live is not None:
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+            self._live.update(Text(line + left, no_wrap=True, overflow="ellipsis"))
         elif line != self._line and now - self._printed >= max(PLAIN_EVERY_S, (now - self._began) / 20):
             self._printed, self._line = now, line
-            print(line, flush=True)
+            print(line + left, flush=True)
 
     def _of_sweep(self) -> str:
         cells = self._cells.values()
@@ -248,6 +257,28 @@ class Watch(threading.Thread):
         words += [f"{n_failed} failed"] if n_failed else []
         words += [f"{sum(cell.n_new for cell in cells)} new tasks"]
         return "  ".join([*words, "cost unknown" if cost is None else f"{cost:.4f} USD"])
+
+    def _time_left(self, passed_s: float) -> str:
+        """The time left by the calls still to be made: as many a task as its arm took so far, else as all did."""
+        cells, calls = self._cells.values(), sum(cell.spent.calls for cell in self._cells.values())
+        if self._planned is None or not calls:
+            return ""
+        made: dict[tuple[str, ...], list[int]] = {}
+        for cell in cells:
+            counts = made.setdefault(self._arm(cell.number), [0, 0])
+            counts[:] = counts[0] + cell.spent.calls, counts[1] + cell.n_new
+        usual = calls / sum(cell.n_new for cell in cells), max(cell.n_tasks for cell in cells)
+        rest = 0.0
+        for number in range(len(self._planned)):
+            seen, n = made.get(self._arm(number), (0, 0))
+            cell = self._cells.get(number)
+            to_do = usual[1] if cell is None else (cell.n_tasks - cell.n_done) * (cell.state == BEGUN)
+            rest += max(to_do, 0) * (seen / n if n else usual[0])
+        return f"  about {duration(passed_s * rest / calls)} left"
+
+    def _arm(self, number: int) -> tuple[str, ...]:
+        """What a cell has in common with its other seeds."""
+        return tuple(word for word in (self._planned or ())[number] if not word.startswith("seed="))
 
     def _n_cells(self) -> str:
         return "?" if self._planned is None else str(len(self._planned))
@@ -267,6 +298,10 @@ class Watch(threading.Thread):
 
     def _script(self, name: str, *words: str) -> str:
         return shlex.join([tool(), name, str(short(self._folder)), *words])
+
+    def _anew(self, cells: list[Cell]) -> str:
+        """One command that removes these cells and runs the sweep again."""
+        return f"{shlex.join(['rm', '-r', *(str(short(cell.folder)) for cell in cells)])} && {self._command}"
 
     def _print_end(self) -> bool:
         if not self._cells:  # the command was wrong, and Hydra has printed an error
@@ -289,6 +324,13 @@ class Watch(threading.Thread):
             for reason, names in problems.items():
                 say += [*(f"  {name}" for name in names), *(f"    {line}" for line in reason.splitlines())]
             refused = sum(not cell.may_go_on for cell in self._cells.values())
+            kept = [
+                cell for cell in self._cells.values() if not cell.may_go_on and (cell.folder / "manifest.json").exists()
+            ]
+            if kept:
+                say.append(
+                    f"to begin {'these' if len(kept) > 1 else 'this'} anew, without what was done: {self._anew(kept)}"
+                )
             say += [f"to go on: {self._command}"] if n > refused else []
             print("\n".join(say), file=sys.stderr, flush=True)
         if has_results:

@@ -54,13 +54,14 @@ class Tally:
     _n_success: int = field(default=0, init=False)
 
     def values(self, row: dict[str, Any]) -> Values:
-        """The values of an episode. An infra error has no `success`; an unknown cost is left out."""
+        """The values of an episode. An infra error has no `success`; what is unknown is left out."""
         valid, usage = row["status"] in VALID and evaluated(row), usage_of(row)
         self._n += valid
         self._n_success += valid and row["status"] == "success"
         found: Values = {"success": int(row["status"] == "success")} if valid else {}
-        found |= {"infra_error": int(row["status"] == "infra_error"), "steps": steps(row), "tokens": usage.tokens}
-        found |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
+        found |= {"infra_error": int(row["status"] == "infra_error"), "steps": steps(row)}
+        spent = {"tokens": usage.tokens, "cost_usd": usage.cost_usd}
+        found |= {name: value for name, value in spent.items() if value is not None}
         found |= {"lessons": len(row["lessons"]), "retrieved": len(row["retrieved"])}
         so_far = {"cumulative_success": self._n_success / self._n} if self._n else {}
         return {f"episode/{name}": value for name, value in found.items()} | so_far

@@ -15,7 +15,7 @@ from typing import Any
 from core.jsonl import JsonLines
 from core.run.rows import RolloutLine, checked
 from core.run.upgrade import placed, unplaced
-from core.types import Step, Trajectory, Usage
+from core.types import Lesson, Recalled, Step, Trajectory, Usage
 
 
 class RolloutLog:
@@ -85,5 +85,9 @@ def trajectory_of(row: dict) -> Trajectory:
         "opening": tuple(row["opening"]),
         "steps": tuple(Step(**step) for step in row["steps"]),
         "usage": Usage(**row["usage"]),
+        "recalled": tuple(
+            Recalled(**each | {"items": tuple(Lesson(**item) for item in each["items"])})
+            for each in row.get("recalled", ())
+        ),
     }
     return Trajectory(**row | parts)

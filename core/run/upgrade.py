@@ -54,6 +54,8 @@ def placed(trajectory: dict[str, Any]) -> dict[str, Any]:
         step["step_num"], step["status"] = number, "ongoing"
     if trajectory["steps"] and trajectory["ended_by"] != "infra_error":
         trajectory["steps"][-1]["status"] = "success" if trajectory["success"] else "failure"
+    if not trajectory.get("recalled", True):
+        del trajectory["recalled"]
     return trajectory
 
 

@@ -6,13 +6,14 @@ layer adds a step limit of its own.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from core.errors import InfraError, UserError
 from single_turn_bench.files import write_whole
 
 PLACEHOLDERS = {"r": "receptacle", "ko": "knife"}  # the grammar's variables; all others are objects
+Read = Callable[[Mapping[str, Any]], Any]  # from the variables of an expression to what it says
 PLAN_LIMIT = 100  # commands; a longer plan is a sign of a broken game
 
 
@@ -59,17 +61,23 @@ class AlfworldEngine:
         # The engine translates the same problem at load, at reset and at every further reset of the same game, which
         # takes most of a second each time; the translation depends on its arguments alone.
         fast_downward.pddl2sas = lru_cache(maxsize=2)(fast_downward.pddl2sas)
-        textgen.EvalSymbol.derive = _derive
+        textgen.EvalSymbol.__init__, textgen.EvalSymbol.derive = _begin, _derive
         self._env = AlfredDemangler(PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True)))
+        self._parse = partial(textgen._parse_and_convert, rule_name="symbols")
         self._path: str | None = None
 
     def load(self, path: str) -> Opening:
         """Start the game of a file from its beginning."""
-        if path != self._path:
-            self._path = None  # a load that fails half-way leaves nothing to go on with
-            self._env.load(path)
-            self._path = path
-        turn = _turn(self._env.reset(), valid=True)
+        known, self._path = self._path, None  # a load that fails half-way leaves nothing to go on with
+        try:
+            if path != known:
+                self._env.load(path)
+                for action in self._env._logic.actions.values():
+                    self._parse(action.template)  # else it would be read when the command is first possible
+            turn = _turn(self._env.reset(), valid=True)
+        except UserError as error:
+            raise UserError(f"{path} is refused: {error}.") from None
+        self._path = path
         walkthrough = self._env.walkthrough
         return Opening(turn=turn, commands=self._commands(), walkthrough=tuple(walkthrough) if walkthrough else None)
 
@@ -108,12 +116,46 @@ def _turn(state: Mapping[str, Any], *, valid: bool) -> GameState:
     )
 
 
+def _begin(symbol: Any, expression: str, context: dict[str, Any] | None = None) -> None:
+    """Make an expression of a grammar, which is refused here if it is none that `_reader` knows."""
+    symbol.symbol, symbol.context = expression, context or {}
+    symbol.read = _reader(expression)
+
+
 def _derive(symbol: Any, context: dict[str, Any] | None = None) -> list[Any]:
-    """What an expression of the grammar says. TextWorld 1.7.0 evaluates it with locals() that Python 3.13 ignores."""
+    """What an expression of a grammar says. TextWorld evaluates it as Python, so a game file could run any program."""
     from textworld.envs.pddl import textgen
 
-    variables = (context or symbol.context)["variables"]
-    return [textgen.TerminalSymbol(eval(symbol.expression, vars(textgen), dict(variables)))]
+    return [textgen.TerminalSymbol(symbol.read((context or symbol.context)["variables"]))]
+
+
+@lru_cache(maxsize=1000)
+def _reader(expression: str) -> Read:
+    """The function that says an expression such as `o.indefinite + ' ' + o.name`, `r.name or r.id` or `o`.
+
+    Raises UserError for one that could do more than that.
+    """
+    try:
+        return _read(ast.parse(expression.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise UserError(f"a game must not run code, and its grammar holds {{{expression[:60]}}}") from error
+
+
+def _read(node: ast.expr) -> Read:
+    match node:
+        case ast.Constant(value=str(text)):
+            return lambda _: text
+        case ast.Name(id=name):
+            return lambda variables: variables[name]
+        case ast.Attribute(value=ast.Name(id=name), attr="id" | "name" | "definite" | "indefinite" as attribute):
+            return lambda variables: getattr(variables[name], attribute)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            first, second = _read(left), _read(right)
+            return lambda variables: first(variables) + second(variables)
+        case ast.BoolOp(op=ast.Or(), values=values):
+            parts = [_read(each) for each in values]
+            return lambda variables: next((said for part in parts if (said := part(variables))), None)
+    raise ValueError(ast.dump(node))
 
 
 def _form(template: str) -> str:

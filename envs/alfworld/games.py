@@ -21,12 +21,14 @@ from pathlib import Path, PurePosixPath
 
 from core.errors import UserError
 from core.process import WorkerProcess
+from core.textfile import unpacked
 from core.types import content_id
 from single_turn_bench.files import write_whole
 
 FETCH = "alfworld-download"  # the command of the package that brings the games
 HOW = f"fetch them with {FETCH}, or play env.split=generated, which needs no download"
 GAME_FILE = "game.tw-pddl"
+MOST_OF_A_GAME, MOST_OF_AN_ARCHIVE = 8 << 20, 4 << 30  # bytes; the largest of the 3,553 official games has .1 MB
 SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
 TASK_TYPES = (
     "pick_and_place_simple",
@@ -160,12 +162,14 @@ def extract(archive: Path, cache: Path) -> Path:
 def _unpack(tar: tarfile.TarFile, into: Path) -> None:
     into.mkdir()
     for member in tar:
+        if member.offset_data + member.size > MOST_OF_AN_ARCHIVE:
+            raise UserError(f"{tar.name} unpacks to more than {MOST_OF_AN_ARCHIVE >> 20} MB: unpack it yourself.")
         parts = PurePosixPath(member.name).parts
         if not member.isfile() or parts[-1] != GAME_FILE or ".." in parts or parts[0] == "/":
             continue
         path = into.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(tar.extractfile(member).read())
+        path.write_bytes(unpacked(tar.extractfile(member), f"{tar.name}: {member.name}", MOST_OF_A_GAME))
 
 
 def _stamp(path: str | Path) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.textfile import read_member
 from core.types import digest
 from single_turn_bench.datasets import FETCHED
 
@@ -87,7 +88,7 @@ def load_split(name: str, data: Path | None = None) -> Split:
         )
     try:
         with zipfile.ZipFile(path) as archive:
-            entries = tuple(Entry(**each) for each in json.loads(archive.read("index.json")))
+            entries = tuple(Entry(**each) for each in json.loads(read_member(archive, "index.json")))
     except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): convert the split again.") from error
     check_count(name, [each.id for each in entries])
@@ -168,7 +169,7 @@ def _step(raw: dict[str, Any], shown: str, ranks: dict[str, int]) -> RecordedSte
 
 def _read(path: Path, name: str) -> Record:
     with zipfile.ZipFile(path) as archive:
-        raw = json.loads(archive.read(f"{name}.json"))
+        raw = json.loads(read_member(archive, f"{name}.json"))
     pairs = ("gold", "others")
     steps = [RecordedStep(**each | {key: tuple(map(tuple, each[key])) for key in pairs}) for each in raw["steps"]]
     return Record(**raw | {"steps": tuple(steps)})

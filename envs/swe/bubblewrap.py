@@ -1,8 +1,8 @@
 """env.sandbox=bwrap: a command sees no network, no process but its own, no environment but ours, a read-only system,
 its copy of a repository at /testbed, and a /tmp of its own. It ends with everything that it started.
 
-The kernel limits how large a process and a file are and how many processes there are; what all of them use together is
-watched while the command runs (envs/swe/usage.py).
+The kernel limits how large a process and a file are and how many processes there are, and, where it can be had, the
+memory of all of them (envs/swe/cgroup.py); what they use together is also watched (envs/swe/usage.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
 
-from core.errors import InfraError, StopRun
+from core.errors import InfraError, StopRun, UserError
 from core.file_lock import FileLock, try_lock
+from core.outfit import RELAY, Outfit
 from envs.swe.bubblewrap_words import FILTER, SCRIPTS, check_bubblewrap, enter
+from envs.swe.cgroup import MemoryGroup, memory_group
 from envs.swe.sandbox import (
     GIVEN,
     HANG_UP_S,
@@ -84,6 +86,7 @@ class Bubblewrap(Sandbox):
     _aborted: bool = field(default=False, init=False, repr=False)
     _closing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _remover: subprocess.Popen | None = field(default=None, init=False, repr=False)  # for when the harness is killed
+    _group: MemoryGroup | None = field(default=None, init=False, repr=False)  # None where none can be had
 
     def check(self) -> None:
         check_bubblewrap()
@@ -111,12 +114,21 @@ class Bubblewrap(Sandbox):
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
 
-    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
+    def keep_history(self) -> None:
+        try:
+            shutil.copytree(self._open_folder() / "testbed" / ".git", self._open_folder() / "given" / "history")
+        except OSError as error:
+            raise InfraError(f"the repository's history could not be kept: {error.strerror}") from error
+
+    def run(self, command: str, timeout_s: float, told: str = "", outfit: Outfit | None = None) -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
         folder = self._open_folder()
-        process, first = self._start(command, folder, told)
-        watch = UsageWatch(limits=self.limits, root=first.pid, folder=folder, before=self._used)
+        kills = self._group.kills() if self._group else 0
+        process, first = self._start(command, folder, told, outfit)
+        watch = UsageWatch(
+            limits=self.limits, root=first.pid, folder=folder, before=self._used, group=self._group, kills=kills
+        )
         try:
             data, killed = collect(process, timeout_s, self.limits.output_mb << 20, watch, first.kill)
         finally:  # what the command left running must not be there any more when we are back
@@ -125,7 +137,7 @@ class Bubblewrap(Sandbox):
         if self._folder is None:
             raise InfraError("the sandbox was closed while a command ran in it")
         self._used = usage(folder, MEASURE_S)  # with what was written since the last look; there may have been none
-        over = watch.written(self._used)
+        over = "memory" if watch.starved() else watch.written(self._used)
         if killed == UNMEASURED and not over:
             raise TooSlow("this machine is too slow: what a command writes could not be measured while it ran")
         killed = over if killed == UNMEASURED else killed or over
@@ -136,6 +148,7 @@ class Bubblewrap(Sandbox):
             folder, self._folder = self._folder, None
             lock, self._lock = self._lock, None
             remover, self._remover = self._remover, None
+            group, self._group = self._group, None
         if folder is None:
             return
         self._kill()
@@ -147,6 +160,8 @@ class Bubblewrap(Sandbox):
             remover.kill()
             remover.wait()
             remover.stdin.close()
+        if group is not None:
+            group.close()
         if lock is not None:
             lock.close()
 
@@ -172,7 +187,8 @@ class Bubblewrap(Sandbox):
         """A new folder with all that a sandbox has of its own, locked."""
         folder = self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         try:
-            self._remover = remover_of(folder)
+            self._group = memory_group(folder.name, self.limits.memory_mb << 20)
+            self._remover = remover_of(folder, self._group)
             self._fill(folder, source)
             check_room(folder)
             self._used = self._given = usage(folder, MEASURE_S)
@@ -200,7 +216,9 @@ class Bubblewrap(Sandbox):
                 for path in (place, *place.rglob("*")):
                     os.chown(path, self._uid, self._uid, follow_symlinks=False)
 
-    def _start(self, command: str, folder: Path, told: str) -> tuple[subprocess.Popen, FirstProcess]:
+    def _start(
+        self, command: str, folder: Path, told: str, outfit: Outfit | None
+    ) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
         import fcntl
 
@@ -211,7 +229,9 @@ class Bubblewrap(Sandbox):
             try:
                 full = bool(passed(self.limits, self._used, self._given))
                 kept = limited(self.limits, may_write=not full)
-                words = [*enter(self._uid, [*_binds(folder), "--info-fd", str(write)]), *kept, command]
+                grouped = self._group.enter() if self._group else []
+                binds = [*_binds(folder), *_worn(outfit), "--info-fd", str(write)]
+                words = [*grouped, *enter(self._uid, binds), *kept, command]
                 # a session of its own: Ctrl-C is for the harness, which then closes its sandboxes
                 process = self._process = subprocess.Popen(
                     words,
@@ -246,6 +266,21 @@ def _binds(folder: Path) -> list[str]:
     return [*written, "--ro-bind", given, GIVEN, "--ro-bind", scripts, SCRIPTS, "--chdir", TESTBED]
 
 
+def _worn(outfit: Outfit | None) -> list[str]:
+    """Options for what an agent's program finds besides. Raises UserError for a folder that it may not read."""
+    if outfit is None:
+        return []
+    words = []
+    for folder in map(Path, outfit.shows):
+        if os.geteuid() == 0 and not folder.stat().st_mode & 0o005 == 0o005:
+            raise UserError(f"agent.shows: as root the program runs as another user, who may not read {folder}.")
+        for parent in reversed(folder.parents[:-1]):  # of a folder that it makes by itself bwrap bars all other users
+            words += ["--perms", "0755", "--dir", str(parent)]
+        words += ["--ro-bind", str(folder), str(folder)]
+    words += ["--ro-bind", outfit.relay, RELAY] if outfit.relay else []
+    return words + [word for name, value in outfit.variables.items() for word in ("--setenv", name, value)]
+
+
 def _why(error: OSError, source: str) -> str:
     """In a line, without the names of this machine's folders; of a copy that failed in many places the first."""
     if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
@@ -261,12 +296,16 @@ def remove(folder: Path) -> None:
     subprocess.run(["rm", "-rf", "--", str(folder)], capture_output=True, check=False)
 
 
-def remover_of(folder: Path) -> subprocess.Popen:
-    """A process that removes a folder when this one ends, however it does: its input ends then."""
-    script = 'cat; sleep 0.5; chmod -R u+rwX -- "$1"; rm -rf -- "$1" || { sleep 2; rm -rf -- "$1"; }'
+def remover_of(folder: Path, group: MemoryGroup | None) -> subprocess.Popen:
+    """A process that removes a folder and a group when this one ends, however it does: its input ends then."""
+    script = 'cat; sleep 0.5; rmdir -- "$2"; chmod -R u+rwX -- "$1"; rm -rf -- "$1" || { sleep 2; rm -rf -- "$1"; }'
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(
-        ["sh", "-c", script, "sh", str(folder)], stdin=subprocess.PIPE, cwd="/", start_new_session=True, **quiet
+        ["sh", "-c", script, "sh", str(folder), str(group.folder) if group else ""],
+        stdin=subprocess.PIPE,
+        cwd="/",
+        start_new_session=True,
+        **quiet,
     )
 
 

@@ -71,8 +71,9 @@ def system() -> tuple[str, ...]:
     inside = base if base.is_relative_to("/usr") else Path(PYTHON)
     if inside != base:
         words += ["--ro-bind", str(base), PYTHON]
-    for place in hidden(base):
-        words += ["--tmpfs", str(inside / place.relative_to(base) if place.is_relative_to(base) else place)]
+    covered = [inside / each.relative_to(base) if each.is_relative_to(base) else each for each in hidden(base)]
+    for option in ("--tmpfs", "--remount-ro"):  # else each is room to write for a user who is not root
+        words += [word for place in covered for word in (option, str(place))]
     for name, path in tools().items():
         words += ["--ro-bind", str(path), f"{TOOLS}/{name}"]
     python = f"{inside}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"

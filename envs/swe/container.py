@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from select import select
 
 from core.errors import InfraError, UserError
+from core.outfit import Outfit
 from envs.swe.sandbox import (
     ENVIRONMENT,
     FREE_MB,
@@ -93,7 +94,10 @@ class Container(Sandbox):
         if done.returncode:
             raise InfraError(f"{self.program}: {GIVEN}/{name} could not be written")
 
-    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
+    def keep_history(self) -> None:
+        raise UserError("agent=command needs env.sandbox=bwrap.")
+
+    def run(self, command: str, timeout_s: float, told: str = "", outfit: Outfit | None = None) -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
         self._check_open()

@@ -104,6 +104,8 @@ def _of_row(where: str, row: dict[str, Any], **more: Any) -> Instance:
     for name in ("patch", "test_patch"):
         if not isinstance(row.get(name), str | None):
             raise UserError(f"{where}: {name} is no text.")
+    if str(row.get("image_name") or "").startswith("-"):
+        raise UserError(f"{where}: image_name={row['image_name']} is an option of docker, and no image.")
     values = {"type": row["repo"], "image": row.get("image_name") or None} | more
     return Instance(
         id=row["instance_id"],

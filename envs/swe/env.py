@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import InfraError, UserError, check_choice, check_positive
+from core.outfit import SUBMIT_LEFT, Outfit
 from core.types import Lesson, Task
 from envs.base import BaseEnv
 from envs.swe.bubblewrap import Bubblewrap
 from envs.swe.container import Container
 from envs.swe.data import Instance, data_digest, family_lessons, load, place
-from envs.swe.evaluation import Result, begin, resolve, with_bytes
+from envs.swe.evaluation import APPLY_S, Result, begin, left_by, put, resolve, with_bytes
 from envs.swe.sandbox import Limits, Ran, Sandbox, as_bytes, as_text, is_text
 
 SANDBOXES = ("bwrap", "docker", "podman")
@@ -61,6 +62,7 @@ class SweEnv(BaseEnv):
     _tested_in: Sandbox | None = field(default=None, init=False, repr=False)  # while a patch is evaluated
     _playing: Instance | None = field(default=None, init=False, repr=False)
     _solved: bool = field(default=False, init=False, repr=False)
+    _outfit: Outfit | None = field(default=None, init=False, repr=False)  # of agent=command, for the running episode
 
     def __post_init__(self) -> None:
         check_choice(self, "env", "sandbox", SANDBOXES)
@@ -121,11 +123,23 @@ class SweEnv(BaseEnv):
         return [Task(id=name, query=each.issue, type=each.type) for name, each in self._instances.items()]
 
     def _reset(self, task: Task) -> str:
-        self._playing, self._solved = self._instance(task.id), False
+        self._playing, self._solved, self._outfit = self._instance(task.id), False, None
         begin(self._box, self._source(), self._playing)
         return f"Please solve this issue of the repository in the current folder:\n\n{task.query}"
 
+    def equip(self, outfit: Outfit) -> None:
+        if self.sandbox != "bwrap":
+            raise UserError("agent=command needs env.sandbox=bwrap.")
+        self._outfit = outfit
+        self._box.keep_history()
+        for name, text in outfit.given.items():
+            self._box.give(name, text)
+        for number, text in enumerate(outfit.placed.values()):
+            self._box.give(f"placed_{number}", text)
+
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        if self._outfit is not None:
+            return self._step_of_command(self._outfit, action)
         ran = self._box.run(action, self.command_timeout_s)
         self._check_going_on()
         first, _, patch = as_text(ran.data).lstrip().partition("\n")
@@ -133,6 +147,23 @@ class SweEnv(BaseEnv):
             return self._shown(ran), 0.0, False, {"valid": not ran.refused, "won": False}
         patch = with_bytes(self._box, patch, ascii_only=self.evaluation == "none")
         self._check_going_on()
+        return self._submitted(patch)
+
+    def _step_of_command(self, outfit: Outfit, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        """Of agent=command: the command, and then the submission of what it left, whether it ended well or not."""
+        if action == SUBMIT_LEFT:
+            ran = self._box.run(left_by(outfit.placed), APPLY_S)
+            self._check_going_on()
+            if ran.returncode == 0:
+                return self._submitted(as_text(ran.data))
+            self._box.check_room()  # else it is by its own doing that nothing can be read any more
+            observation, *rest = self._submitted("")
+            return f"{observation} What was left could not be read: {ran.output.strip()[-500:] or ran.killed}", *rest
+        ran = self._box.run(f"{put(outfit.placed)}; {outfit.before}; {action}", outfit.timeout_s, outfit=outfit)
+        self._check_going_on()
+        return self._shown(ran, outfit.timeout_s), 0.0, False, {"valid": not ran.refused, "won": False}
+
+    def _submitted(self, patch: str) -> tuple[str, float, bool, dict[str, Any]]:
         info = {"valid": True, "answer": patch}
         if self.evaluation == "none":
             return self._received(patch), 0.0, True, info | {"won": False, "evaluated": False}
@@ -165,9 +196,9 @@ class SweEnv(BaseEnv):
                 box.abort()
                 box.close()
 
-    def _shown(self, ran: Ran) -> str:
+    def _shown(self, ran: Ran, timeout_s: float | None = None) -> str:
         """The result of a command, in the format of mini-swe-agent."""
-        values = {**vars(self.limits), "command_timeout_s": self.command_timeout_s}
+        values = {**vars(self.limits), "command_timeout_s": timeout_s or self.command_timeout_s}
         head = f"<returncode>{ran.returncode}</returncode>"
         if ran.killed:
             head = f"The command was killed, with all that it had started: {KILLED[ran.killed].format_map(values)}."
@@ -192,7 +223,7 @@ class SweEnv(BaseEnv):
         if self._instances:
             return
         self._box.check()
-        instances = load(self.data)
+        instances = self._instances_of()
         for name, key in (("types", "type"), ("ids", "id")):
             if (wanted := getattr(self, name)) is not None:
                 known = {getattr(each, key) for each in instances}
@@ -204,6 +235,9 @@ class SweEnv(BaseEnv):
         self._instances = {f"swe/{each.id}": each for each in instances}
         if len(self._instances) < len(instances):
             raise UserError(f"env.data={self.data}: {len(instances)} rows have {len(self._instances)} different ids.")
+
+    def _instances_of(self) -> list[Instance]:
+        return load(self.data)
 
     def _check(self, it: Instance) -> None:
         """Raises UserError where an instance does not fit the other keys."""

@@ -11,13 +11,14 @@ import json
 import re
 import secrets
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from core.errors import InfraError
 from envs.swe.data import Instance
 from envs.swe.inside import steers
-from envs.swe.sandbox import GIVEN, Ran, Sandbox, as_text, is_text
+from envs.swe.sandbox import GIVEN, TESTBED, Ran, Sandbox, as_text, is_text
 
 APPLY_S = 120.0
 INSIDE = Path(__file__).with_name("inside.py")
@@ -119,6 +120,31 @@ def begin(box: Sandbox, source: str, instance: Instance) -> None:
     if instance.folder is not None and (ran := box.run(COMMIT, APPLY_S)).returncode != 0:
         why = f"it passes a limit ({ran.killed})" if ran.killed else ran.output.strip()[-500:]
         raise InfraError(f"{instance.id}: its repository could not be made: {why}")
+
+
+def put(placed: Iterable[str]) -> str:
+    """A line for bash that puts the files of an `Outfit.placed` into the repository, after what is there already."""
+    lines = [
+        f"mkdir -p {shlex.quote(str(PurePosixPath(path).parent))}; "
+        f"{{ [ ! -s {name} ] || echo; cat {GIVEN}/placed_{number}; }} >> {name}"
+        for number, (path, name) in enumerate((path, shlex.quote(path)) for path in placed)
+    ]
+    return "; ".join(lines) or ":"
+
+
+def left_by(placed: Iterable[str]) -> str:
+    """A command that prints the patch of what a program left in the repository, without what was `put` there.
+
+    It reads the history as it was before (`Sandbox.keep_history`): the program may have written to .git, or removed it.
+    """
+    back = [f"git checkout -q HEAD -- {name} 2>/dev/null || rm -rf -- {name}" for name in map(shlex.quote, placed)]
+    return f"""
+export HOME=/nowhere GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_DIR=/tmp/.history GIT_WORK_TREE={TESTBED}
+cd {TESTBED} && rm -rf $GIT_DIR && cp -r {GIVEN}/history $GIT_DIR || exit 1
+{"; ".join(back) or ":"}
+find . -mindepth 2 -name .git -prune -exec rm -rf {{}} +
+git add -A && git diff --cached --binary
+"""
 
 
 def with_bytes(box: Sandbox, patch: str, *, ascii_only: bool = False) -> str:

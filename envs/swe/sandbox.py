@@ -22,6 +22,7 @@ from select import select
 from typing import BinaryIO, Protocol
 
 from core.errors import UserError
+from core.outfit import Outfit
 
 TESTBED = "/testbed"
 GIVEN = "/given"  # files for a command that the agent does not write (`Sandbox.give`)
@@ -107,11 +108,16 @@ class Sandbox(Protocol):
         """Begin afresh with a copy of a folder (bwrap), or with an image; what was there is gone."""
         ...
 
-    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
+    def run(self, command: str, timeout_s: float, told: str = "", outfit: Outfit | None = None) -> Ran:
         """A command in a bash of its own, in TESTBED. What it started ends with it, or at the latest at `close`.
 
-        told   its input, at most 4 kB (of a pipe): in no argument, variable or file that other processes may read
+        told     its input, at most 4 kB (of a pipe): in no argument, variable or file that other processes may read
+        outfit   what it finds there besides (bwrap)
         """
+        ...
+
+    def keep_history(self) -> None:
+        """Copy the repository's .git to GIVEN/history, where no command can change it (bwrap)."""
         ...
 
     def give(self, name: str, text: str) -> None:

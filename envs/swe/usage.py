@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import InfraError
+from envs.swe.cgroup import MemoryGroup
 from envs.swe.sandbox import FREE_MB, Limits
 
 FREE_FILES = 2000  # on the disk that is written to, as FREE_MB; with fewer nothing goes on
@@ -32,20 +33,27 @@ class UsageWatch:
     root     the first process of the sandbox: all others descend from it
     folder   contains all that the command can write to
     before   (bytes, files) in the folder before the command began
+    group    of the sandbox; kills: how many of its processes had been killed when the command began
     """
 
     limits: Limits
     root: int
     folder: Path
     before: tuple[int, int]
+    group: MemoryGroup | None = None
+    kills: int = 0
 
     def __call__(self) -> str:
-        if resident(self.root) > self.limits.memory_mb << 20:
+        if self.starved() or resident(self.root) > self.limits.memory_mb << 20:
             return "memory"
         try:
             return self.written(usage(self.folder, LOOK_S))
         except TooSlow:  # by the command or by the machine: known when the command has ended
             return UNMEASURED
+
+    def starved(self) -> bool:
+        """Whether the kernel has killed a process of the command, as the sandbox's group had no memory left."""
+        return self.group is not None and self.group.kills() > self.kills
 
     def written(self, used: tuple[int, int]) -> str:
         """Which of the two limits of the folder is passed. Raises InfraError where none is, and the disk is full."""
@@ -95,17 +103,31 @@ def measure(folder: Path, unit: str, timeout_s: float) -> int:
 
 
 def resident(root: int) -> int:
-    """Bytes in memory of a process and its descendants; what they share counts for each."""
+    """Bytes in memory of a process and its descendants. What they share counts for each, and what they only share with
+    each other, in whole: no process need have it in memory that has filled it."""
     rows = dict(processes())
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in rows.items():
         children.setdefault(parent, []).append(pid)
     total, todo = 0, [root]
+    shared: dict[str, int] = {}  # {inode: bytes}
     while todo:
         pid = todo.pop()
         total += rows.get(pid, (0, 0))[1]
+        for inode, size in shared_mappings(pid):
+            shared[inode] = max(size, shared.get(inode, 0))
         todo += children.get(pid, ())
-    return total * os.sysconf("SC_PAGE_SIZE")
+    return total * os.sysconf("SC_PAGE_SIZE") + sum(shared.values())
+
+
+def shared_mappings(pid: int) -> Iterator[tuple[str, int]]:
+    """(inode, bytes) of the memory that a process may share with its children, which Linux shows as a file."""
+    with suppress(OSError):  # it has ended meanwhile
+        for line in Path("/proc", str(pid), "maps").read_text("utf-8").splitlines():
+            if line.endswith("/dev/zero (deleted)"):
+                words = line.split()
+                begin, end = (int(word, 16) for word in words[0].split("-"))
+                yield words[4], end - begin
 
 
 def processes() -> Iterator[tuple[int, tuple[int, int]]]:

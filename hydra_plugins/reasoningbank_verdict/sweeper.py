@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cached_property
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -357,9 +358,11 @@ class VerdictSweeper(Sweeper):
         design, found = self.question.design, self.summaries()
         n_pilot = max(run.n_tasks for run in self.runs())
         n_tasks = self.n_tasks or n_pilot
-        a_seed = {key: spent(found.values(), key) * n_tasks / n_pilot for key in LIMITS}
+        a_seed = {key: spent(found.values(), key, unknown=nan) * n_tasks / n_pilot for key in LIMITS}
         mine = [summary for (arm, _), summary in found.items() if arm == self.question.arm]
-        more = {key: 2 * spent(mine, key) * n_tasks / n_pilot for key in LIMITS}  # two controls, each like the arm
+        more = {
+            key: 2 * spent(mine, key, unknown=nan) * n_tasks / n_pilot for key in LIMITS
+        }  # two controls, each like the arm
         controls = f", nor its controls if the arms differ, {_amounts(more, design)}" if self.question.control else ""
         ends = _amounts(a_seed, design)
         said = f"after {n_pilot} tasks of both arms, the whole study is about {ends}, without the ladder{controls}"
@@ -373,7 +376,7 @@ class VerdictSweeper(Sweeper):
         return True
 
     def _print_answer(self) -> None:
-        from analysis.answer import page
+        from analysis.answer_page import page
 
         found = json.loads((self.folder / "verdict.json").read_text(encoding="utf-8"))
         print("\n" + "\n".join(page(self.folder, found)) + f"\n\n  {self.folder / 'verdict.json'}", flush=True)
@@ -396,9 +399,8 @@ def _amounts(a_seed: dict[str, float], design: Design) -> str:
     """What the fewest and the most seeds cost. a_seed: of one seed, by the keys of LIMITS."""
     usd, tokens, wall_s = (a_seed[key] for key in ("usd", "tokens", "wall_s"))
     sizes = (design.first, design.most)
-    return " to ".join(
-        f"{usd * n:.2f} USD, {tokens * n:,.0f} tokens, {wall_s * n / 60:.0f} min ({n} seeds)" for n in sizes
-    )
+    told = (f"{usd * n:.2f} USD, {tokens * n:,.0f} tokens, {wall_s * n / 60:.0f} min ({n} seeds)" for n in sizes)
+    return " to ".join(told).replace("nan", "unknown")
 
 
 def _n_done(summaries: dict[Any, dict[str, Any]]) -> int:
@@ -422,12 +424,15 @@ def _could_find(found: list[tuple[int, float]]) -> str:
     )
 
 
-def spent(summaries: Iterable[dict[str, Any]], key: str) -> float:
-    """What runs have spent of a limit of budget.run, as their meters count it; what is unknown counts as 0."""
-    total = 0.0
+def spent(summaries: Iterable[dict[str, Any]], key: str, unknown: float = 0.0) -> float:
+    """What runs have spent of a limit of budget.run, as their meters count it. unknown: what an unknown amount is."""
+    from core.types import total
+
+    amount = 0.0
     for summary in summaries:
         used = summary.get("calls", {}).get("total", {})
-        tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)
+        tokens = total((used.get("prompt_tokens", 0), used.get("completion_tokens", 0)))
         amounts = {"calls": used.get("calls"), "tokens": tokens, "usd": used.get("cost_usd")}
-        total += (amounts | {"wall_s": summary.get("wall_s")})[key] or 0.0
-    return total
+        one = (amounts | {"wall_s": summary.get("wall_s")})[key]
+        amount += unknown if one is None else one
+    return amount

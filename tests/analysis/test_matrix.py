@@ -74,7 +74,8 @@ def test_a_row_an_arm_in_the_papers_order_and_a_column_a_benchmark(sweep):
     assert text.head == ["arm", "toy\n12 tasks x 3 seeds", "toy_chance\n12 tasks x 3 seeds"]
     assert text.title.endswith(", scripted; with labels llm")
     toy = cells.table[cells.table["env"] == "toy"].set_index("arm").loc["reasoningbank"]
-    rate, below, tokens = text.rows[2][1].split("\n")
+    rate, below, tokens, lessons = text.rows[2][1].split("\n")
+    assert lessons == f"{toy['n_lessons']} lessons"
     base = cells.table[cells.table["env"] == "toy"].set_index("arm").loc["no_memory"]
     assert tokens == f"{toy['tokens'] / base['tokens']:.1f} x tokens"
     assert rate == f"{100 * toy['success']:.1f} [{100 * toy['low']:.1f}, {100 * toy['high']:.1f}]"

@@ -121,6 +121,18 @@ def test_the_rate_of_a_single_run_is_a_whole_number_of_its_tasks():
         assert round(100 * solved / each.n_tasks, 1) == each.values["success"]
 
 
+def test_what_others_measured_stands_apart_from_what_authors_did():
+    alone = [p for p in load() if p.independent]
+    assert len(alone) > 20 and all(p.note for p in alone)  # what is not said
+    ours = OURS | {"arm": "history", "model": "Qwen2.5-14B", "n_tasks": 134}
+    assert comparable(ours) == "-"  # beside a cell stands what its method's authors published
+    [*_, line] = reference("main", [ours])
+    assert (line[3], line[4], line[5]) == ("86.6", "70.0", "yes: tasks and model")
+    assert line[6].startswith("independent: G-Memory, issue 25, ")
+    sources = [line[6].startswith("independent") for line in reference("main", [OURS | {"arm": "no_memory"}])]
+    assert sources == sorted(sources) and {*sources} == {False, True}
+
+
 def test_for_a_benchmark_without_published_numbers_stand_the_papers_own():
     assert {line[0] for line in reference("main", [OURS | {"env": "math500"}])} == {"webarena", "swe_bench_verified"}
 

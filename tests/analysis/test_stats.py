@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from analysis.stats import (
     rate_interval,
     sign_flip,
     spread,
+    students_quantile,
+    students_tail,
 )
 from benchmarks.null_simulation import measured
 from core.run.metrics import pass_at_k, wilson
@@ -29,6 +32,14 @@ def test_wilson_is_that_of_statsmodels(won, n):
     from statsmodels.stats.proportion import proportion_confint
 
     assert wilson(won, n) == pytest.approx(proportion_confint(won, n, method="wilson"), abs=1e-6)
+
+
+@pytest.mark.parametrize(("df", "tail"), [(1.3, 0.025), (4, 0.025), (4, 0.0001), (119.5, 0.4), (50_000, 0.005)])
+def test_without_scipy_students_t_is_the_same(monkeypatch, df, tail):
+    by_scipy = students_quantile(df, tail)
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    assert students_quantile(df, tail) == pytest.approx(by_scipy, rel=1e-8)
+    assert students_tail(df, by_scipy) == pytest.approx(tail, rel=1e-8)
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (4, 0), (5, 1), (12, 9), (30, 11), (200, 150)])

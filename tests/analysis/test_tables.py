@@ -25,6 +25,7 @@ from analysis.tables import COLUMN, EXPERIMENTS, build_tables, load_episodes, ta
 from benchmarks import bench_tables
 from core.errors import UserError
 from core.run.metrics import wilson
+from scripts.compare import main as compare
 from scripts.tables import main
 
 SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_sequential", "seed=0,1", "limit=12")
@@ -64,9 +65,9 @@ def test_a_sweep_makes_the_table_of_its_cells(sweep):
     assert list(found) == ["no_memory", "reasoningbank", "matts_sequential"]
     # Of 12 boxes in 4 families the first of each stays shut; a second round opens them all.
     assert [row[1:6] for row in found.values()] == [
-        ["2", "24", "0", "none", "0.0 [0.0, 28.8]"],
-        ["2", "24", "0", "llm", found["reasoningbank"][5]],
-        ["2", "24", "0", "llm", "100.0 [71.2, 100.0]"],
+        ["2", "24", "none", "none", "0.0 [0.0, 28.8]"],
+        ["2", "24", "none", "llm", found["reasoningbank"][5]],
+        ["2", "24", "none", "llm", "100.0 [71.2, 100.0]"],
     ]
     assert found["reasoningbank"][5].startswith("66.7 [")
     table = cells.table.set_index("arm")
@@ -164,7 +165,7 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     assert lines(texts)["reasoningbank"][5].endswith("*")
     edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda rows: [])
     _, texts = build_tables(load_episodes([str(copy)]), "main")
-    assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
+    assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "none", "none", "partial"]
 
 
 def test_seeds_of_the_sweep_that_are_not_shown_are_said(copy):
@@ -277,6 +278,19 @@ def test_two_passes_are_not_twice_as_many_tasks(copy, here):
         [sys.executable, "-m", "scripts.compare", a, b], capture_output=True, text=True, check=True, timeout=120
     )
     assert "exact permutation task by task, p = 0.0005" in done.stdout
+
+
+def test_an_id_that_asks_another_question_is_no_pair(copy, here, capsys):
+    """Two files of questions with the ids a, b: only b asks the same in both."""
+    for name, first in (("one", "1 + 1"), ("two", "2 + 2")):
+        rows = [{"id": "a", "question": first, "answer": "2"}, {"id": "b", "question": "3 + 3", "answer": "6"}]
+        (file := copy / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        words = ("env=math500", f"env.path={file}", "env.dataset=own", "llm=free", "embedder=hashing")
+        here(*words, run_dir=copy.parent / name)
+    assert compare([str(copy.parent / "one"), str(copy.parent / "two")]) == 0
+    said = capsys.readouterr().out
+    assert "1 ids ask another question in A than in B, and are not compared: " in said and "over 1 pairs" in said
+    assert "The environments differ, so an id may stand for another task: env.path" in said
 
 
 def test_a_table_finds_its_runs_among_others(copy, here, capsys):
@@ -484,7 +498,7 @@ def test_several_attempts_by_hand(sweep):
 
 def experiments():
     """Those of known cells with a table of their columns: a verdict chooses its cells, transfer goes by given banks."""
-    others = ("known_answer", "verdict", "transfer")
+    others = ("known_answer", "recorded", "verdict", "transfer")
     return sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if path.stem not in others)
 
 
@@ -525,7 +539,7 @@ def test_a_table_has_the_columns_that_are_named(sweep, capsys):
 def test_an_experiment_holds_deltas_only():
     for name in experiments():
         keys = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text()))
-        assert keys <= {"hydra", "tables", "k", "r"}, name
+        assert keys <= {"hydra", "tables", "k", "r", "stream"}, name
 
 
 def test_the_benchmark_makes_runs_that_tables_reads(monkeypatch, capsys):

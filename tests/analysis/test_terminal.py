@@ -18,6 +18,7 @@ from report_kit import EVIL, called, poison, rewritten
 
 from analysis.inspect_log import write_eval
 from analysis.runs import read_run
+from scripts.show import graded
 
 INSPECT = "0.3.285"
 
@@ -71,6 +72,19 @@ def test_show_lists_and_filters(runs, capsys):
     assert called(capsys, "show", runs["reasoningbank"], "--flag").stdout.count("toy/") == 0
 
 
+def test_show_says_what_was_asked_graded_and_why(runs, capsys):
+    said = called(capsys, "show", runs["reasoningbank"]).stdout
+    row = read_rows(runs["reasoningbank"])[0]
+    assert row["query"][:20] in said and "lessons: " in said and "judge: right in " in said
+    attempt = {"info": {"stated": False, "kind": "number", "rule": "last"}, "steps": [{"finish_reason": "length"}]}
+    attempt |= {"ended_by": "end", "answer": "41", "gold": "42"}
+    assert graded(attempt, "wrong") == [
+        "graded answer: 41",
+        "reference: 42",
+        "wrong; no answer is stated; ended by a limit: replies cut off; read by the rule last; compared as number",
+    ]
+
+
 def test_show_holds_one_episode_whole(runs, capsys):
     row = read_rows(runs["matts_parallel"])[5]
     done = called(capsys, "show", runs["matts_parallel"], "birch/2", "--prompts")
@@ -84,7 +98,7 @@ def test_show_holds_one_episode_whole(runs, capsys):
         assert text in done.stdout
     assert done.stdout.count("attempt ") == 3
     assert done.stdout.count("<memory_items>") == 3
-    assert "truth: " + row["trajectories"][0]["gold"] in done.stdout
+    assert "reference: " + row["trajectories"][0]["gold"] in done.stdout
     assert called(capsys, "show", runs["matts_parallel"], "5", "--prompts").stdout == done.stdout
     assert "names 4 episodes" in called(capsys, "show", runs["matts_parallel"], "/2").stderr
 
@@ -151,8 +165,20 @@ def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
 def test_parquet_holds_every_episode(runs, tmp_path, capsys):
     import pandas as pd
 
-    done = called(capsys, "export", runs["no_memory"].parent, "--to", "parquet", "-o", tmp_path / "all.parquet")
-    assert done.returncode == 0, done.stderr
+    to = ("--to", "parquet", "-o", tmp_path / "all.parquet")
+    assert called(capsys, "export", runs["no_memory"].parent, *to).returncode == 0
+    plain = pd.read_parquet(tmp_path / "all.parquet")
+    assert (
+        called(capsys, "export", runs["no_memory"].parent, "--to", "episodes", "-o", tmp_path / "all.csv").returncode
+        == 0
+    )
+    said = pd.read_csv(tmp_path / "all.csv")
+    assert [*said] == [*plain] and len(plain.columns) == 15 and (said["correct"] == plain["correct"]).all()
+    row = read_rows(runs["reasoningbank"])[0]
+    first = said[said["arm"] == "reasoningbank"].iloc[0]
+    assert (first["question"], first["gold"]) == (row["query"], row["trajectories"][0]["gold"])
+    assert said.groupby("arm")["correct"].agg(["size", "sum"]).loc["reasoningbank"].tolist() == [12, 8]
+    assert called(capsys, "export", runs["no_memory"].parent, *to, "--every-column").returncode == 0
     frame = pd.read_parquet(tmp_path / "all.parquet")
     assert frame.groupby("arm")["success"].agg(["size", "sum"]).loc["reasoningbank"].tolist() == [12, 8]
     assert called(capsys, "export", runs["no_memory"], "--to", "parquet").returncode == 2

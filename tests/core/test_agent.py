@@ -210,7 +210,7 @@ def test_quoted_lessons_are_stripped_before_extraction():
     said = f"Memory says: {CHECK.content} I use {CHECK.title}. So 4."
     text = transcript(without_lessons(trajectory(step(said, observation="")), [memory(CHECK)]), 1000)
     assert text == "Memory says: [memory item] I use [memory item]. So 4."
-    assert strip_lessons("short", [memory(Lesson(title="a", description="short", content="b"))]) == "short"
+    assert strip_lessons("short", [Lesson(title="a", description="short", content="b")]) == "short"
 
 
 def test_a_lesson_that_is_called_like_an_action_strips_no_action():

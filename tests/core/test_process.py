@@ -9,16 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import forkserver
 import pytest
-from conftest import WITH_KITS
+from conftest import WITH_KITS, wait_for
 
 from core.errors import InfraError, TransientError, UserError
-from core.process import WorkerProcess, WorkerTimeout
+from core.process import WorkerPool, WorkerProcess, WorkerTimeout
 
 ROOT = Path(__file__).parents[2]
 
@@ -256,3 +257,52 @@ def test_the_child_ends_when_its_parent_is_killed(tmp_path, busy):
     parent.stdout.close()
     assert gone(pid)
     assert (tmp_path / "mark").exists() is not busy, "an idle child still closes its object"
+
+
+@pytest.fixture
+def pool():
+    made = WorkerPool(partial(WorkerProcess, factory=Counter, timeout_s=30), size=3)
+    yield made
+    made.close()
+
+
+def test_a_pool_grows_only_while_all_are_busy_and_a_call_that_hangs_or_dies_harms_no_other(pool):
+    def one(number):
+        with pool.lease() as worker:
+            try:
+                bad = {0: ("sleep", 60), 1: ("leave", 3)}
+                return worker.call(*bad.get(number, ("pid",)), timeout_s=2)
+            except InfraError as error:
+                return error
+
+    assert pool.pids() == []
+    assert len({one(2) for _ in range(5)}) == len(pool.pids()) == 1
+    with ThreadPoolExecutor(24) as threads:
+        answers = list(threads.map(one, range(24)))
+    assert [type(each) for each in answers[:2]] == [WorkerTimeout, InfraError]
+    assert all(isinstance(pid, int) for pid in answers[2:]) and len(set(answers[2:])) <= 5  # two were replaced
+    assert 1 <= len(pool.pids()) <= 3
+    assert len({one(2) for _ in range(5)}) == 1  # it is kept
+
+
+def test_a_worker_of_a_pool_that_was_killed_while_idle_is_started_again_and_a_closed_pool_begins_anew(pool):
+    with pool.lease() as worker:
+        first = worker.call("pid")
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: worker._process.poll() is not None)
+    with pool.lease() as worker:
+        second = worker.call("pid")
+    assert second != first and pool.pids() == [second]
+    pool.close()
+    assert pool.pids() == [] and gone(second)
+    with pool.lease() as worker:
+        assert worker.call("pid") != second
+    assert len(pool.pids()) == 1
+
+
+def test_a_pool_whose_workers_cannot_start_says_why_each_time():
+    pool = WorkerPool(partial(WorkerProcess, factory=partial(Counter, -1), timeout_s=30), size=1)
+    for _ in range(2):
+        with pytest.raises(UserError, match="start at 0"), pool.lease():
+            pass
+    assert pool.pids() == []

@@ -80,8 +80,9 @@ def test_the_image_is_given_all_packages_and_no_data():
     lines = [line for line in (REPO / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     assert lines[0] == "*"
     let_in = {line[1:] for line in lines if line[0] == "!"}
-    found = {name.rstrip("*") for name in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]}
-    assert found | {"main.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"} <= let_in
+    found = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    read = {"hatch_build.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}  # by pip
+    assert found | read | {"reasoningbank_harness"} <= let_in
     ours = {name for name in let_in if name.endswith(".jsonl")}
     assert "single_turn_bench/*.jsonl" in lines and ours == {"single_turn_bench/warmup.jsonl"}
     stages = (REPO / "Dockerfile").read_text().split("\nFROM ")

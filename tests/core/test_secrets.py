@@ -147,6 +147,8 @@ TEXTS = [
     "for key, token in zip(keys, tokens): assert token != key  # token=None, password: str",
     "https://shop.test/cart?item=17&page=2&q=blue+shoes and http://localhost:8000/v1",
     "upgrade npm:left-pad@1.2.3, pull python:3.11-slim@sha256:0f1e, meet 10:30-11:45@roomA",
+    "http://[::1]:8080/a@b, https://cdn.example:8443/npm/react@18.2.0/x.js and jina_embeddings_v2_base_en_small_2024",
+    "up_to_20_percent_of_the_lessons; https://example.com/login?password=<yours> and ?password={password}",
     "click [token] then [auth_key_row_12] at //div[@id='session']; ratio 3:2@home",
 ]
 
@@ -230,7 +232,24 @@ SAMPLES = {  # one of each form, in two parts so that no scanner takes this file
     "jwt": "eyJ" + MIXED[:8] + ".eyJ" + MIXED[:8] + "." + MIXED[:9],
     "basic_auth": "https://user:" + "pa'ss@host/x",
     "bearer": "Authorization: Basic " + MIXED[:16],
+    "xai": "xai-" + MIXED[:80],
+    "nvidia": "nvapi-" + MIXED[:30] + "_-" + MIXED[:30],
+    "perplexity": "pplx-" + MIXED[:48],
+    "bedrock": "ABSK" + MIXED[:80] + "+/==",
+    "voyage": "pa-" + MIXED[:43],
+    "modelscope": "ms-" + "01234567-89ab-cdef-0123-456789abcdef",
+    "langsmith": "lsv2_pt_" + HEX[:32] + "_" + HEX[:10],
+    "alibaba": "LTAI" + MIXED[:20],
+    "vault": "hvs." + MIXED[:24],
+    "a slash in it": "redis://:" + "p4ss/w0rd@cache:6379/0",
+    "an at in it": "postgresql+psycopg://app:" + "s3cr@etPass@db.example.com/x",
+    "as a parameter": "jdbc:postgresql://db/x?user=u&password=" + "topsecretword",
+    "of ODBC": "mssql+pyodbc:///?odbc_connect=UID%3Dsa%3BPWD%3D" + "Secret99",
+    "of Oracle": "jdbc:oracle:thin:scott/" + "tiger9999@//db:1521/x",
+    "of Go": "app:" + "s3cretpw@tcp(db:3306)/x",
+    "of Go's socket": "app:" + "s3cretpw@unix(/run/db.sock)/x",
 }
+PASSWORDS = ("w0rd", "s3cr", "etPass", "topsecretword", "Secret99", "tiger9999", "s3cretpw")
 LONGER = {  # as the keys that a provider may give out one day
     **{kind: SAMPLES[kind] + MIXED * 4 for kind in ("anthropic", "openai", "google", "github", "huggingface", "groq")},
     "basic_auth": f"https://{MIXED * 2}:{MIXED * 2}@host",
@@ -280,6 +299,7 @@ def test_a_credential_is_known_by_its_form_in_files_logs_and_lessons(subtests):
             assert kinds == ("secret",)
             for text in (redact(said), redact.certain(said), cleaned):
                 assert said[begin:end] not in text
+                assert not any(password in text for password in PASSWORDS)
                 assert text.startswith("At first ") and text.endswith(", and then.")
 
 

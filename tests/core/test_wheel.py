@@ -13,8 +13,10 @@ import hydra
 import pytest
 from conftest import REPO, TOY, read_json
 
-BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
+BUILD = "import sys; from hatchling import build; getattr(build, sys.argv[1])(sys.argv[2])"
 SEES = "import sys; sys.path.append({!r})"  # the libraries of this environment, and not this checkout
+# Packages of somebody else in the same environment, with the names of this project's folders.
+OTHERS = "analysis config core envs main mcp_server prompts scripts workflows".split()
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,8 @@ def installed(built, tmp_path_factory):
         "--no-deps",
         "--no-index",
     ]
-    subprocess.run([*pip, built[0]], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    wheels = [built[0], wheel_of_others(place)]
+    subprocess.run([*pip, *wheels], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
     [site] = place.glob("lib/*/site-packages")
     (site / "libraries.pth").write_text(SEES.format(str(Path(hydra.__file__).parents[1])))
     empty = tmp_path_factory.mktemp("empty")
@@ -78,29 +81,44 @@ def installed(built, tmp_path_factory):
         assert not {path for path in added if path.name != "__pycache__"}
         return done
 
-    start.folder = empty
+    start.folder, start.site = empty, site
     return start
+
+
+def wheel_of_others(folder):
+    """A wheel that owns the packages OTHERS; each says in OWNER that it is not ours."""
+    wheel, about = folder / "others-1.0-py3-none-any.whl", "others-1.0.dist-info"
+    files = {f"{name}/__init__.py": "OWNER = 'others'\n" for name in OTHERS}
+    files[f"{about}/METADATA"] = "Metadata-Version: 2.1\nName: others\nVersion: 1.0\n"
+    files[f"{about}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in (*files, f"{about}/RECORD"))
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return wheel
 
 
 @pytest.fixture(scope="module")
 def run_dirs(installed):
-    """Two runs: by `reasoningbank eval`, and by `python -m main` with a configuration folder of one's own."""
+    """Two runs: by `reasoningbank eval`, and by `python -m` with a configuration folder of one's own."""
     own = installed.folder / "own" / "arm"
     own.mkdir(parents=True)
     (own / "mine.yaml").write_text("# @package _global_\ndefaults:\n  - override /workflow: vanilla\n")
     eval_words = (*TOY, "limit=4", "run_dir=one")
     assert installed("reasoningbank", "eval", *eval_words).returncode == 0
     words = ("--config-dir", "own", *TOY, "arm=mine", "limit=4", "run_dir=two")
-    assert installed("python", "-m", "main", *words).returncode == 0
+    assert installed("python", "-m", "reasoningbank_harness", "eval", *words).returncode == 0
     return installed.folder / "one", installed.folder / "two"
 
 
 def test_the_archives_hold_what_a_user_needs_and_no_more(built):
     wheel, archive = built
     names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.partition("/")[0] for name in names}
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"reasoningbank_harness"}
+    inside = {name.removeprefix("reasoningbank_harness/") for name in names}
+    tops = {name.partition("/")[0] for name in inside if ".dist-info/" not in name}
     code = "analysis config core envs hydra_plugins main.py mcp_server prompts scripts single_turn_bench workflows"
-    assert {top for top in tops if not top.endswith(".dist-info")} == set(code.split())
+    assert tops == {*code.split(), "__init__.py", "__main__.py"}
     for name in (
         "config/config.yaml",
         "prompts/judge.jinja",
@@ -108,11 +126,42 @@ def test_the_archives_hold_what_a_user_needs_and_no_more(built):
         "core/memory/ranking.py",
         "core/memory/sqlite/tables.sql",
         "core/models/minilm.onnx",
+        "mcp_server/foreign/claude_flow.yaml",
+        "single_turn_bench/warmup.jsonl",
     ):
-        assert name in names, name
-    yaml = {path.relative_to(REPO).as_posix() for path in (REPO / "config").rglob("*.yaml")}
-    assert yaml <= set(names)
+        assert name in inside, name
+    for folder in ("config", "envs/swe/bundled"):
+        files = {path for path in (REPO / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+        assert {path.relative_to(REPO).as_posix() for path in files} <= inside
     assert archive.stat().st_size < 5e6
+
+
+def test_it_lies_beside_packages_of_the_same_names(installed):
+    pip = [sys.executable, "-m", "pip", "--python", installed.site.parents[2] / "bin" / "python", "show", "-f"]
+    done = subprocess.run([*pip, "reasoningbank-harness"], capture_output=True, text=True, check=True)
+    files = [line.strip() for line in done.stdout.partition("Files:\n")[2].splitlines()]
+    tops = {file.partition("/")[0] for file in files if not file.startswith("../")}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"reasoningbank_harness"}
+    commands = {Path(file).name for file in files if file.startswith("../")}
+    assert commands == {"reasoningbank", "reasoningbank-mcp", "reasoningbank-harness"}
+    theirs = f"import {', '.join(OTHERS)}; print({', '.join(f'{name}.OWNER' for name in OTHERS)})"
+    assert installed("python", "-c", theirs).stdout.split() == ["others"] * len(OTHERS)
+
+
+def test_a_program_embeds_a_bank(installed):
+    """And its own `core` and `workflows` stay its own."""
+    script = """
+import sys
+before = set(sys.modules)
+from reasoningbank_harness import open_bank
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+assert new <= {"reasoningbank_harness", *sys.stdlib_module_names}, new
+import core
+with open_bank("mine.sqlite", "embedder=hashing") as bank:
+    bank.add("fix a flaky test", "Seed", "Set the seed before the first draw.")
+    print(bank.retrieve("fix a flaky test").lessons[0].content, core.OWNER)
+"""
+    assert installed("python", "-c", script).stdout == "Set the seed before the first draw. others\n"
 
 
 def test_a_run_says_how_it_is_started_again(installed, run_dirs):
@@ -135,6 +184,7 @@ def test_a_run_says_how_it_is_started_again(installed, run_dirs):
         (("bank", "stats", "one/bank.sqlite"), "records"),
         (("run", "--help"), "usage: reasoningbank"),
         (("serve", "--help"), "usage: reasoningbank"),
+        (("questions", "validate", "warmup"), "warmup"),
         (("tables", "--help"), "usage: reasoningbank tables"),
         (("eval", "--help"), "workflow"),
         (("--help",), "eval"),
@@ -153,6 +203,7 @@ def test_what_is_no_command_is_one_sentence(installed):
 
 
 def test_fetched_data_lies_in_the_users_cache(installed):
-    where = "import single_turn_bench.datasets as d; print(d.FETCHED)"
+    where = "import sys; from reasoningbank_harness.__main__ import APPLICATION; sys.path.insert(0, str(APPLICATION)); "
+    where += "import single_turn_bench.datasets as d; print(d.FETCHED)"
     found = Path(installed("python", "-c", where).stdout.strip())
     assert found == installed.folder / "cache" / "reasoningbank" / "data"

@@ -55,6 +55,13 @@ MEMORY = [
     PY.format("import mmap; m = mmap.mmap(-1, 1 << 40)"),
     PY.format("import os; f = os.memfd_create('m')\nwhile 1: os.write(f, bytes(1 << 20))"),
     PY.format("9 ** 9 ** 9 ** 9"),
+    PY.format(
+        "import ctypes; c = ctypes.CDLL(None)\nwhile 1: c.memset(c.shmat(c.shmget(0, 1 << 24, 0o1600), 0, 0), 1, 1 << 24)"
+    ),
+    PY.format("import ctypes; c = ctypes.CDLL(None)\nfor n in range(32000): c.semget(0, 32000, 0o1600)"),
+    PY.format("import ctypes; c = ctypes.CDLL(None)\nfor n in range(32000): c.msgget(0, 0o1600)"),
+    PY.format("import mmap, os\nwhile os.fork(): m = mmap.mmap(-1, 1 << 24); os.fork() or m.write(b'1' * (1 << 24))"),
+    "for place in $(cut -d ' ' -f 2 /proc/mounts); do cat /dev/zero > $place/filled & done; wait",
 ]
 OUTPUT = [
     "yes",

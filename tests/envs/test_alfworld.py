@@ -23,6 +23,7 @@ from env_contract import EnvContract
 
 from envs.alfworld.env import AlfworldEnv
 from envs.alfworld.games import TASK_TYPES
+from envs.alfworld.generate import generate
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,39 @@ def test_the_commands_are_those_of_the_games_own_wording(archived):
         assert put in commands
         assert len([command for command in commands if command.split()[0] in ("move", "put")]) == 1
         assert {"look", "go to (receptacle)", "heat (object) with (receptacle)"} <= set(commands)
+
+
+@pytest.mark.slow
+def test_a_game_file_runs_nothing(tmp_path, subtests):
+    """What stands in braces in its grammar is read, never evaluated."""
+    [row] = generate(7, 1, tmp_path)
+    ran = tmp_path / "ran"
+    bad = f"__import__('pathlib').Path('{ran}').touch()"
+    changes = {
+        "at the start": ('"rhs": "-= Welcome', f'"rhs": "{{{bad}}}-= Welcome'),
+        "in an answer": ("You open the {r.name}.", f"You open the {{{bad}}}."),
+        "in a list": ("[{o.indefinite + ' ' + o.name | holds", f"[{{{bad} or o.name | holds"),
+        "in a command": ('"examine {o}"', f'"examine {{{bad}}}"'),
+        "a way to code": ("{r.name or r.id}", "{r.name.__class__.__mro__ or r.id}"),
+        "much memory": ("{r.name or r.id}", "{r.name * 999999999}"),
+    }
+    files = {}
+    for n, (where, (old, new)) in enumerate({**changes, "none": ("", "")}.items()):
+        assert old in row.data["grammar"]
+        grammar = row.data["grammar"].replace(old, new, 1) if old else row.data["grammar"]
+        files[where] = tmp_path / "valid_seen" / row.folder.split("/")[0] / f"trial_{n}" / "game.tw-pddl"
+        files[where].parent.mkdir(parents=True)
+        files[where].write_text(json.dumps(row.data | {"grammar": grammar}))
+    with make(tmp_path, split="valid_seen", data=str(tmp_path / "valid_seen")) as env:
+        for task, where in zip(env.tasks(), files, strict=True):
+            with subtests.test(where):
+                if where == "none":
+                    assert "Your task is to" in env.reset(task)
+                else:
+                    with pytest.raises(UserError, match="is refused: a game must not run code") as error:
+                        env.reset(task)
+                    assert "\n" not in str(error.value) and str(files[where]) in str(error.value)
+        assert not ran.exists()
 
 
 def test_without_a_stored_walkthrough_the_planner_gives_one(archived):

@@ -73,6 +73,27 @@ def test_scienceworld(here, monkeypatch, arm):
     check(*play_arm(here, monkeypatch, arm, ONE, "env=scienceworld", "env.task_names=[find-animal,boil]"), arm)
 
 
+def later_lessons(here, monkeypatch, *words):
+    """The lessons that a short run showed after its openings, of attempts that are stuck at each step."""
+    monkeypatch.setattr("workflows.rollout._Attempt.is_stuck", lambda attempt: True)
+    rows, summary, prompts = play_arm(here, monkeypatch, "reasoningbank", "retrieval.when=stuck", *words)
+    check(rows, summary, prompts, "reasoningbank")
+    assert not any("<memory_items>" in prompt for role, prompt in prompts if role != "agent")
+    return [hit for row in rows for hit in row["retrieved"] if "step" in hit]
+
+
+def test_scienceworld_retrieves_where_the_agent_is_stuck(here, monkeypatch):
+    pytest.importorskip("scienceworld", reason="the scienceworld extra is not installed")
+    assert later_lessons(here, monkeypatch, ONE, "env=scienceworld", "env.task_names=[find-animal,boil]")
+
+
+def test_alfworld_retrieves_where_the_agent_is_stuck(here, monkeypatch, tmp_path_factory):
+    pytest.importorskip("alfworld", reason="the alfworld extra is not installed")
+    cache = tmp_path_factory.getbasetemp() / "alfworld-arms"
+    words = ("env=alfworld", "env.split=generated", "env.generated_games=4", f"env.cache_dir={cache}", ONE)
+    assert later_lessons(here, monkeypatch, *words)
+
+
 def test_every_arm_says_in_its_first_comment_what_it_is():
     for path in (REPO / "config/arm").glob("*.yaml"):
         package, comment, *_ = path.read_text().splitlines()

@@ -12,6 +12,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -192,6 +193,107 @@ def test_what_is_over_a_limit_is_killed_and_named(box, command, killed):
     assert (ran.killed, ran.returncode) == (killed, None)
     again = box.run("rm -rf big* f[0-9]*; ls", 20)  # what is too much can be removed
     assert (again.output, again.returncode) == ("conftest.py\ntests\n", 0)
+
+
+# Programs that fill what belongs to no process, or to none that has it in its own memory, 8 MB at a time.
+HOLD = """
+import ctypes, mmap, os, sys, time
+block, held, c = 8 << 20, [], ctypes.CDLL(None, use_errno=True)
+c.shmat.restype, c.shmat.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+c.shmdt.argtypes, c.memset.argtypes = [ctypes.c_void_p], [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+def memfd():
+    held.append(os.memfd_create("held"))
+    os.write(held[-1], bytes(block))
+
+def system_v():
+    held.append(c.shmget(0, block, 0o1600))
+    place = c.shmat(held[-1], None, 0)
+    if held[-1] < 0 or place in (None, 2 ** 64 - 1):
+        sys.exit("refused")
+    c.memset(place, 1, block)
+    c.shmdt(place)
+
+def of_a_child_that_ended():
+    held.append(mmap.mmap(-1, block))
+    if os.fork() == 0:
+        held[-1].write(b"1" * block)
+        os._exit(0)
+    os.wait()
+
+def on_every_mount():
+    for line in open("/proc/mounts"):
+        kind, place = line.split()[2], line.split()[1]
+        if kind == "tmpfs" and place not in ("/tmp", "/testbed", "/dev/shm"):
+            try:
+                with open(place + "/held", "ab") as file:
+                    file.write(bytes(block))
+                held.append(place)
+            except OSError:
+                pass
+
+while True:
+    before = len(held)
+    try:
+        globals()[sys.argv[1]]()
+    except OSError as error:
+        sys.exit(f"refused: {error}")
+    if len(held) == before:
+        sys.exit("refused")
+    print(8 * len(held), flush=True)
+    time.sleep(0.02)
+"""
+
+
+@bubblewrap
+@pytest.mark.parametrize("kind", ["memfd", "system_v", "of_a_child_that_ended", "on_every_mount"])
+def test_memory_that_is_in_no_process_counts_too(box, kind):
+    box.give("hold.py", HOLD)
+    ran = box.run(f"for n in 1 2 3; do python /given/hold.py {kind} & done; wait", 30)
+    assert ran.killed or ran.output.count("refused") == 3
+    assert (ran.killed == "memory") is (kind == "of_a_child_that_ended")
+    held = sorted(int(line) for line in ran.output.split() if line.isdigit())
+    assert len(held) <= 1.05 * TIGHT.memory_mb / 8, ran.output  # of all three together: a line for each block
+    if (group := box._group) is not None:
+        peak = next(
+            path for name in ("memory.peak", "memory.max_usage_in_bytes") if (path := group.folder / name).exists()
+        )
+        assert int(peak.read_text()) <= 1.05 * TIGHT.memory_mb * 2**20
+
+
+@bubblewrap
+def test_a_group_of_the_kernel_goes_with_its_sandbox(source):
+    box = Bubblewrap(limits=TIGHT)
+    box.open(str(source))
+    if (group := box._group) is None:
+        box.close()
+        pytest.skip("this user may make no group for memory")
+    assert box.run("cat /proc/self/cgroup", 10).returncode == 0 and group.kills() == 0
+    ran = box.run(
+        "for n in 1 2 3 4; do python -c 'x = b\"1\" * (90 << 20); input(len(x))' < /dev/ptmx & done; wait", 30
+    )
+    assert ran.killed == "memory"
+    assert box.run("echo on", 10).output == "on\n"
+    box.close()
+    assert not group.folder.exists()
+
+
+@bubblewrap
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as an ordinary user already")
+def test_an_ordinary_users_sandbox_holds_as_well():
+    """The tests of limits and of hostile commands, once more, by a user who may make no group."""
+    folder = Path(tempfile.mkdtemp(prefix="ordinary-"))
+    try:
+        folder.chmod(0o777)
+        words = [sys.executable, "-m", "pytest", "-q", "-n0", "-x", "-p", "no:cacheprovider", str(Path(__file__))]
+        words += ["-k", "hostile or limit or memory or user or calls", "--basetemp", str(folder / "tests")]
+        user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
+        env = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run([*user, *words], cwd=REPO, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and done.stdout.count(".") > 25, done.stdout[-5000:] + done.stderr[-500:]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @bubblewrap

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
@@ -153,12 +152,3 @@ def test_the_page_names_them_all():
     rows = {row[0]: set(row[1:]) for row in (re.findall(r"`(\w+)`", line) for line in page.splitlines()) if row}
     for folder in INSTANCES:
         assert folder.name in rows[folder.parent.name]
-
-
-def test_the_wheel_ships_them():
-    """As data of `envs`: their own packages and tests are none of the project's."""
-    settings = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    assert "envs.swe.bundled*" in settings["packages"]["find"]["exclude"]
-    shipped = {path for pattern in settings["package-data"]["envs"] for path in (REPO / "envs").glob(pattern)}
-    assert {path for path in BUNDLED.rglob("*") if path.is_file()} <= shipped
-    assert not list(BUNDLED.rglob(".*")), "a pattern of setuptools leaves out what begins with a dot"

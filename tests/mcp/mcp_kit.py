@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -108,6 +109,17 @@ async def refused(open_client, tool, **arguments):
     result = await open_client.call_tool(tool, arguments)
     assert result.is_error
     return result.content[0].text
+
+
+def lessons_in(found):
+    """The lessons in what retrieve_memory answers, as the model reads them: {id, notes, title, body} of each."""
+    block = found["formatted_prompt"].partition("<memory_items>\n")[2].removesuffix("\n</memory_items>")
+    parts = re.split(r"(?:\A|\n\n)\[\d+\] id=(\S+) (?:\(([^)]*)\) )?", block)[1:]
+    lessons = []
+    for id, notes, text in zip(parts[::3], parts[1::3], parts[2::3]):
+        title, _, body = text.partition("\n")
+        lessons.append({"id": id, "notes": notes or "", "title": title, "body": body})
+    return lessons
 
 
 async def until_done(open_client, task_id, seconds=30, **arguments):

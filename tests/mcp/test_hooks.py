@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import sqlite3
@@ -208,6 +209,23 @@ def test_the_settings_that_are_printed_run_as_the_client_runs_them(tmp_path, mon
     of_a_session = after == "SessionEnd"
     assert payload["query"] == ("An earlier task" if of_a_session else P)
     assert len(payload["trajectory"]) == (4 if of_a_session else 2)
+
+
+@pytest.mark.parametrize("named", [lambda folder: {"cwd": folder}, lambda folder: {"workspace_roots": [folder]}])
+def test_without_a_bank_the_lessons_are_those_of_the_folder_that_the_client_names(tmp_path, monkeypatch, capsys, named):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "site" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "site")
+    words = ["--embedder", "hashing-256", "--query", P, "--title", "Cancelled orders", "--content", "Filter on status."]
+    assert server(["save_lesson", *words]) == 0
+    said = capsys.readouterr().err
+    assert f"new bank made at {tmp_path}/data/reasoningbank/site-" in said
+    assert f"of the repository {tmp_path}/site (--bank PATH: another)" in said
+    monkeypatch.chdir(tmp_path)
+    for event, found in (({"prompt": P} | named(str(tmp_path / "site")), True), ({"prompt": P}, False)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(event)))
+        assert server(["hook", "retrieve"]) == 0
+        assert ("Filter on status." in capsys.readouterr().out) is found
 
 
 def test_a_hook_says_what_the_tool_says_without_the_sdk_of_mcp(tmp_path, monkeypatch):

@@ -437,7 +437,7 @@ def test_what_is_quarantined_is_kept_from_view_and_the_answer_says_so(tmp_path):
         await ask(client, "add_insight", **TIPS)
         planted = {**TIPS, "content": "See http://evil.example.", "overwrite": True}
         told = await ask(client, "add_insight", **planted)
-        assert told["status"] == "quarantined" and told["why"] and told["id"] != "ace-000001"
+        assert told["status"] == "quarantined" and told["note"] and told["id"] != "ace-000001"
         assert (await ask(client, "add_insight", **planted))["id"] == told["id"]
         [kept] = (await ask(client, "list_index"))["insights"]
         assert kept["preview"] == TIPS["content"]

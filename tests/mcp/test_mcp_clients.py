@@ -87,16 +87,17 @@ ADDED = (  # what clients add: n8n, Cursor, LangChain and others
 )
 NEAR = ("agentId", "agentid", "agent-id", "AGENT_ID", "agnet_id", "agent_ids", "_agent_id", "agent")
 TOOLS = {
-    "retrieve_memory": ({"query": "q"}, ("topK", "top-k", "topk", "tpo_k", "Domain", "domian")),
+    "retrieve_memory": ({"query": "q"}, ("topK", "top-k", "topk", "tpo_k")),
     "bank_status": ({}, ()),
     "list_index": ({}, ("Limit", "limits", "minhelpful", "sort_by")),
     "search_insights": ({"query": "q"}, ("Limit", "limits")),
     "export_memory": ({}, ("formt", "Format")),
-    "save_lesson": ({"query": "q", "title": "t", "content": "c"}, ("sucess", "tag", "descripton", "domain_")),
+    "save_lesson": ({"query": "q", "title": "t", "content": "c"}, ("sucess", "tag", "descripton")),
     "get_detail": ({"memory_id": "x"}, ("memoryId",)),
     "mark_helpful": ({"memory_id": "x"}, ("memoryId",)),
     "mark_harmful": ({"memory_id": "x"}, ("memory-id",)),
-    "delete_insight": ({"memory_id": "x"}, ("Permanent",)),
+    "update_lesson": ({"memory_id": "x"}, ("Title", "contents")),
+    "delete_lesson": ({"memory_id": "x"}, ("Permanent",)),
     "task_status": ({"task_id": "x"}, ("taskId",)),
     "add_insight": ({"title": "t", "content": "c", "tags": ["a"]}, ("source_url", "overwrit")),
     "extract_memory": ({"query": "q", "trajectory": []}, ("asyncMode", "success_signals")),
@@ -215,3 +216,19 @@ def test_the_client_of_the_sdk_is_served_beside_them(tmp_path):
         for _ in range(4):
             assert httpx2.post(f"{url}/mcp", json=HELLO, headers=ACCEPT, timeout=30).status_code == 200
         assert run(go(url))["agent_id"] == "default"
+
+
+@pytest.mark.parametrize("null", ["null", "None", " NULL ", "undefined"])
+def test_optional_arguments_that_are_filled_with_null_are_left_out(tmp_path, null):
+    async def go(server):
+        async with Client(server) as client:
+            filled = dict.fromkeys(("description", "success", "agent_id", "domain"), null) | {"tags": [null]}
+            saved = await ask(client, "save_lesson", query="deploy", title=null, content="text", **filled)
+            found = await ask(client, "retrieve_memory", query="deploy", top_k=null, agent_id=null, domain=null)
+            return saved, found["memories"]
+
+    with here(tmp_path / "bank.sqlite") as (server, service):
+        saved, (memory,) = run(go(server))
+        record = service.bank_for("").get(saved["memory_id"])
+    assert (memory["agent_id"], memory["title"], memory["success"]) == ("default", null.strip(), True)
+    assert (record.domain, record.tags, record.items[0].description) == ("", (), "")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from platformdirs.windows import get_win_folder_from_env_vars
 
 from core.errors import UserError
 from mcp_server.__main__ import parser
-from mcp_server.config import SETTINGS_ENV, default_bank, load_config, unless_typed
+from mcp_server.config import SETTINGS_ENV, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
 from mcp_server.service import Service, configuration
 
@@ -164,16 +163,19 @@ def test_another_memory_keeps_the_guard_and_what_it_has_of_the_presets_keys(type
         assert (guard.provenance, guard.max_content) == (False, 10000)
 
 
-@pytest.mark.parametrize("option", ["cosine", "hybrid", "four_factor", "random", "lexical", "rrf", "trust"])
-def test_another_retrieval_comes_without_what_the_preset_sets_in_it(option):
-    """Its numbers belong to the scores of the preset's own policy."""
+@pytest.mark.parametrize("option", ["convex", "cosine", "hybrid", "four_factor", "random", "lexical", "rrf", "trust"])
+def test_another_retrieval_keeps_the_presets_threshold_and_nothing_else_of_its_policy(option):
+    """A policy that is typed, be it the preset's own, does not show strangers that the preset refuses."""
     cfg = load_config([f"retrieval={option}"])
-    assert cfg.retrieval.min_score is None and cfg.retrieval.get("pool") in (None, 100)
+    least = None if option in ("random", "lexical") else load_config([]).retrieval.min_score  # of similarities
+    assert cfg.retrieval.min_score == least
+    assert cfg.retrieval.get("pool") in (None, 100)
     assert ("pool" in cfg.retrieval) == (option not in ("cosine", "random", "lexical"))
     assert changed(cfg) | {"policy": ""} == changed(load_config([])) | {
         "policy": "",
-        "threshold": (None, "similarity" if option == "hybrid" else None),
+        "threshold": (least, "similarity" if option == "hybrid" else None),
     }
+    assert load_config([f"retrieval={option}", "retrieval.min_score=null"]).retrieval.min_score is None
 
 
 OF_SERVERS = ("other_languages_by_words", "ignore_preamble", "corrections_first")
@@ -200,7 +202,7 @@ def test_the_settings_file_turns_off_what_a_server_adds_whatever_policy_is_typed
     (tmp_path / "settings.yaml").write_text("retrieval.ignore_preamble: false\nretrieval.min_score: 0.5\n")
     monkeypatch.setenv(SETTINGS_ENV, str(tmp_path / "settings.yaml"))
     cfg = load_config(["retrieval=cosine"])
-    assert (cfg.retrieval.ignore_preamble, cfg.retrieval.min_score) == (False, None)
+    assert (cfg.retrieval.ignore_preamble, cfg.retrieval.min_score) == (False, 0.5)
 
 
 def test_a_server_without_a_memory_is_refused(tmp_path):
@@ -335,25 +337,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("platform", "env", "place"),
-    [
-        ("linux", {"XDG_DATA_HOME": "/data"}, "/data/reasoningbank/bank.sqlite"),
-        ("linux", {}, "/home/me/.local/share/reasoningbank/bank.sqlite"),
-        ("darwin", {}, "/home/me/Library/Application Support/reasoningbank/bank.sqlite"),
-        ("win32", {"APPDATA": "/roaming"}, "/roaming/reasoningbank/bank.sqlite"),
-    ],
-)
-def test_without_a_name_the_bank_lies_in_the_users_data_folder(monkeypatch, platform, env, place):
-    for name in ("XDG_DATA_HOME", "APPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in ({"HOME": "/home/me"} | env).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("platformdirs.windows._resolve_win_folder", get_win_folder_from_env_vars)  # for want of Windows
-    monkeypatch.setattr("sys.platform", platform)
-    assert str(default_bank()) == place
-
-
-@pytest.mark.parametrize(
     ("words", "tokens", "anonymous"),
     [
         (["preset=reasoningbank_mcp"], None, "all"),
@@ -373,3 +356,9 @@ def test_only_that_presets_calls_without_agent_id_see_everything_and_never_where
     given = parser().parse_intermixed_args(words)
     given.tokens = tokens
     assert configuration(given).server.anonymous == anonymous
+
+
+@pytest.mark.parametrize("word", ["retrieval.when=step", "memory=validated"])
+def test_what_only_a_run_can_do_is_refused(word):
+    with pytest.raises(UserError, match="are for runs"):
+        load_config([word])

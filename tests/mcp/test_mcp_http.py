@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from contextlib import ExitStack
 
 import httpx2
@@ -9,7 +11,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_kit import HELLO, TOKEN, ask, http_server, run
+from mcp_kit import HELLO, TOKEN, ask, http_server, lessons_in, run
 
 from core.errors import UserError
 from mcp_server.__main__ import parser
@@ -30,7 +32,7 @@ def test_two_clients_share_a_server_on_loopback_without_a_token(tmp_path):
             return await ask(b, "retrieve_memory", query="ship a release")
 
     with http_server(tmp_path / "b.sqlite") as url:
-        assert run(go(url))["memories"][0]["title"] == "Tag first"
+        assert lessons_in(run(go(url)))[0]["title"] == "Tag first"
         assert post(url).status_code == 200
 
 
@@ -56,6 +58,31 @@ def test_a_token_is_asked_for_and_foreign_hosts_and_origins_are_refused(tmp_path
         assert post(url, **good, origin="http://evil.example").status_code == 403
         assert post(url, **good, origin="http://localhost:3000").status_code == 200
         assert post(url, **good).status_code == 200
+
+
+def test_what_a_token_guards_lies_open_to_nobody_on_the_disk(tmp_path):
+    async def go(url):
+        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
+        async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client:
+            await ask(client, "save_lesson", query="ship a release", title="Tag first", content="Tag, then build.")
+
+    bank, errors = tmp_path / "new" / "b.sqlite", []
+    with http_server(bank, token=TOKEN) as url:
+        run(go(url))
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (bank.parent, *bank.parent.iterdir())}
+    assert modes["new"] == 0o700 and len(modes) > 3
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
+    bank.chmod(0o644)
+    with http_server(bank, token=TOKEN, errors=errors):
+        pass
+    assert f"the bank can be read by other users of this machine: chmod 600 {bank}." in errors[0]
+    with http_server(tmp_path / "open.sqlite"):  # without a token it is as the user's umask says
+        assert stat.S_IMODE((tmp_path / "open.sqlite").stat().st_mode) == 0o666 & ~umask()
+
+
+def umask():
+    os.umask(now := os.umask(0))
+    return now
 
 
 def test_bodies_are_limited(tmp_path):

@@ -13,7 +13,7 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from mcp_kit import HELLO, ask, http_server, refused, run
+from mcp_kit import HELLO, ask, http_server, lessons_in, refused, run
 
 from core.errors import InfraError, UserError
 from mcp_server.__main__ import main
@@ -175,18 +175,23 @@ def test_settings_that_cannot_be_are_refused(tmp_path, capsys):
 def test_a_server_with_an_identity_provider(tmp_path, capsys):
     file, errors = tmp_path / "tokens", []
     run_token(["--tokens", str(file), "--agent-id", "bob"])
+    with file.open("a") as lines:  # a group of two who sign in by the provider alone
+        lines.write("group web ann\ngroup web cat\n")
     bobs = capsys.readouterr().out.strip()
 
     async def go(url):
         async with running_server(f"{url}/mcp", idp.token()) as ann, running_server(f"{url}/mcp", bobs) as bob:
             lesson = {"query": "sort a list", "title": "Use sorted", "content": "It is stable."}
             saved = await ask(ann, "save_lesson", **lesson)
-            assert (await ask(bob, "retrieve_memory", query="sort a list"))["memories"] == []
+            assert (await ask(bob, "retrieve_memory", query="sort a list"))["formatted_prompt"] == ""
             assert (await ask(bob, "save_lesson", **lesson))["status"] == "saved"
             assert "your token is bound to ann" in await refused(ann, "bank_status", agent_id="bob")
+            async with running_server(f"{url}/mcp", idp.token(sub="cat", scope="memory:read")) as cat:
+                found = await ask(cat, "retrieve_memory", query="sort a list")
+                assert "agent_id=ann" in found["formatted_prompt"]
             async with running_server(f"{url}/mcp", idp.token(scope="memory:read")) as reader:
                 found = await ask(reader, "retrieve_memory", query="sort a list")
-                assert found["memories"][0]["memory_id"] == saved["memory_id"]
+                assert lessons_in(found)[0]["id"] == saved["memory_id"][:8]
                 for tool, given in (("save_lesson", lesson), ("mark_helpful", {"memory_id": saved["memory_id"]})):
                     assert "your token may only read" in await refused(reader, tool, **given)
 

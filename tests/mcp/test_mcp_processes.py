@@ -13,10 +13,27 @@ import sys
 import forkserver
 import pytest
 from conftest import REPO
-from mcp_kit import ENV, HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, talk, until_done
+from mcp_kit import (
+    ENV,
+    HELLO,
+    MODEL,
+    READY,
+    TRAJECTORY,
+    ask,
+    call,
+    client,
+    hashed,
+    lessons_in,
+    raw,
+    refused,
+    run,
+    talk,
+    until_done,
+)
 
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
+from mcp_server.__main__ import main
 
 HEAVY = ("torch", "litellm", "faiss", "sentence_transformers", "sympy", "wandb", "datasets")
 
@@ -25,12 +42,12 @@ def test_a_lesson_saved_by_one_client_is_found_by_another(tmp_path):
     async def go():
         bank = tmp_path / "b.sqlite"
         async with hashed(bank) as a, hashed(bank) as b:
-            assert (await ask(b, "retrieve_memory", query="fix the flaky login test"))["memories"] == []
+            assert (await ask(b, "retrieve_memory", query="fix the flaky login test"))["formatted_prompt"] == ""
             saved = await ask(a, "save_lesson", query="fix the flaky login test", title="Wait", content="Wait for it.")
-            [found] = (await ask(b, "retrieve_memory", query="fix the flaky login test"))["memories"]
-            assert found["memory_id"] == saved["memory_id"]
-            await ask(b, "mark_helpful", memory_id=found["memory_id"])
-            assert (await ask(a, "get_detail", memory_id=found["memory_id"]))["helpful"] == 1
+            [found] = lessons_in(await ask(b, "retrieve_memory", query="fix the flaky login test"))
+            assert found["id"] == saved["memory_id"][:8]
+            await ask(b, "mark_helpful", memory_id=found["id"])
+            assert (await ask(a, "get_detail", memory_id=saved["memory_id"]))["helpful"] == 1
 
     run(go())
 
@@ -92,7 +109,7 @@ def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_p
 
     done, found, status = run(go())
     assert (done["status"], done["success"], done["extracted_count"]) == ("completed", True, 1)
-    assert [memory["title"] for memory in found["memories"]] == ["Check for empty input first"]
+    assert [lesson["title"] for lesson in lessons_in(found)] == ["Check for empty input first"]
     assert status["pending_jobs"] == 0 and status["records"] == {"active": 1}
     with sqlite3.connect(bank) as db:
         assert db.execute("SELECT payload, tries FROM jobs").fetchall() == [("{}", 2)]
@@ -138,7 +155,7 @@ def test_extraction_at_once_in_the_background_and_failed(tmp_path):
 
 
 def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stderr(tmp_path):
-    home = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path), "DASHSCOPE_API_KEY": ""}
+    home = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
 
     def status(*words, **env):
         lines, errors = talk([sys.executable, *words], HELLO, READY, call(1, "bank_status"), **home | env)
@@ -148,13 +165,10 @@ def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stde
 
     plain = status("-m", "mcp_server")
     assert plain["preset"] == "production" and plain["bank"].startswith(str(tmp_path))
-    as_that_server = ("-c", "from mcp_server.__main__ import run_as_reasoningbank_mcp as run; run()")
-    there = status(*as_that_server)
-    assert (there["preset"], there["retrieval"], there["model"]) == ("reasoningbank_mcp", "hybrid", None)
-    there = status(*as_that_server, DASHSCOPE_API_KEY="sk-test-456")
+    there = status("-m", "mcp_server", "preset=reasoningbank_mcp")
+    assert (there["preset"], there["retrieval"], "model" in there) == ("reasoningbank_mcp", "hybrid", False)
+    there = status("-m", "mcp_server", "llm=dashscope", DASHSCOPE_API_KEY="sk-test-456")
     assert (there["model"], there["bank"]) == ("dashscope/qwen-plus", plain["bank"])
-    there = status(*as_that_server, "preset=production", "llm=gemini", "llm.api_key_env=HOME", DASHSCOPE_API_KEY="x")
-    assert there["preset"] == "production" and there["model"].startswith("gemini/")
 
 
 def test_one_process_at_a_time_works_on_the_queue(tmp_path):
@@ -189,8 +203,8 @@ def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
     answers = [json.loads(line) for line in lines]
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
     results = {answer["id"]: answer["result"] for answer in answers if "id" in answer}
-    assert results[1]["structuredContent"]["embedder"] == {"name": "all-MiniLM-L6-v2", "loaded": None}
-    assert results[3]["structuredContent"]["memories"][0]["title"] == "Use sorted"
+    assert results[1]["structuredContent"]["embedder"] == {"name": "all-MiniLM-L6-v2"}
+    assert lessons_in(results[3]["structuredContent"])[0]["title"] == "Use sorted"
     assert results[4]["structuredContent"]["embedder"]["loaded"] == "MiniLMEmbedder"
     assert results[5]["isError"] is True
 
@@ -209,6 +223,36 @@ def test_starting_and_saying_hello_loads_nothing_heavy(tmp_path):
         [sys.executable, "-c", code], fresh=True, cwd=REPO, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [("retrieve_memory", "--query", "fill a form"), ("hook", "retrieve"), ("bank_status", "--json")],
+    ids=" ".join,
+)
+def test_a_command_loads_neither_sdk_nor_hydra(tmp_path, words):
+    """From its second start on: what Hydra makes of the settings is kept."""
+    bank = str(tmp_path / "b.sqlite")
+    made = ["save_lesson", "--bank", bank, "--embedder", "hashing-256", "--query", "fill a form"]
+    assert main([*made, "--title", "Tab", "--content", "Use the tab key."]) == 0
+    code = (
+        "import sys\nfrom mcp_server.__main__ import main\n"
+        f"status = main({[*words, '--bank', bank]!r})\n"
+        "print(status, [name for name in ('mcp', 'mcp_types', 'pydantic', 'hydra', 'faiss') if name in sys.modules])"
+    )
+    for _ in range(2):
+        done = forkserver.run(
+            [sys.executable, "-c", code],
+            fresh=True,
+            cwd=REPO,
+            env={**os.environ, **ENV, "XDG_CACHE_HOME": str(tmp_path)},
+            input='{"prompt": "fill a form"}',
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert done.stdout.splitlines()[-1] == "0 []" and len(list(tmp_path.glob("reasoningbank/composed/*.json"))) == 1
 
 
 def test_a_bank_that_no_client_extracts_into_has_an_empty_queue(tmp_path):

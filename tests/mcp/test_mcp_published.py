@@ -72,9 +72,7 @@ def test_the_registry_takes_server_json():
     # The registry looks for this line in the description of the package, to see whose it is.
     assert f"<!-- mcp-name: {entry['name']} -->" in (REPO / PROJECT["readme"]).read_text()
     # uvx runs the command that is called as the package, which serves over stdio.
-    assert PROJECT["scripts"][package["identifier"]] == "mcp_server.__main__:run"
-    libraries = [given["value"] for given in package["runtimeArguments"] if given["name"] == "--with"]
-    assert libraries[0] in PROJECT["optional-dependencies"]["mcp"]
+    assert PROJECT["scripts"][package["identifier"]] == "reasoningbank_harness.__main__:serve"
     for wrong in (
         {"name": "noslash"},
         {"version": ">=0.1"},

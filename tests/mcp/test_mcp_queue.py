@@ -161,7 +161,7 @@ def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
         told = service.jobs.get(id).result
         assert service.bank.history.forget(id=told["memory_id"]) == [told["memory_id"]]
         assert service.jobs.get(id) is None
-    title = told["titles"][0].encode()
+    title = told["memories"][0]["title"].encode()
     assert not any(title in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
 
 
@@ -174,6 +174,7 @@ def test_an_extraction_whose_server_died_right_after_storing_is_consolidated_all
     tmp_path, died_at, monkeypatch
 ):
     on_add = ("memory.consolidate.deduplicate.on_add=true", "memory.consolidate.background=false")
+    on_add += ("memory.hygiene.strip=false",)  # otherwise the copy is taken out before it is compared
     where = MemoryBank if died_at == "learn_from" else Consolidator
 
     def killed(*given):

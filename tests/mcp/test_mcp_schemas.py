@@ -25,7 +25,7 @@ def test_old_and_new_clients_agree_on_a_version_over_stdio(tmp_path, asked):
     assert begun["protocolVersion"] == (asked if asked in VERSIONS else VERSIONS[-1])
     assert {"tools", "prompts"} <= set(begun["capabilities"])
     assert json.loads(status["content"][0]["text"])["agent_id"] == "default"
-    assert len(tools["tools"]) == len(CORE) - 1  # without a model
+    assert len(tools["tools"]) == len(CORE) - 2  # without a model
 
 
 def test_old_and_new_clients_agree_on_a_version_over_http(tmp_path):
@@ -53,4 +53,4 @@ def test_old_and_new_clients_agree_on_a_version_over_http(tmp_path):
             async with running_server(f"{url}/mcp", "") as client:
                 return len((await client.list_tools()).tools)
 
-        assert asyncio.run(newest()) == len(CORE) - 1  # without a model
+        assert asyncio.run(newest()) == len(CORE) - 2  # without a model

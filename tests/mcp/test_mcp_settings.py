@@ -46,7 +46,7 @@ def test_keys_may_be_dotted_or_nested_and_options_are_chosen_by_name(settings):
     assert (cfg.server.audit_share, cfg.server.prompt_style) == (0.05, "reasoningbank_mcp")
     assert list(cfg.memory.hygiene.foreign) == ["https", "a b, [c]"] and cfg.memory.namespace == "O'Brien: x"
     assert cfg.memory.consolidate.merge is None and cfg.memory.consolidate.background  # the preset's, but for that
-    assert cfg.retrieval.min_score is None  # the preset's number belongs to its own policy
+    assert cfg.retrieval.min_score == 0.26  # whatever the policy
     assert cfg.settings == str(path.resolve())
 
 

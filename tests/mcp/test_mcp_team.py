@@ -112,9 +112,7 @@ def test_no_tenant_reaches_the_lessons_of_another_by_any_tool(tmp_path, capsys, 
         with as_tenant(url, ann, path) as a, as_tenant(url, bob, path) as b:
             async with a, b:
                 saved = await ask(a, "save_lesson", query=query, title="Vault", content=secret)
-                assert (await ask(a, "retrieve_memory", query=query, agent_id="ann"))["memories"][0][
-                    "content"
-                ] == secret
+                assert secret in (await ask(a, "retrieve_memory", query=query, agent_id="ann"))["formatted_prompt"]
                 job = (await ask(a, "extract_memory", query=query, trajectory=TRAJECTORY, success_signal=True))[
                     "task_id"
                 ]
@@ -129,7 +127,8 @@ def test_no_tenant_reaches_the_lessons_of_another_by_any_tool(tmp_path, capsys, 
                     "get_detail": {"memory_id": saved["memory_id"]},
                     "mark_helpful": {"memory_id": saved["memory_id"]},
                     "mark_harmful": {"memory_id": saved["memory_id"]},
-                    "delete_insight": {"memory_id": saved["memory_id"]},
+                    "update_lesson": {"memory_id": saved["memory_id"][:8], "content": "Of bob."},
+                    "delete_lesson": {"memory_id": saved["memory_id"][:8], "permanent": True},
                     "task_status": {"task_id": job},
                     "save_lesson": {"query": query, "title": "Mine", "content": "Of bob."},
                     "add_insight": {"title": "Vault", "content": "Of bob.", "tags": ["x"], "overwrite": True},

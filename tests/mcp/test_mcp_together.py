@@ -30,26 +30,26 @@ def test_at_once_or_alone_the_answers_and_the_counts_are_the_same(tmp_path):
     answers, counts = [], []
     for at_once in (True, False):
         # A policy that does not rank by use, so that the order in which calls come in changes nothing.
-        with here(tmp_path / str(at_once), "retrieval=cosine") as (server, service):
+        with here(tmp_path / str(at_once), "retrieval=cosine", "server.answer_fields=true") as (server, service):
             found = run(go(server, at_once))
-            answers.append([[(hit["memory_id"], hit["similarity"]) for hit in each["memories"]] for each in found])
+            answers.append([[(hit["memory_id"], hit["score"]) for hit in each["memories"]] for each in found])
             counts.append({record.id: record.n_used for record in service.bank.records()})
     assert answers[0] == answers[1] and len(answers[0][0]) == 2
     assert counts[0] == counts[1] and sum(counts[0].values()) == 48
 
 
 def test_one_that_breaks_breaks_no_other(tmp_path, monkeypatch):
-    real = MemoryBank.retrieve_and_count
+    real = MemoryBank.retrieve
 
-    def breaking(bank, query, *rest):
+    def breaking(bank, query, *rest, **how):
         if "kind 3" in query:
             raise RuntimeError("this one")
-        return real(bank, query, *rest)
+        return real(bank, query, *rest, **how)
 
     async def go(server):
         async with Client(server) as client:
             await _lessons(client)
-            monkeypatch.setattr(MemoryBank, "retrieve_and_count", breaking)
+            monkeypatch.setattr(MemoryBank, "retrieve", breaking)
             return await asyncio.gather(*(client.call_tool("retrieve_memory", {"query": q}) for q in QUERIES))
 
     with here(tmp_path / "bank") as (server, _):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO
 from mcp.client.client import Client
-from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
+from mcp_kit import MODEL, TRAJECTORY, ask, here, lessons_in, refused, run
 from tokenizers import Tokenizer
 
 from core.errors import UserError
@@ -52,13 +52,13 @@ def test_all_that_is_listed_costs_a_conversation_at_most_1500_tokens(tmp_path):
 
 def test_every_tool_says_what_it_does_to_the_world(tmp_path):
     """As far as it is other than a client takes for granted: that a tool writes, and may destroy."""
-    hints = {tool["name"]: tool.get("annotations", {}) for tool in sent(tmp_path, "all")}
+    hints = {tool["name"]: tool.get("annotations", {}) for name in ("all", "ace") for tool in sent(tmp_path, name)}
     assert {name for name, hint in hints.items() if hint == {"readOnlyHint": True}} == set(READ_ONLY)
     assert {name for name, hint in hints.items() if hint == {}} == set(DESTRUCTIVE)
     assert all(hints[name] == {"destructiveHint": False} for name in {*hints} - {*READ_ONLY, *DESTRUCTIVE})
 
 
-def test_retrieval_answers_in_the_form_of_the_reasoningbank_server(tmp_path):
+def test_retrieval_answers_in_one_text_or_in_the_form_of_the_reasoningbank_server(tmp_path):
     async def go(server):
         async with Client(server) as client:
             empty = await ask(client, "retrieve_memory", query="sort a long list")
@@ -71,20 +71,33 @@ def test_retrieval_answers_in_the_form_of_the_reasoningbank_server(tmp_path):
                 success=False,
             )
             found = await client.call_tool("retrieve_memory", {"query": "sort a long list", "top_k": 2})
-            far = await ask(client, "retrieve_memory", query="bake bread tomorrow")
-            return empty, saved, found, far
+            far = await client.call_tool("retrieve_memory", {"query": "bake bread tomorrow"})
+            return empty, saved["memory_id"], found, far
 
-    with here(tmp_path / "b.sqlite") as (server, _):
-        empty, saved, found, far = run(go(server))
+    with here(tmp_path / "a.sqlite") as (server, _):
+        empty, id, found, far = run(go(server))
+    text = found.content[0].text
+    assert found.structured_content == {"formatted_prompt": text}
+    assert text.splitlines()[1:] == [
+        "<memory_items>",
+        f"[1] id={id[:8]} (from a failed attempt) Use sorted",
+        "It is stable.",
+        "</memory_items>",
+    ]
+    assert empty == far.structured_content == {"formatted_prompt": ""}
+    assert far.content[0].text == "No lesson fits this task."
+
+    with here(tmp_path / "b.sqlite", "server.answer_fields=true") as (server, _):
+        empty, id, found, far = run(go(server))
     assert (empty["status"], empty["memories"], empty["formatted_prompt"]) == ("no_memories", [], "")
     data, text = found.structured_content, found.content[0].text
     assert set(data) == {"status", "min_score_threshold", "filtered_count", "memories", "formatted_prompt"}
     [memory] = data["memories"]
     assert {"memory_id", "score", "title", "content", "success", "agent_id"} <= set(memory)
-    assert (memory["memory_id"], memory["success"], memory["agent_id"]) == (saved["memory_id"], False, "default")
+    assert (memory["memory_id"], memory["success"], memory["agent_id"]) == (id, False, "default")
     assert data["status"] == "success" and data["min_score_threshold"] == 0.26
-    assert text == data["formatted_prompt"] and f"id={memory['memory_id']}" in text and "from a failure" in text
-    assert (far["memories"], far["filtered_count"]) == ([], 1)
+    assert text == data["formatted_prompt"]
+    assert (far.structured_content["memories"], far.structured_content["filtered_count"]) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +114,7 @@ def test_retrieval_answers_in_the_form_of_the_reasoningbank_server(tmp_path):
     ],
     ids=lambda words: "-".join(words) if isinstance(words, tuple) else "",
 )
-def test_scores_lie_between_0_and_1_beside_the_similarity_and_only_the_threshold_filters(tmp_path, words, filtered):
+def test_scores_lie_between_0_and_1_and_only_the_threshold_filters(tmp_path, words, filtered):
     tasks = ["boil some water", "boil a cold egg", "ride a red bike", "sing a song"]
 
     async def go(server):
@@ -114,15 +127,12 @@ def test_scores_lie_between_0_and_1_beside_the_similarity_and_only_the_threshold
             one = await ask(client, "retrieve_memory", query="sing a song", top_k=1)
             return all_of_them, one
 
-    with here(tmp_path / "b.sqlite", *words) as (server, _):
+    with here(tmp_path / "b.sqlite", *words, "server.answer_fields=true") as (server, _):
         found, one = run(go(server))
     assert found["filtered_count"] == filtered and len(found["memories"]) >= 1
     assert one["filtered_count"] == 0 and len(one["memories"]) == 1  # top_k leaves out, it does not filter
-    for memory in found["memories"]:
-        assert 0 <= memory["score"] <= 1 and -1 <= memory["similarity"] <= 1
-    if "random" not in str(words):
-        assert found["memories"][0]["title"] == "Sing A Song"
-        assert found["memories"][0]["similarity"] > 0.9  # of the whole text with the task
+    assert all(0 <= memory["score"] <= 1 for memory in found["memories"])
+    assert "random" in str(words) or found["memories"][0]["title"] == "Sing A Song"
 
 
 def test_the_prompt_can_be_worded_as_the_reasoningbank_server_words_it(tmp_path):
@@ -189,7 +199,7 @@ def test_a_caller_without_a_name_reads_everyones_only_where_that_is_allowed(tmp_
             return found, own, words, mine, await ask(client, "get_detail", memory_id=mine["memory_id"])
 
     for option in ("cosine", "trust", "hybrid", "lexical", "rrf", "random"):
-        words = ("server.anonymous=all", f"retrieval={option}")
+        words = ("server.anonymous=all", f"retrieval={option}", "server.answer_fields=true")
         with here(tmp_path / f"{option}.sqlite", *words) as (server, service):
             found, own, said, mine, _ = run(go(server))
             assert {memory["agent_id"] for memory in found["memories"]} == {"a", "b"}, option
@@ -198,7 +208,7 @@ def test_a_caller_without_a_name_reads_everyones_only_where_that_is_allowed(tmp_
             assert "agent_id=" not in own["formatted_prompt"]
             assert "there is no memory" in said  # reading is all that it may
             assert service.bank.get(mine["memory_id"]).namespace == "default"
-    with here(tmp_path / "own.sqlite") as (server, _):
+    with here(tmp_path / "own.sqlite", "server.answer_fields=true") as (server, _):
         assert run(go(server))[0]["memories"] == []
     for words, sentence in ((("server.anonymous=some",), "choose own or all"), (("server.prompt_style=x",), "choose")):
         with pytest.raises(UserError, match=sentence), here(tmp_path / "x.sqlite", *words):
@@ -217,7 +227,7 @@ def test_how_many_are_retrieved_is_the_banks_own_number_unless_it_is_given(tmp_p
 
     with here(tmp_path / "b.sqlite", "retrieval.top_k=2") as (server, _):
         default, given = run(go(server))
-    assert (len(default["memories"]), len(given["memories"])) == (2, 3)
+    assert (len(lessons_in(default)), len(lessons_in(given))) == (2, 3)
 
 
 def test_a_lesson_cannot_leave_its_block(tmp_path):
@@ -296,23 +306,11 @@ def test_texts_come_back_as_they_were(server):
         async with Client(server) as client:
             odd = "caf\u00e9 \U0001f600 \\frac{1}{2}"
             await ask(client, "save_lesson", query=f"odd {odd}", title=odd, content=odd)
-            [memory] = (await ask(client, "retrieve_memory", query=f"odd {odd}"))["memories"]
-            assert memory["content"] == odd
+            [lesson] = lessons_in(await ask(client, "retrieve_memory", query=f"odd {odd}"))
+            assert (lesson["title"], lesson["body"]) == (odd, odd)
 
     run(go())
     assert without_surrogates("a\ud800b") == "a?b"
-
-
-def test_null_is_not_given_and_null_is_no_agent(server):
-    async def go():
-        async with Client(server) as client:
-            await ask(client, "save_lesson", query="the null agent", title="its own", content="text", agent_id="null")
-            own = await ask(client, "retrieve_memory", query="the null agent", agent_id="null")
-            default = await ask(client, "retrieve_memory", query="the null agent", agent_id=None)
-            return own, default
-
-    own, default = run(go())
-    assert own["memories"][0]["agent_id"] == "null" and default["memories"] == []
 
 
 def test_without_a_model_extraction_says_so_and_points_to_save_lesson(tmp_path):
@@ -332,15 +330,16 @@ def test_agents_do_not_see_each_other(tmp_path):
                 client, "save_lesson", query="deploy it", title="One", content="secret of a", agent_id="a"
             )
             id = saved["memory_id"]
-            assert (await ask(client, "retrieve_memory", query="deploy it", agent_id="a"))["memories"]
+            assert lessons_in(await ask(client, "retrieve_memory", query="deploy it", agent_id="a"))
             for other in ({"agent_id": "b"}, {}):
-                assert (await ask(client, "retrieve_memory", query="deploy it", **other))["memories"] == []
+                assert (await ask(client, "retrieve_memory", query="deploy it", **other))["formatted_prompt"] == ""
                 assert (await ask(client, "search_insights", query="deploy it", **other))["insights"] == []
                 assert (await ask(client, "list_index", **other))["total"] == 0
                 assert "secret of a" not in str(await ask(client, "export_memory", **other))
                 assert (await ask(client, "bank_status", **other))["records"] == {}
-                for tool in ("get_detail", "mark_helpful", "mark_harmful", "delete_insight"):
-                    assert "there is no memory" in await refused(client, tool, memory_id=id, **other)
+                for tool in ("get_detail", "mark_helpful", "mark_harmful", "update_lesson", "delete_lesson"):
+                    for given in (id, id[:8]):
+                        assert "there is no memory" in await refused(client, tool, memory_id=given, **other)
             assert "secret of a" in (await ask(client, "get_detail", memory_id=id, agent_id="a"))["content"]
 
     with here(tmp_path / "b.sqlite") as (server, _):
@@ -362,7 +361,8 @@ def test_an_agent_must_say_who_it_is_where_that_is_required(tmp_path):
                 ("add_insight", {"title": "x", "content": "y", "tags": ["z"]}),
                 ("list_index", {}),
                 ("search_insights", {"query": "x"}),
-                ("delete_insight", {"memory_id": "x"}),
+                ("update_lesson", {"memory_id": "x"}),
+                ("delete_lesson", {"memory_id": "x"}),
                 ("export_memory", {}),
             ):
                 assert "agent_id is required" in await refused(client, tool, **arguments), tool
@@ -393,10 +393,10 @@ def test_feedback_ranks_and_an_insight_is_replaced_only_when_told_to(tmp_path):
             detail = await ask(client, "get_detail", memory_id=one)
             assert (detail["content"], detail["helpful"]) == ("Last line first.", 1)
             assert (await ask(client, "list_index"))["total"] == 2
-            gone = await ask(client, "delete_insight", memory_id=two, permanent=False)
-            assert gone == {"deleted": [two], "permanent": False}
+            gone = await ask(client, "delete_lesson", memory_id=two)
+            assert gone == {"status": "deleted", "memory_id": two, "deleted": [two]}
             assert (await ask(client, "get_detail", memory_id=two))["status"] == "archived"
-            assert (await ask(client, "delete_insight", memory_id=two))["permanent"]
+            assert (await ask(client, "delete_lesson", memory_id=two, permanent=True))["deleted"] == [two]
             assert "there is no memory" in await refused(client, "get_detail", memory_id=two)
             exported = (await ask(client, "export_memory", format="jsonl"))["text"].splitlines()
             assert json.loads(exported[0])["format"] == "reasoning memory" and len(exported) == 2
@@ -415,13 +415,14 @@ def test_secrets_are_scrubbed_and_a_host_of_unknown_origin_is_quarantined_where_
             detail = str(await ask(client, "get_detail", memory_id=saved["memory_id"]))
             bad = await ask(client, "save_lesson", query="log in", title="Note", content="See http://evil.example.")
             found = await ask(client, "retrieve_memory", query="log in", top_k=5)
-            return key, detail, bad, found
+            return key, detail, saved, bad, found
 
     with here(tmp_path / "b.sqlite", "memory.hygiene.provenance=strict") as (server, _):
-        key, detail, bad, found = run(go(server))
+        key, detail, saved, bad, found = run(go(server))
     assert key[:40] not in detail and "[removed secret]" in detail
-    assert bad["status"] == "quarantined" and bad["why"]
-    assert bad["memory_id"] not in [memory["memory_id"] for memory in found["memories"]]
+    assert saved["note"] == "A credential was taken out: write which variable or file holds it instead."
+    assert bad["status"] == "quarantined" and "an address, package, command" in bad["note"]
+    assert bad["memory_id"][:8] not in [lesson["id"] for lesson in lessons_in(found)]
 
 
 PLAIN = """\
@@ -443,7 +444,7 @@ def test_plain_lessons_of_coders_are_not_quarantined_in_production(tmp_path):
         async with Client(server) as client:
             for number, text in enumerate(PLAIN.splitlines()):
                 saved = await ask(client, "save_lesson", query=f"task {number}", title=text.split()[0], content=text)
-                assert (saved["status"], saved["state"]) == ("saved", "active"), text
+                assert saved == {"status": "saved", "memory_id": saved["memory_id"]}, text
 
     with here(tmp_path / "b.sqlite") as (server, _):
         run(go(server))
@@ -487,10 +488,10 @@ def test_that_servers_preset_deduplicates_by_meaning_where_a_model_is_configured
             for number, text in enumerate(("Sort the rows before the export.", "Before the export sort the rows.")):
                 await ask(client, "save_lesson", query=f"task {number}", title="Sort first", content=text)
             found = await ask(client, "retrieve_memory", query="task 1", top_k=5)
-            return await ask(client, "bank_status"), len(found["memories"])
+            return await ask(client, "bank_status"), len(lessons_in(found))
 
     words = ("preset=reasoningbank_mcp", "memory.consolidate.background=false", "retrieval.min_score=0", *words)
-    with here(tmp_path / "b.sqlite", *words) as (server, _):
+    with here(tmp_path / "b.sqlite", *words, "server.prompt_style=plain") as (server, _):
         status, shown = run(go(server))
     assert status["records"] == {"active": 1, "superseded": 1} if kept == 1 else {"active": 2}
     assert shown == kept
@@ -561,28 +562,10 @@ def test_a_secret_is_taken_out_of_tags_and_addresses_too(tmp_path):
         assert kept.tags[0] == "git" and kept.provenance["url"].startswith("https://")
 
 
-def test_lessons_are_saved_and_found_by_domain(tmp_path):
-    async def go(server, service):
-        async with Client(server) as client:
-            lesson = {
-                "query": "retry a failed request",
-                "title": "Back off",
-                "content": "Wait twice as long each time.",
-            }
-            saved = [await ask(client, "save_lesson", **lesson, domain=name) for name in ("api", " web ", "")]
-            assert [service.bank.get(one["memory_id"]).domain for one in saved] == ["api", "web", "cli"]
-            assert (await ask(client, "save_lesson", **lesson, domain="api"))["status"] == "already_known"
-            found = {}
-            for name in ("api", "web", "sea", ""):
-                hits = await ask(client, "retrieve_memory", query=lesson["query"], top_k=9, domain=name)
-                found[name] = [hit["memory_id"] for hit in hits["memories"]]
-            ids = [one["memory_id"] for one in saved]
-            assert (found["api"], found["web"], found["sea"]) == (ids[:1], ids[1:2], [])
-            assert sorted(found[""]) == sorted(ids)
-            assert "at most 100" in await refused(client, "retrieve_memory", query="q", domain="x" * 101)
-
-    with here(tmp_path / "b.sqlite", "preset=paper_faithful", "memory.domain=cli") as (server, service):
-        run(go(server, service))
+def test_a_lesson_gets_the_banks_domain(tmp_path):
+    with here(tmp_path / "b.sqlite", "memory.domain=cli") as (_, service):
+        saved = MemoryTools(service).save_lesson("retry a request", "Back off", "Wait twice as long each time.")
+        assert service.bank.get(saved.structured_content["memory_id"]).domain == "cli"
 
 
 def test_bank_status_says_which_embedder_made_the_bank_when_and_how_large(tmp_path):
@@ -594,7 +577,7 @@ def test_bank_status_says_which_embedder_made_the_bank_when_and_how_large(tmp_pa
 
     with here(tmp_path / "b.sqlite") as (server, service):
         empty, embedder = run(go(server, service))
-        assert set(empty) == {"name", "loaded"}
+        assert set(empty) == {"name"}
         assert embedder["dim"] == service.bank.dim() and embedder["since"] == service.bank.history.journal()[0]["at"]
 
 

@@ -182,7 +182,7 @@ def test_any_other_command_is_run_as_it_is_or_not_at_all(run, capsys, subtests):
 
 
 def test_agents_and_domains_are_apart(run, tmp_path):
-    saved = ["save_lesson", "--bank", str(tmp_path / "b.sqlite"), "--agent-id", "one", "--domain", "api"]
+    saved = ["save_lesson", "--bank", str(tmp_path / "b.sqlite"), "--agent-id", "one", "memory.domain=api"]
     assert main([*saved, "--query", P, "--title", "Sort", "--content", "Sort them by their number."]) == 0
     for words, expected in (
         (["--agent-id", "one", "--domain", "api"], 1),

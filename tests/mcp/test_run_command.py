@@ -205,7 +205,7 @@ def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_pat
     assert "the lesson is archived" in copied["why_not"]
     assert "the model broke" in found["warnings"][0]["why"]
     with here(bank) as (_, service):
-        told = json.loads(MemoryTools(service).bank_status().content[0].text)["warnings"]
+        told = json.loads(MemoryTools(service).bank_status().text)["warnings"]
     assert told["counts"] == {"learn": 1} and "the model broke" in told["last"]["why"]
 
 

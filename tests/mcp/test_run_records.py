@@ -146,3 +146,37 @@ def test_words_that_are_no_text_are_noted_all_the_same(run, tmp_path):
     odd = b"\xff\xfe".decode("utf-8", "surrogateescape")
     found, _ = run("run.attempts=1", command=("printf", "%s", odd))
     assert found["exit_status"] == 0 and not found["warnings"] and len(attempts(tmp_path)) == 1
+
+
+def test_a_share_of_the_runs_is_made_without_memory_and_compared(run, tmp_path, capfd):
+    """Of 40 runs half without memory; 16 of 20 solved with it, 4 of 20 without: +60 points."""
+    run()
+    told, said = run("--holdout", "0.000001")
+    assert (told["shown"], told["lessons_in"] is not None) == (True, True) and "not shown" not in said
+    told, said = run("--holdout", "0.999999")
+    assert (told["shown"], told["retrieved"], told["lessons_in"]) == (False, [], None)
+    assert "memory: not shown in this run, for comparison (--holdout 0.999999)" in said
+    bank = tmp_path / "bank.sqlite"
+    rows = [(n % 2, 0.5, ["success", "failure"][(n // 2 % 5 == 0) if n % 2 else (n // 2 % 5 != 0)]) for n in range(40)]
+    with closing(sqlite3.connect(run_records.file_of(bank))) as db, db:
+        db.execute("UPDATE runs SET shown = NULL")
+        query = (
+            "INSERT INTO runs (at, shown, holdout, verdict, label_source, duration_s, learned, retrieved, used, "
+            "program) VALUES ('2026-01-01', ?, ?, ?, 'check', ?, 0, 0, 0, 'x')"
+        )
+        db.executemany(query, [(*row, 20.0 if row[0] else 10.0) for row in rows])
+    assert main(["runs", "--bank", str(bank)]) == 0
+    said = capfd.readouterr().out
+    assert "compared by --holdout: 20 runs with memory, 20 without" in said
+    assert "success (check): 80 % with memory, 20 % without: +6" in said
+    assert "time: x 2.0" in said and "the runs without memory cost about 1" in said
+
+
+def test_a_check_decides_and_a_share_that_is_none_is_refused(run):
+    told, _ = run("--check", "exit 3")
+    assert (told["verdict"]["label"], told["verdict"]["source"]) == ("failure", "check")
+    told, _ = run("--check", "true", command=(sys.executable, "-c", "raise SystemExit(1)"))
+    assert told["verdict"]["label"] == "success"
+    for words, why in ((["--holdout", "1"], "give a share between"), (["--check", "x", "--judge", "llm"], "leave out")):
+        with pytest.raises(UserError, match=why):
+            options(["--bank", "b.sqlite", *words])

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import ClassVar
 
@@ -50,7 +50,7 @@ class Tenant:
         self.service.caller.set(self.name)
         try:
             answer = getattr(self.tools, tool)(**arguments)
-            return json.dumps(answer.structured_content), answer.content[0].text
+            return json.dumps(answer.structured_content), answer.text
         except (UserError, InfraError) as error:
             return "error", self.service.said(error)
 
@@ -103,7 +103,7 @@ def everything(tenant, ids, task_id):
         tenant.call("retrieve_memory", query="x", agent_id="ann"),
         tenant.call("retrieve_memory", query=""),
         tenant.call("mark_helpful", memory_id="none"),
-        tenant.call("delete_insight", memory_id="none"),
+        tenant.call("delete_lesson", memory_id="none"),
     ]
     return [(name, timeless(said)) for name, said in found.items()]
 
@@ -123,7 +123,7 @@ def act(tenant):
     for number, id in enumerate(ids):
         tenant.call("mark_helpful" if number % 2 else "mark_harmful", memory_id=id)
         if number % 3 == 0:
-            tenant.call("delete_insight", memory_id=id, permanent=number % 2 == 0)
+            tenant.call("delete_lesson", memory_id=id, permanent=number % 2 == 0)
     tenant.call("add_insight", title="Ship the release", content="Another one of them.", tags=["release"])
     tenant.call("add_insight", title="Ship the release", content="One more.", tags=["release"], overwrite=True)
     tenant.call("extract_memory", query="ship a release", trajectory=turns("UNREADABLE"), async_mode=False)
@@ -217,7 +217,7 @@ def test_1005_extractions_of_one_leave_the_results_of_others(tmp_path, monkeypat
         before = bob.call("task_status", task_id=done["task_id"])
         queue = service.jobs
         for number in range(25):
-            payload = attempt([turn.model_dump() for turn in turns()], f"q {number}", service.settings)
+            payload = attempt([asdict(turn) for turn in turns()], f"q {number}", service.settings)
             queue.put(f"job{number}", "ann", payload)
             queue.end(f"job{number}", "failed", {"error": "none"})
         assert bob.call("task_status", task_id=done["task_id"]) == before and "completed" in before[0]

@@ -78,7 +78,7 @@ def test_without_a_model_no_tool_is_offered_that_asks_one(profile, tmp_path):
             unknown = await refused(open_client, "no_such_tool")
             return names, open_client.instructions, unknown
 
-    asking = {"extract_memory", "contrast_attempts"}
+    asking = {"extract_memory", "task_status", "contrast_attempts"}
     with here(tmp_path / "none.sqlite", tools=profile) as (server, _):
         names, instructions, unknown = run(go(server))
     assert names == [name for name in PROFILES[profile] if name not in asking]
@@ -153,7 +153,7 @@ def test_the_server_starts_with_a_warning_retrieves_saves_and_queues(bank):
 
     async def go():
         async with client(bank, "llm=gemini") as server:
-            assert (await ask(server, "retrieve_memory", query=TASK))["memories"]
+            assert (await ask(server, "retrieve_memory", query=TASK))["formatted_prompt"]
             await ask(
                 server, "save_lesson", query="x", title="A title", content="A lesson of some length.", success=True
             )
@@ -163,7 +163,7 @@ def test_the_server_starts_with_a_warning_retrieves_saves_and_queues(bank):
                 server, "extract_memory", query=TASK, trajectory=TRAJECTORY, async_mode=False
             )
             status = await ask(server, "bank_status")
-            assert status["model"] is None and "GEMINI_API_KEY" in status["model_is_missing"]
+            assert "model" not in status and "GEMINI_API_KEY" in status["model_is_missing"]
             assert status["pending_jobs"] == 1 and status["failed_jobs"] == 0
 
     run(go())

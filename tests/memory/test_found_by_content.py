@@ -303,7 +303,7 @@ def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_
             ]
             return insight["id"], saved["memory_id"], hits
 
-    with here(tmp_path / "b.sqlite", "memory.consolidate=null") as (server, service):
+    with here(tmp_path / "b.sqlite", "memory.consolidate=null", "server.answer_fields=true") as (server, service):
         insight, saved, (first, second, none) = run(go(server))
         assert [first[0]["memory_id"], second[0]["memory_id"], none] == [insight, saved, []]
         assert n_keys(service.bank) == {"query": 2, "joined": 2}

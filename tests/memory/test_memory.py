@@ -1,4 +1,4 @@
-"""The bank: real SQLite, real FAISS."""
+"""The bank: real SQLite, real vectors."""
 
 from __future__ import annotations
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
@@ -46,7 +51,7 @@ def test_nothing_is_overwritten(tmp_path, open_bank, capsys):  # noqa: F811
     assert main(["backup", str(there), str(copy)]) == 2
     assert f"there is a file {copy} already" in capsys.readouterr().err
     assert main(["restore", str(copy), str(there)]) == 2
-    assert f"{there} is there already and is not overwritten" in capsys.readouterr().err
+    assert f"{there} is there already: give another path, or --replace" in capsys.readouterr().err
     (tmp_path / "other.journal").write_text("{}\n")
     assert main(["restore", str(copy), str(tmp_path / "other")]) == 2
     assert "other.journal is there already" in capsys.readouterr().err
@@ -67,5 +72,52 @@ def test_a_damaged_backup_makes_no_bank(tmp_path, open_bank, capsys):  # noqa: F
         assert not list(tmp_path.glob("back*"))
     copy.unlink()
     assert main(["restore", str(copy), str(back)]) == 2
-    assert main(["backup", "postgresql://me@host/db", str(copy)]) == 2
-    assert "pg_dump" in capsys.readouterr().err
+
+
+def test_in_the_place_of_a_newer_bank_the_backup_is_what_is_restored(tmp_path, open_bank, capsys):  # noqa: F811
+    bank, there, copy = open_bank(), tmp_path / "bank.sqlite", tmp_path / "copy"
+    bank.add(record("first"))
+    assert main(["backup", str(there), str(copy)]) == 0
+    bank.add(record("second"))
+    assert main(["restore", str(copy), str(there), "--replace"]) == 2  # it is open
+    assert "another process has it open" in capsys.readouterr().err and len(open_bank()) == 2
+    assert not list(tmp_path.glob(".*restored"))
+    bank.close()
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_what_the_journal_has_beyond_a_backup_does_not_come_back(tmp_path, open_bank, capsys, caplog, by_hand):  # noqa: F811
+    bank, there, copy = open_bank(), tmp_path / "bank.sqlite", tmp_path / "copy"
+    bank.add(record("first"))
+    assert main(["backup", str(there), str(copy)]) == 0
+    bank.add(record("second"))
+    bank.close()
+    if by_hand:
+        shutil.copy(copy, there)
+        assert main(["list", str(there)]) == 0 and "second" not in capsys.readouterr().out
+    else:
+        assert main(["restore", str(copy), str(there), "--replace"]) == 0
+        aside = re.search(r"the bank that was there is (\S+) now", capsys.readouterr().out)[1]
+        with closing(open_bank(Path(aside).name)) as old:
+            assert [one.original_query for one in old.records()] == ["first", "second"]
+    bank = open_bank()
+    assert [one.original_query for one in bank.records()] == ["first"]
+    assert ("a backup was put in the bank's place" in caplog.text) is by_hand
+    bank.add(record("third"))
+    bank.close()
+    there.unlink()  # its journal is the backup's, with what came after
+    assert [one.original_query for one in open_bank().records()] == ["first", "third"]
+    if by_hand:
+        [kept] = tmp_path.glob("bank.sqlite.journal.corrupt-*")
+        assert "second" in kept.read_text()
+
+
+def test_a_backup_put_in_place_by_hand_is_a_bank_like_others_once_it_was_written(tmp_path, open_bank):  # noqa: F811
+    bank, there, copy = open_bank(), tmp_path / "bank.sqlite", tmp_path / "copy"
+    bank.add(record("first"))
+    assert main(["backup", str(there), str(copy)]) == 0
+    bank.close()
+    shutil.copy(copy, there)  # of the same state as the journal
+    open_bank().close()
+    with closing(sqlite3.connect(there)) as db:  # else the journal would not be followed after a crash
+        assert db.execute("SELECT * FROM meta WHERE key = 'backup'").fetchall() == []

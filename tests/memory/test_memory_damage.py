@@ -19,10 +19,13 @@ import pytest
 from conftest import WITH_KITS
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
-from core.errors import UserError
+from core.errors import StopRun, UserError
 from core.memory.__main__ import main
+from core.memory.bank import MemoryBank
 from core.memory.formats import export, load
+from core.memory.policies.cosine import Cosine
 from core.memory.sqlite import damage
+from core.models.embedding import HashingEmbedder
 
 pytestmark = pytest.mark.sqlite_file
 KILLED = """
@@ -313,6 +316,33 @@ def test_a_lone_copy_of_a_bank_in_use_is_not_taken_for_the_whole(files, caplog):
     shutil.copy(files / "bank.sqlite", files / "copy")
     assert main(["list", str(files / "copy" / "bank.sqlite")]) == 0
     assert "no journal beside it: a copy made while it was in use is incomplete" in caplog.text
+
+
+def test_a_lone_copy_of_a_new_bank_in_use_is_not_taken_for_an_empty_one(tmp_path, caplog, capsys):
+    bank, copies = tmp_path / "new.sqlite", [tmp_path / name / "new.sqlite" for name in ("read", "written")]
+    with closing(MemoryBank(path=str(bank), embedder=HashingEmbedder(), policy=Cosine())) as open_one:
+        assert main(["list", str(bank)]) == 0 and not caplog.text  # empty, and whole
+        open_one.add(record("r1"))
+        for copy in copies:
+            copy.parent.mkdir()
+            shutil.copy(bank, copy)
+    for command, copy in zip(("list", "compact"), copies, strict=True):
+        caplog.clear()
+        main([command, str(copy)])
+        assert f"{copy} has no journal beside it: a copy made while it was in use is incomplete" in caplog.text
+    caplog.clear()
+    assert main(["list", str(bank)]) == 0 and "r1" in capsys.readouterr().out and not caplog.text
+
+
+def test_no_shared_memory_maps_are_said_to_be_that(tmp_path, monkeypatch):
+    def broken(*_given):
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode, error.sqlite_errorname = 5386, "SQLITE_IOERR_SHMMAP"
+        raise error
+
+    monkeypatch.setattr("core.memory.sqlite.database.schema_version", broken)
+    with pytest.raises(StopRun, match="its file system has no shared memory maps"):
+        MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(), policy=Cosine())
 
 
 @pytest.mark.parametrize("ends", [("",), ("-wal",), (".journal",), ("", ".journal")])

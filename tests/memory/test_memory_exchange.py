@@ -17,6 +17,7 @@ from core.errors import UserError
 from core.memory import formats
 from core.memory.__main__ import main
 from core.memory.consolidation.contradict import NLIChecker
+from core.memory.formats.markdown import parse
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson
 
@@ -91,17 +92,12 @@ def test_a_file_that_is_no_export_is_named(bank, tmp_path, text, message):
         formats.load(bank, tmp_path / "none.jsonl", "jsonl")
 
 
-def test_markdown_is_for_reading(bank, tmp_path):
-    with bank.change("a link between what is shown") as change:
-        change.link("r2", "supersedes", "r1", "why")
+def test_markdown_has_what_is_active_and_says_what_it_leaves_out(bank, tmp_path):
     formats.export(bank, tmp_path / "bank.md", "markdown")
     text = (tmp_path / "bank.md").read_text()
-    assert text.count("\n## ") == 3 and "\n- id: r1\n" not in text  # r1 is archived
+    assert [section.facts["id"] for section in parse(text, "it")] == ["r0", "r2", "odd"]  # r1 is archived
     assert "marked 1 times helpful, 4 harmful, 1 archived left out" in text
     assert "- marked: helpful 1, harmful 4, trust score -1.17" in text  # (1 - 8) / (1 + 4 + 1)
-    assert "- r2 supersedes r1: why" in text
-    with pytest.raises(UserError, match="reading only"):
-        formats.load(bank, tmp_path / "bank.md", "markdown")
 
 
 def test_the_servers_files_are_read(open_bank, tmp_path):  # noqa: F811
@@ -256,6 +252,18 @@ def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys, words
     code, out, err = run(capsys, words[0], tmp_path / "none.sqlite", *words[1:])
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+@pytest.mark.sqlite_file
+@pytest.mark.parametrize(
+    "text",
+    ["", "[1, 2]", '{"query": "q", "title": "t"}', "# Lessons", '{"format": "reasoning memory", "version": 1}\n{}'],
+)
+def test_a_refused_import_leaves_no_bank_and_names_the_formats(tmp_path, capsys, text):
+    (tmp_path / "in.jsonl").write_text(text)
+    code, out, err = run(capsys, "import", tmp_path / "b.sqlite", tmp_path / "in.jsonl", "--embedder", "hashing-256")
+    assert (code, out) == (2, "") and "It was read as jsonl: --format also knows mcp, insight_memory, authors." in err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 @pytest.mark.sqlite_file

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
+from core.errors import UserError
 from core.memory.filter import STATUSES, Filter
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite import index as index_module
 from core.memory.sqlite import search as searcher
+from core.memory.sqlite import vectors as vectors_module
 from core.memory.sqlite.index import VectorIndex
+from core.memory.sqlite.vectors import Flat
 
 SIZE, DIM = 1200, 24
 TENANTS = ("big", "big", "big", "big", "big", "big", "big", "big", "big", "small")
@@ -64,10 +69,8 @@ def passes(where, namespace, status, outcome, domain, even):
 
 @pytest.mark.sqlite_file
 @pytest.mark.parametrize("few", [0, 50, 5_000])
-@pytest.mark.parametrize("tail", [64, 10_000])
-def test_a_filtered_search_equals_a_plain_sort_of_what_passes(monkeypatch, few, tail):
-    monkeypatch.setattr(index_module, "FEW", few)
-    monkeypatch.setattr(index_module, "TAIL", tail)
+def test_a_filtered_search_equals_a_plain_sort_of_what_passes(monkeypatch, few):
+    monkeypatch.setattr(vectors_module, "FEW", few)
     made, found = rows(vectors(SIZE)), vectors(SIZE)
     index = VectorIndex(DIM)
     for start in range(0, SIZE, 100):
@@ -88,18 +91,38 @@ def test_a_filtered_search_equals_a_plain_sort_of_what_passes(monkeypatch, few, 
 def test_the_graph_finds_what_an_exact_search_finds(monkeypatch):
     monkeypatch.setattr(index_module, "GRAPH_FROM", 500)
     monkeypatch.setattr(index_module, "TAIL", 200)
-    monkeypatch.setattr(index_module, "FEW", 30)
+    monkeypatch.setattr(vectors_module, "FEW", 30)
     made = rows(vectors(SIZE))
     graph, exact = VectorIndex(DIM, graph=True), VectorIndex(DIM)
     for start in range(0, SIZE, 100):
         graph.add(made[start : start + 100])
     exact.add(made)
-    assert type(graph.main).__name__ == "IndexHNSWFlat"
+    assert type(graph.main).__name__ == "Graph"
     for where in FILTERS:
         for query in vectors(20, seed=1):
             one, two = graph.search(query, 5, where), exact.search(query, 5, where)
             assert len(one) == len(two)
             assert len({h[0] for h in one} & {h[0] for h in two}) >= 0.8 * len(two)
+
+
+def test_a_vector_has_one_score_wherever_it_stands():
+    found, query = vectors(301), vectors(1, seed=1)[0]
+    alone, all_at_once = Flat(DIM), Flat(DIM)
+    all_at_once.add(found)
+    scores, places = all_at_once.nearest(query, 301)
+    alone.add(found[places[7]][None])
+    for n in (1, 2, 3):  # places of another alignment
+        alone.add(found[:n])
+        alone.add(found[places[7]][None])
+    same = alone.nearest(query, len(alone))[0]
+    assert (same == scores[7]).sum() >= 4
+
+
+def test_a_graph_without_faiss_is_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UserError, match=r"reasoningbank-harness\[hnsw\].* or index=flat"):
+        VectorIndex(DIM, graph=True)
+    VectorIndex(DIM).add(rows(vectors(3)))
 
 
 def test_a_small_tenant_of_a_big_bank_gets_its_k(open_bank):  # noqa: F811

@@ -1,4 +1,4 @@
-"""The life of a lesson, policy by policy: real SQLite, real FAISS, cosines that are known by hand."""
+"""The life of a lesson, policy by policy: real SQLite, cosines that are known by hand."""
 
 from __future__ import annotations
 

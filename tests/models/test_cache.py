@@ -7,6 +7,7 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from conftest import TOY, read_json
 
 from core.errors import StopRun, UserError
 from core.models.base import Request
-from core.models.cache import CachedEmbedder, CachedModel, KeyValueFile, cached
+from core.models.cache import CachedEmbedder, CachedModel, KeyValueFile, cached, recorded_by
 from core.models.embedding import HashingEmbedder
 from core.models.offline import ScriptedModel
 
@@ -92,6 +93,28 @@ def test_a_miss_in_replay_stops_and_calls_nobody(tmp_path):
     assert replay.chat(CALL).from_cache
     with pytest.raises(StopRun, match="holds no answer"):
         replay.chat(replace(CALL, seed=3))
+
+
+def test_a_file_says_whose_replies_it_holds_and_of_which_day(tmp_path):
+    with closing(counting(tmp_path)) as model:
+        model.chat(CALL)
+    path = str(tmp_path / "replies.sqlite")
+    assert recorded_by(path) == ("scripted", datetime.now(UTC).date().isoformat())
+    (tmp_path / "replies.sqlite").chmod(0o400)
+    assert counting(tmp_path, "replay").chat(CALL).from_cache
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["replies.sqlite"]
+
+
+def test_an_embedder_in_replay_embeds_nothing(tmp_path):
+    path = str(tmp_path / "e.sqlite")
+    with closing(CachedEmbedder(inner=HashingEmbedder(dim=2), path=path)) as embedder:
+        known = embedder.embed(["a text"])
+    replay = CachedEmbedder(inner=HashingEmbedder(dim=2), path=path, mode="replay")
+    assert (replay.embed(["a text"]) == known).all()
+    with pytest.raises(StopRun, match="holds no vector of this text: 'another'"):
+        replay.embed(["another"])
+    with pytest.raises(UserError, match="embedder.mode=on: choose off, read_write or replay"):
+        CachedEmbedder(inner=HashingEmbedder(dim=2), path=path, mode="on")
 
 
 def test_a_mode_that_is_none_and_a_replay_of_nothing_are_refused(tmp_path):

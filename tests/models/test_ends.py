@@ -14,7 +14,7 @@ from wordings import CONTEXT, ENDS, FILTERED, MORE_CONTEXT, MORE_FILTERED, MORE_
 
 from core.errors import AttemptOver, InfraError, StopRun
 from core.models import retry
-from core.models.base import Request
+from core.models.base import Request, reply_limit
 from core.models.faults import end_of, refused_for
 from core.models.remote import LiteLLMModel
 
@@ -24,6 +24,14 @@ CLIENTS = ("openai", "litellm")
 
 
 @pytest.fixture(autouse=True)
+def test_a_short_limit_is_the_agents_and_does_not_cut_what_is_learned():
+    def limit(role, own, of_role=None):
+        return reply_limit(Request(messages=HELLO, role=role, max_tokens=of_role), own)
+
+    assert [limit(role, 100) for role in ("agent", "judge", "extractor", "selector")] == [100, 1024, 1024, 1024]
+    assert (limit("judge", 4096), limit("judge", None), limit("judge", 100, of_role=50)) == (4096, None, 50)
+
+
 def quickly(monkeypatch):
     monkeypatch.setattr(retry, "_wait_s", lambda error, number: 0.0)
 

@@ -249,7 +249,7 @@ def test_of_a_text_too_long_both_ends_are_kept():
 
 @pytest.fixture
 def service(tmp_path):
-    made = Service(tmp_path / "b.sqlite", load_config([]))
+    made = Service(tmp_path / "b.sqlite", load_config(["server.answer_fields=true"]))
     made.bank.add_many([record(k, behind(task, 1670, "front")) for k, task in enumerate(TASKS)])
     yield made
     made.close()

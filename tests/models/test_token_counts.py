@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from contextlib import closing
 
 import pytest
@@ -11,6 +12,8 @@ from conftest import read_json, read_rows
 from provider import completion
 
 from analysis.audit import audit
+from analysis.cells import make_cells, rows_of
+from analysis.load import load_runs
 from analysis.runs import read_run
 from core.errors import StopRun, UserError
 from core.models.base import Request
@@ -103,8 +106,9 @@ def test_counts_agree_with_the_total_and_are_never_below_0(serve, client, caplog
         with subtests.test(name), closing(model):
             for reply in (model.chat(ASK), model.chat(ASK)):
                 used = reply.usage
-                assert (used.prompt_tokens, used.completion_tokens, used.cached_tokens, used.reasoning_tokens) == wanted
+                counts = used.prompt_tokens, used.completion_tokens, used.cached_tokens, used.reasoning_tokens
                 prompt, written, cached, _ = wanted
+                assert counts == (wanted if prompt or written else (None,) * 4)
                 cost = ((prompt - cached) * 1.0 + cached * 0.25 + written * 10.0) / 1e6
                 assert used.cost_usd == (pytest.approx(cost) if prompt or written else None)
                 assert reply.usage_corrected == corrected
@@ -168,6 +172,23 @@ def test_a_budget_in_usd_holds_where_more_is_cached_than_prompted(serve, here, s
     run_dir, _ = here(*words)
     assert len(server.requests) == 2
     assert read_json(run_dir / "summary.json")["cost_usd"] == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize("reported", [None, {}, usage(None, None), usage(0, 0, 0)])
+def test_what_is_not_reported_is_unknown_in_every_sum(serve, here, sums, capsys, reported):
+    """Of six calls one reports its tokens: what the others took, and all of them together, is not known."""
+    given = [completion("\\boxed{4}", usage=reported)] * 5 + [completion("\\boxed{4}", usage=usage())]
+    server = serve(lambda request, n: (200, given[n - 1]))
+    run_dir, _ = here(*sums, "workflow=vanilla", "llm=vllm", f"llm.api_base={server.url}")
+    assert re.search(r"spent.* unknown tokens, cost unknown", capsys.readouterr().out)
+    summary = read_json(run_dir / "summary.json")
+    assert summary["tokens"] == {"agent": None, "judge": 0, "extractor": 0, "total": None}
+    assert summary["calls"]["total"]["prompt_tokens"] is None and summary["calls"]["total"]["calls"] == 6
+    counts = [row["usage"]["agent"]["prompt_tokens"] for row in read_rows(run_dir)]
+    assert (counts.count(None), counts.count(100)) == (5, 1)
+    (row,) = rows_of(make_cells(load_runs([run_dir])).table)
+    assert (row["tokens"], row["tokens_per_success"], row["cost"]) == (None, None, None)
+    assert audit(read_run(run_dir))["broken"] == {}
 
 
 @pytest.mark.parametrize("reported", [None, {}, usage(None, None), usage(-1, -1, -1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -41,6 +42,23 @@ def test_it_needs_no_key_and_says_which_one_is_missing(cli):
     assert "to run it: openai/gpt-4o-mini needs a key in the environment variable OPENAI_API_KEY" in " ".join(
         done.stdout.split()
     )
+
+
+def test_it_begins_with_what_matters_and_shows_each_kind_of_answer(here, tmp_path, capsys):
+    rows = [
+        {"question": "How many sides has a cube?", "answer": "6"},
+        {"question": "How many legs has an ant?", "answer": "6"},
+        {"question": "Which is a fruit?", "options": ["stone", "apple"], "answer": "B"},
+    ]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("env=questions", f"env.path={tmp_path / 'mine.jsonl'}", "llm=free", "embedder=hashing")
+    here(*words, "dry_run=true")
+    said = capsys.readouterr().out
+    first = said.splitlines()
+    assert first[0] == "3 tasks, their answers taken for: 2 number, 1 letter"
+    assert first[1].startswith("9 to 9 calls, ") and first[2].startswith("ready to run, with free")
+    assert "How many sides" in said and "Which is a fruit" in said and "How many legs" not in said
+    assert "an answer that is a letter" in said
 
 
 def test_without_memory_only_the_agent_is_asked(cli):

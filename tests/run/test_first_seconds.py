@@ -7,14 +7,18 @@ import pty
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import forkserver
 import pytest
-from conftest import REPO, TOY, command, read_rows
+from conftest import REPO, TOY, command, read_rows, wait_for
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from provider import completion
@@ -23,8 +27,10 @@ from core.interrupt import Interrupts
 from core.run.display import RunProgress
 from core.run.launch import override
 from core.terminal import loading
+from envs import single_turn
 from envs.single_turn import MathEnv
 from envs.toy_script import play
+from single_turn_bench.equivalence import MathGrader
 
 CHECKOUT = {"cwd": REPO, "capture_output": True, "text": True, "timeout": 120, "check": False}
 
@@ -122,6 +128,18 @@ def test_what_swallows_an_interrupt_cannot_keep_the_program(monkeypatch):
         time.sleep(1)
     time.sleep(0.1)
     assert ended == [True]  # what ends in time is left alone
+
+
+def test_a_signal_counts_while_the_main_thread_is_in_a_library(monkeypatch):
+    """As in llama.cpp: no Python handler runs before the library returns."""
+    monkeypatch.setattr("core.interrupt.STOP_S", 0.05)
+    db = sqlite3.connect(":memory:", check_same_thread=False)
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n LIMIT 1"
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.monotonic()
+    with pytest.raises((KeyboardInterrupt, sqlite3.OperationalError)), Interrupts(db.interrupt):
+        db.execute(endless).fetchall()
+    assert time.monotonic() - began < 2
 
 
 def test_retries_and_loading_stand_in_the_progress_line(caplog, capsys):
@@ -226,13 +244,16 @@ def test_the_partner_of_a_run_without_memory_has_one(cli):
     assert compare.split()[-3:] == ["compare", "one", "one-memory"]
 
 
-def test_the_grading_worker_starts_while_the_model_is_asked():
-    with MathEnv(instructions="", max_steps=1, dataset="warmup") as env:
-        env.reset(env.tasks()[0])
-        until = time.monotonic() + 60
-        while env._grader._worker.pid is None and time.monotonic() < until:
-            time.sleep(0.01)
-        first = env._grader._worker.pid
-        assert first is not None
-        assert env._grader.equal(r"\frac{\sqrt{12}}{2}", r"\sqrt{3}")
-        assert env._grader._worker.pid == first  # the same, not a second one
+def test_the_grading_worker_starts_while_the_model_is_asked_and_is_the_only_one_of_many_envs(monkeypatch):
+    grader = MathGrader()
+    monkeypatch.setattr(single_turn, "shared_grader", lambda: grader)
+    with grader, ExitStack() as stack:
+        envs = [MathEnv(instructions="", max_steps=1, dataset="warmup") for _ in range(8)]
+        for env in map(stack.enter_context, envs):
+            env.reset(env.tasks()[0])
+        wait_for(grader.workers.pids)
+        [first] = grader.workers.pids()
+        for env in envs:
+            env._row = replace(env._row, answer=r"\sqrt{3}")
+            assert env.evaluate(r"\frac{\sqrt{12}}{2}")
+        assert grader.workers.pids() == [first]

@@ -27,6 +27,7 @@ def test_wilson_is_scipys(k, n):
 def row(status, label=None, kind="", steps=2, cost=0.5):
     usage = {"calls": 1, "prompt_tokens": 10, "completion_tokens": 5, "cost_usd": cost}
     trajectory = {
+        "gold": "",
         "ended_by": "infra_error" if status == "infra_error" else "end",
         "success": status == "success",
         "error": "timeout: too slow",
@@ -36,6 +37,7 @@ def row(status, label=None, kind="", steps=2, cost=0.5):
     return {
         "index": 0,
         "task_id": "t",
+        "query": "?",
         "status": status,
         "task_type": kind,
         "reward": float(status == "success"),

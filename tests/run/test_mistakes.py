@@ -26,7 +26,7 @@ EXACT = {
     "roles.agent.temprature=0": (
         "error: there is no key roles.agent.temprature: did you mean roles.agent.temperature?"
     ),
-    "zzzz=1": "error: there is no key zzzz: python main.py --help shows all.",
+    "zzzz=1": "error: there is no key zzzz: python main.py --help keys shows all.",
     "limit": "error: limit cannot be read as KEY=VALUE: a value with more in it than letters a to z, digits and "
     "-_./: needs quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'.",
     "+env=toy": "error: env appears more than once in the final defaults list",

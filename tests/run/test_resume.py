@@ -142,6 +142,17 @@ def test_a_start_that_failed_does_not_spoil_the_directory(here, tmp_path):
     assert here(*TOY, run_dir=tmp_path / "run")[1] == 0.9
 
 
+def test_a_start_without_an_episode_is_taken_over_by_another_configuration(here, tmp_path):
+    run_dir, _ = here(*TOY, "limit=3", run_dir=tmp_path / "run")
+    for name in ("episodes.jsonl", "summary.json", "bank.sqlite", "bank.sqlite.journal"):
+        (run_dir / name).unlink(missing_ok=True)
+    here(*TOY, "limit=2", "seed=1", run_dir=run_dir)
+    assert len(read_rows(run_dir)) == 2
+    assert read_json(run_dir / "manifest.json")["config"]["seed"] == 1
+    with pytest.raises(UserError, match=r"made with another configuration \(seed, "):
+        here(*TOY, "limit=2", "seed=2", run_dir=run_dir)
+
+
 def test_a_finished_run_started_again_keeps_its_manifest(here, tmp_path):
     run_dir, _ = here(*TOY, run_dir=tmp_path / "run")
     before = read_json(run_dir / "manifest.json")

@@ -17,7 +17,8 @@ from analysis.runs import read_run
 from core.errors import UserError
 from core.run.cells import cell_folder, cell_name, safe
 from core.run.launch import quoted
-from core.run.sweep_watch import leave_mark, n_finished, read_cells
+from core.run.sweep_watch import Cell, Watch, duration, leave_mark, n_finished, read_cells
+from core.types import Usage
 from envs.toy_script import play
 from scripts.tables import main as tables
 
@@ -69,6 +70,23 @@ def name_of(compose, monkeypatch, *words, typed=None):
     """The folder of the cell that these words make, in the sweep of the words `typed`."""
     monkeypatch.setattr("sys.argv", ["main.py", *(typed or words)])
     return cell_name(compose(*words, "hydra.mode=MULTIRUN"))
+
+
+def test_the_time_left_counts_the_calls_of_each_arm(tmp_path):
+    """Two arms of 4 tasks, 1 and 3 calls each; the first is done, the other's first seed half: 6 + 12 + 4 are left."""
+    planned = [[f"arm={arm}", f"seed={seed}"] for seed in (0, 1) for arm in ("one", "three")]
+    watch = Watch(tmp_path, tmp_path, planned, "again", "")
+    spent = {"n_tasks": 4, "folder": tmp_path}
+    watch._cells[0] = Cell(number=0, state="done", n_done=4, n_new=4, spent=Usage(calls=4), **spent)
+    watch._cells[1] = Cell(number=1, n_done=2, n_new=2, spent=Usage(calls=6), **spent)
+    assert watch._time_left(100.0) == "  about 4 min left"  # 100 s for 10 calls, so 220 s for 22
+    assert [duration(seconds) for seconds in (7.4, 99, 101, 5_900, 12_000)] == [
+        "7 s",
+        "99 s",
+        "2 min",
+        "98 min",
+        "3 h 20 min",
+    ]
 
 
 def test_a_folder_says_what_its_cell_is(compose, monkeypatch):
@@ -234,6 +252,13 @@ def test_ctrl_c_is_one_sentence_and_the_command(tmp_path, launcher):
     ]
     assert apart(*words, cwd=tmp_path)[0] == 0
     assert [len(read_run(tmp_path / "S" / name).rows) for name in cells(tmp_path / "S")] == [6, 6]
+
+
+def test_a_wrong_command_leaves_nothing(main_here, tmp_path):
+    for words in (("-m", "seed=0,1"), ()):
+        code, _, errors = main_here(*words, *TOY, "limit=2", "agent.max_memory_chars=abc", "run_dir=S")
+        assert code == 1 and "max_memory_chars='abc': give int or None" in errors
+        assert not (tmp_path / "S").exists()
 
 
 def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):

@@ -1,17 +1,31 @@
 """Data files as people have them: which columns and forms are read, and what is refused in a sentence."""
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
+import pickle
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
+from core import textfile
 from core.errors import UserError
 from envs.single_turn import ChoiceEnv
+from single_turn_bench import files
 from single_turn_bench.__main__ import main
 from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import load_rows
+from single_turn_bench.rows import parse_row
+from single_turn_bench.specs import GPQA_ZIP_MEMBER
+
+ROOT = Path(__file__).resolve().parents[2]
 
 COLOURS = ["red", "green", "blue", "black"]
 # For each row the right option's place in COLOURS.
@@ -98,6 +112,13 @@ CHOICES = {
     "names in other signs": lambda p: {"Ｃｈｏｉｃｅｓ": COLOURS, "answer\u00a0key": letter(p)},
     "a mark before a name": lambda p: {"\ufeffoptions": COLOURS, " Answer ": letter(p)},
 }  # fmt: skip
+
+
+def test_several_right_options_are_told_as_such():
+    row = {"question": "Which are even?", "options": ["1", "2", "4"], "answer": "B, C"}
+    for answer in ("B, C", ["B", "C"], "B/C"):
+        with pytest.raises(UserError, match="several options, but a question has one that is right"):
+            parse_row(row | {"answer": answer}, "mine", "mine.jsonl line 1")
 
 
 def test_options_are_read_however_they_are_written(subtests, tmp_path):
@@ -235,8 +256,8 @@ REFUSED = {
     "letters in another order": ([{"question": "W?", "options": ["B) x", "A) y"], "answer": "A"}], ["answer_as="]),
     "the same option twice": ([{"question": "W?", "options": ["x", "x", "y"], "answer": "x"}], ["no single one"]),
     "a list that pandas wrote": ([{"question": "W?", "options": "['red' 'green']", "answer": "B"}], ["'options'"]),
-    "several letters": ([{**FOUR, "answer": "A, C"}], ["line 1", "'answer'", "no single one"]),
-    "a list of letters": ([{**FOUR, "answer": ["A", "C"]}], ["line 1", "'answer'", "no single one"]),
+    "several letters": ([{**FOUR, "answer": "A, C"}], ["line 1", "'answer'", "several options"]),
+    "a list of letters": ([{**FOUR, "answer": ["A", "C"]}], ["line 1", "'answer'", "several options"]),
     "several marks": ([{**FOUR, "labels": [1, 0, 1, 0]}], ["line 1", "'labels'"]),
     "no answer": ([FOUR], ["line 1", "the right option", "env.columns.answer=NAME", "id, question, choices"]),
     "an empty answer": ([{**FOUR, "id": 1, "answer": "A"}, {**FOUR, "answer": ""}], ["line 2", "'answer'", "empty"]),
@@ -403,6 +424,16 @@ UNREADABLE = {
     "latin.jsonl": (LINES.encode("cp1252"), "latin.jsonl is not UTF-8 text"),
     "marked.jsonl": (LINES.encode("utf-16-le"), "not UTF-8 text|UTF-16 without a byte order mark"),
     "book.xlsx": (b"PK\x03\x04rest", "book.xlsx is an archive or a spreadsheet"),
+    "own.jsonl.bz2": (bz2.compress(LINES.encode()), "is packed by bzip2: unpack it"),
+    "own.jsonl.xz": (lzma.compress(LINES.encode()), "is packed by xz: unpack it"),
+    "own.jsonl.zst": (b"\x28\xb5\x2f\xfd\x04\x58", "is packed by zstd: unpack it"),
+    "own.tgz": (gzip.compress(b"q".ljust(257, b"\0") + b"ustar".ljust(243, b"\0")), "is packed by tar: unpack it"),
+    "data.arrow": (b"\xff\xff\xff\xff\x10\x00\x00\x00", "is an Arrow file: save it as text"),
+    "own.pkl": (pickle.dumps(TABLE), "is a pickle of Python"),
+    "own.sqlite": (b"SQLite format 3\x00", "is an SQLite database"),
+    "old.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1", "is a spreadsheet of an old Office"),
+    "pointer.jsonl": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "is a pointer of Git LFS"),
+    "page.jsonl": (b"\n<!doctype html><html>", "or a page of the web: fetch"),
     "torn.csv": (b'question,answer\n"W?,1\n', "torn.csv line 2: not CSV"),
     "wide.csv": (b"question,answer\nW?,1,2\n", "wide.csv row 1: it has 3 cells, and the first line names 2"),
     "twice.csv": (b"question,answer,answer\nW?,1,2\n", "names the column 'answer' twice"),
@@ -432,6 +463,103 @@ def test_a_file_that_cannot_be_read_is_one_sentence(subtests, tmp_path):
                 load_rows("own", path)
             said = str(error.value)
             assert any(part in said for part in message.split("|")) and "\n" not in said, said
+
+
+def parquet(texts):
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    file = pyarrow.BufferOutputStream()
+    write_table(pyarrow.table({"question": texts, "answer": ["1"] * len(texts)}), file)
+    return file.getvalue().to_pybytes()
+
+
+def archive(text):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(GPQA_ZIP_MEMBER, text)
+    return made.getvalue()
+
+
+PACKED = {
+    "large.jsonl.gz": lambda: gzip.compress(bytes(3 << 20)),
+    "large.csv": lambda: gzip.compress(bytes(1 << 20)) * 3,
+    "large.parquet": lambda: parquet(["W?" * (1 << 20), "V?" * (1 << 20)]),
+    "large.zip": lambda: archive("x" * (3 << 20)),
+}
+
+
+def test_a_packed_file_is_read_up_to_a_limit(subtests, tmp_path, monkeypatch):
+    for module in (textfile, files):
+        monkeypatch.setattr(module, "MOST_UNPACKED", 2 << 20)
+    for name, made in PACKED.items():
+        with subtests.test(name):
+            path = tmp_path / name
+            path.write_bytes(made())
+            with pytest.raises(UserError, match="large.* unpacks to more than 2 MB") as error:
+                load_rows("own", path)
+            assert "\n" not in str(error.value)
+    (tmp_path / "just.jsonl.gz").write_bytes(gzip.compress(LINES.ljust(2 << 20).encode()))
+    assert load_rows("own", tmp_path / "just.jsonl.gz").rows
+
+
+@pytest.mark.slow
+def test_four_megabytes_that_unpack_to_four_gigabytes_take_neither_memory_nor_time(tmp_path):
+    path = tmp_path / "bomb.jsonl.gz"
+    path.write_bytes(gzip.compress(bytes(64 << 20)) * 64)
+    assert path.stat().st_size < 5 << 20
+    words = [sys.executable, "-m", "single_turn_bench", "validate", str(path)]
+    script = f"ulimit -v {3 << 20}; exec {shlex.join(words)}"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "bomb.jsonl.gz unpacks to more than 512 MB" in done.stderr
+
+
+SEEN = {
+    "bytes of parquet": {"image": {"bytes": "iVBOR", "path": None}},
+    "a file": {"image": "images/cat.png"},
+    "several, one missing": {"image_1": None, "image_2": "b.jpg"},
+    "a list in a cell": {"images": "['a.png', 'b.png']"},
+    "in the row": {"figure": "data:image/png;base64,iVBOR"},
+    "under another name": {"attachment": "https://host/x.webp?size=1"},
+    "sound": {"audio": {"array": [0.1], "sampling_rate": 16000}},
+    "a place in the text": {"question": "What is in <image 1>?"},
+    "a picture in Markdown": {"question": "What is this? ![it](a.png)"},
+    "a picture in HTML": {"question": 'Which? <img src="https://host/a.png">'},
+    "a place in an option": {"options": ["<image 1>", "<image 2>"], "answer": "A"},
+}
+NOT_SEEN = {
+    "none": {"image": None, "images": [], "figure": "None", "image_url": ""},
+    "the struct of none": {"image": {"bytes": None, "path": None}},
+    "about one": {"has_image": True, "image_id": 3, "image_count": 0, "solution_image": "a.png"},
+    "names of files": {"options": ["a.png", "b.jpg"], "answer": "A", "source": "book.png"},
+    "HTML": {"question": "What does <img src='cat.jpg' alt='cat'> show?"},
+    "comparison": {"question": "Is 1 <image> in LaTeX: $x ![y]$?".replace("<image>", "<imagine>")},
+}
+
+
+def test_a_row_that_needs_eyes_is_refused_and_others_are_not(subtests, tmp_path):
+    plain = {"question": "How many legs?", "answer": "3"}
+    for name, more in SEEN.items():
+        with subtests.test(name):
+            path = write(tmp_path / "own.jsonl", plain | more)
+            with pytest.raises(
+                UserError, match=r"line 1: .* only text is asked: .*; say it with env.columns.image=\[\]"
+            ):
+                load_rows("own", path)
+            assert len(load_rows("own", path, columns=Columns(image=[])).rows) == 1
+    for name, more in NOT_SEEN.items():
+        with subtests.test(name):
+            assert len(load_rows("own", write(tmp_path / "own.jsonl", plain | more)).rows) == 1
+    with pytest.raises(UserError, match="pictures are not sent"):
+        Columns(image=["image"])
+
+
+def test_a_cell_may_be_longer_than_131_072_characters(tmp_path):
+    for name, sign in (("a.csv", ","), ("b.tsv", "\t"), ("c.csv", ";")):
+        text = f'question{sign}answer\n"{"herring " * 20_000}How many?"{sign}3\n'
+        (tmp_path / name).write_text(text)
+        assert len(load_rows("own", tmp_path / name).rows[0].question) > 160_000
 
 
 # validate, and whole runs

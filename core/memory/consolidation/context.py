@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from core.control_tokens import escape
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
-from core.memory.filter import normalised
 from core.memory.moment import Moment
 from core.memory.ports import Bank
 from core.models.base import Reply, Role
+from core.normal_form import folded
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts.registry import PROJECT
@@ -139,7 +139,7 @@ class ConsolidationContext:
             self._find_nearest([record] if record.id not in self.fresh else self.fresh_records(), least)
         others = {other.id: other for other in self._nearest[record.id]}
         for lesson in record.items:
-            others |= {other.id: other for other in self._with_content[normalised(lesson.content)]}
+            others |= {other.id: other for other in self._with_content[folded(lesson.content)]}
         others.pop(record.id, None)
         return sorted(others.values(), key=lambda other: (other.tick, other.id))
 
@@ -154,7 +154,7 @@ class ConsolidationContext:
         found: dict[str, list[MemoryRecord]] = defaultdict(list)
         for record in self._active[-MOST_COMPARED:]:
             for lesson in record.items:
-                if len(same := found[normalised(lesson.content)]) <= self.settings.candidates:
+                if len(same := found[folded(lesson.content)]) <= self.settings.candidates:
                     same.append(record)
         return found
 

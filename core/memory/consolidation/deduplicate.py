@@ -9,8 +9,8 @@ from typing import Any
 from core.errors import check_choice, check_numbers
 from core.memory.consolidation.context import ROUNDED, ConsolidationContext, ConsolidationPolicy, ProposedChange
 from core.memory.consolidation.differences import difference, may_correct
-from core.memory.filter import normalised
 from core.memory.ports import CORRECTS, REVISES
+from core.normal_form import folded
 from core.types import Lesson, MemoryRecord
 
 # Comparison of two lessons by their texts alone.
@@ -22,7 +22,7 @@ def titles_near(one: str, other: str, distance: int) -> bool:
     """Whether two titles are fewer than `distance` edits apart (Levenshtein) and hold the same numbers."""
     from rapidfuzz.distance import Levenshtein
 
-    one, other = normalised(one), normalised(other)
+    one, other = folded(one), folded(other)
     if _NUMBER.findall(one) != _NUMBER.findall(other):  # such as "square of 12" and "square of 13"
         return False
     return Levenshtein.distance(one, other, score_cutoff=distance - 1) < distance
@@ -101,12 +101,12 @@ class Deduplicate(ConsolidationPolicy):
         cosines = ctx.vectors([lesson.text for _, lesson in held]) @ ctx.vectors([one.text for one in record.items]).T
         near: Any = cosines >= (2.0 if self.min_score is None else self.min_score - ROUNDED)
         if self.title_distance:
-            titles = [[normalised(one.title) for one in some] for some in ([one for _, one in held], record.items)]
+            titles = [[folded(one.title) for one in some] for some in ([one for _, one in held], record.items)]
             edits = cdist(*titles, scorer=Levenshtein.distance, score_cutoff=self.title_distance - 1)
             near |= (edits < self.title_distance) & (cosines >= self.title_min_score - ROUNDED)
-        equal = {normalised(one.content) for one in record.items}
+        equal = {folded(one.content) for one in record.items}
         each = zip(held, near.any(axis=1).tolist())
-        kept = {place for (place, one), is_near in each if is_near or normalised(one.content) in equal}
+        kept = {place for (place, one), is_near in each if is_near or folded(one.content) in equal}
         return [others[place] for place in sorted(kept)]
 
     def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:
@@ -148,7 +148,7 @@ class Deduplicate(ConsolidationPolicy):
 
     def same(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
         """Whether two lessons are the same; cheap checks first."""
-        alike = normalised(one.content) == normalised(other.content) or self.near(ctx, one, other)
+        alike = folded(one.content) == folded(other.content) or self.near(ctx, one, other)
         return alike and difference(one, other) is None
 
     def near(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:

@@ -1,4 +1,4 @@
-"""Import and export of banks: JSON lines (lossless), Markdown (to read), formats of other servers and the authors."""
+"""Import and export of banks: JSON lines (lossless), Markdown (to edit), formats of other servers and the authors."""
 
 from __future__ import annotations
 
@@ -14,20 +14,13 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
     from core.types import MemoryRecord
 
-WRITERS = {
-    "jsonl": json_lines.write,
-    "markdown": markdown.write,
-    "mcp": reasoningbank_mcp.write,
-    "insight_memory": insight_memory.write,
-    "authors": paper_authors.write,
+FORMATS = {  # each a module with `write` and `read`
+    "jsonl": json_lines,
+    "markdown": markdown,
+    "mcp": reasoningbank_mcp,
+    "insight_memory": insight_memory,
+    "authors": paper_authors,
 }
-READERS = {
-    "jsonl": json_lines.read,
-    "mcp": reasoningbank_mcp.read,
-    "insight_memory": insight_memory.read,
-    "authors": paper_authors.read,
-}
-FORMATS = tuple(WRITERS)
 # What a reader meets where a value is not of the kind that the format has there.
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 
@@ -36,7 +29,7 @@ def export(bank: MemoryBank, path: Path, form: str, namespace: str | None = None
     """Write a bank's records to a file; returns how many. namespace None: all. UserError on a bad path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _known(form, WRITERS)(bank, path, namespace)
+        return _known(form).write(bank, path, namespace)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
 
@@ -46,27 +39,45 @@ def by_name(path: Path) -> str:
     return "markdown" if path.suffix.lower() in (".md", ".markdown") else "jsonl"
 
 
-def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> tuple[int, int]:
-    """Import a file; returns (records added, records stored already). UserError names the entry that does not fit.
+def load(
+    bank: MemoryBank, path: Path, form: str, namespace: str | None = None, *, authors: bool = False
+) -> tuple[int, int]:
+    """Import a file, as `read`; returns (records added, records stored already)."""
+    return take_in(bank, read(bank, path, form, namespace, authors=authors), f"import {form}: {path.name}")
+
+
+def read(bank: MemoryBank, path: Path, form: str, namespace: str | None = None, *, authors: bool = False) -> Portable:
+    """What a file holds for a bank. UserError names the entry that does not fit.
 
     namespace   the tenant that gets the records; None: each record's own
+    authors     note in each record's provenance whose it was in the file
     """
-    if form in WRITERS and form not in READERS:
-        raise UserError(f"{form} is for reading only: import jsonl, mcp, insight_memory or authors.")
-    reader = _known(form, READERS)
+    others = f"It was read as {form}: --format also knows {', '.join(name for name in FORMATS if name != form)}."
+    reader = _known(form).read
     try:
         found: Portable = reader(path, bank)
-        check(bank, found)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except UserError as error:
+        raise UserError(f"{error} {others}" if path.is_file() else str(error)) from error
     except _MALFORMED as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"{path} is no file of the format {form}, or is damaged ({why:.200}).") from error
+        raise UserError(f"{_malformed(path, form, error)} {others}") from error
+    try:
+        check(bank, found)
+    except _MALFORMED as error:
+        raise UserError(_malformed(path, form, error)) from error
     if namespace is not None:
         _check_one_lesson_an_id(found.records, namespace, path)
+        if authors:
+            found.records = [replace(r, provenance={"author": r.namespace} | r.provenance) for r in found.records]
         found.records = [replace(record, namespace=namespace) for record in found.records]
         found.links = {namespace: [link for links in found.links.values() for link in links]}
-    return take_in(bank, found, f"import {form}: {path.name}")
+    return found
+
+
+def _malformed(path: Path, form: str, error: Exception) -> str:
+    why = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{path} is no file of the format {form}, or is damaged ({why:.200})."
 
 
 def _check_one_lesson_an_id(records: list[MemoryRecord], namespace: str, path: Path) -> None:
@@ -85,7 +96,7 @@ def _taught(record: MemoryRecord) -> tuple:
     return record.original_query, record.items, record.outcome, record.task_id
 
 
-def _known(form: str, functions: dict[str, Any]) -> Any:
-    if form not in functions:
+def _known(form: str) -> Any:
+    if form not in FORMATS:
         raise UserError(f"format={form}: give {', '.join(FORMATS)}.")
-    return functions[form]
+    return FORMATS[form]

@@ -59,7 +59,7 @@ def as_insight(record: MemoryRecord) -> dict[str, Any]:
         "lastUsed": iso(last_use(record)),
         "sourceUrl": record.provenance.get("url"),
     }
-    return insight if record.outcome == "success" else insight | {"success": False}  # what to avoid
+    return insight if record.outcome == "success" else insight | {"success": False}
 
 
 def iso(moment: datetime | None) -> str | None:

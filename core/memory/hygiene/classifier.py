@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.errors import StopRun, UserError, check_numbers, check_positive
 from core.models.network import http_client
+from core.models.servers import key_in
 from core.types import MemoryRecord
 
 
@@ -45,7 +45,7 @@ class ServedClassifier(Classifier):
         where = "memory.hygiene.classifier"
         if not str(self.url).startswith(("http://", "https://")):
             raise UserError(f"{where}.url={self.url}: give an address, e.g. http://localhost:8080/predict.")
-        if self.api_key_env and not os.environ.get(self.api_key_env):
+        if self.api_key_env and not key_in(self.api_key_env):
             raise UserError(f"{where}.api_key_env={self.api_key_env}: this variable is not set.")
         check_numbers(self, where, "threshold", least=0, most=1)
         check_positive(self, where, "timeout_s")
@@ -61,7 +61,7 @@ class ServedClassifier(Classifier):
     def _score(self, text: str) -> float:
         import httpx
 
-        key = os.environ.get(self.api_key_env or "")
+        key = key_in(self.api_key_env)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             self._client = self._client or http_client(self.url, timeout_s=self.timeout_s)

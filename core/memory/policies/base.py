@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from core.errors import UserError, check_choice, check_numbers, check_positive
 from core.memory.filter import PRIOR, Filter
-from core.memory.ports import SAME, SEEN, Bank, Policy
-from core.types import MemoryRecord, Scored
+from core.memory.ports import OTHER, SAME, SEEN, Bank, Policy
+from core.types import Lesson, MemoryRecord, Scored
 
 
 @dataclass(kw_only=True)
@@ -17,12 +17,14 @@ class Ranking(Policy):
     top_k       number of records to retrieve; 0 retrieves nothing
     min_score   leave out records whose similarity is below this; None: no limit
     domain      only records of this domain, or of one in a list; "same": the task's domain (`memory.domain`); "seen":
-                the types that the stream had before
+                the types that the stream had before; "other": every domain but the task's
     tags        only records with all of these tags
     outcome     success | failure: only records of this outcome; None: of both
     per_source  at most so many of the top_k are of one source; the next ones of others follow. Records of unknown
                 source are not limited. None: no limit
     source      what identifies a source: task | namespace | a key of the records' provenance, e.g. run
+    when        task | step | stuck: when the loop asks: once for each task, also after each step, or only where the
+                agent is stuck (workflows/reasoningbank.py); None: task. A server is asked by its client
     min_confidence   leave out records with less confidence; one without any has the prior of its outcome
 
     What a bank that serves agents adds to the ranking (core/memory/ranking.py):
@@ -31,7 +33,8 @@ class Ranking(Policy):
                                retrieval=lexical, and no min_score applies to it
     ignore_preamble            a query of 500 characters or more is ranked by the sentences that are not in the queries
                                of several of the nearest records, and ties by words
-    corrections_first          a record that corrects an older one (a link that deduplication makes) is placed before it
+    corrections_first          a record that corrects an older one (a link that deduplication makes) is placed before
+                               it, and of records with the same score the newer first
     """
 
     top_k: int = 1
@@ -42,6 +45,7 @@ class Ranking(Policy):
     min_confidence: float | None = None
     per_source: int | None = None
     source: str = "task"
+    when: str | None = None
     other_languages_by_words: bool = False
     ignore_preamble: bool = False
     corrections_first: bool = False
@@ -51,9 +55,10 @@ class Ranking(Policy):
         check_numbers(self, "retrieval", "min_confidence", least=0, most=1)
         check_numbers(self, "retrieval", "per_source", least=1, whole=True)
         check_choice(self, "retrieval", "outcome", ("success", "failure", None))
+        check_choice(self, "retrieval", "when", (None, "task", "step", "stuck"))
         names = self.domain if isinstance(self.domain, list) else [self.domain or ""]
         if not names or not all(isinstance(name, str) for name in names):
-            raise UserError(f"retrieval.domain={self.domain}: give a name, a list of names, same or seen.")
+            raise UserError(f"retrieval.domain={self.domain}: give a name, a list of names, same, seen or other.")
         if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
             raise UserError(f"retrieval.tags={self.tags}: give a list of words.")
 
@@ -61,7 +66,7 @@ class Ranking(Policy):
         """The policy's filter joined with the caller's; where both set a field, the caller's wins, but tags add up."""
         where = where or Filter()
         domain = tuple(self.domain) if isinstance(self.domain, list) else self.domain
-        domain = None if domain in (SAME, SEEN) else domain  # the bank has put what they mean into `where`
+        domain = None if domain in (SAME, SEEN, OTHER) else domain  # the bank has put what they mean into `where`
         return replace(
             where,
             domain=domain if where.domain is None else where.domain,
@@ -143,3 +148,8 @@ def best(scored: list[Scored], top_k: int) -> list[Scored]:
 def record_key(hit: Scored) -> tuple[str, str]:
     """(namespace, id), because ids are unique only within a namespace and a search may cover all of them."""
     return hit.record.namespace, hit.record.id
+
+
+def rewritten(hit: Scored, items: tuple[Lesson, ...]) -> Scored:
+    """The hit with these lessons in place of those of the bank: an episode records them, as nobody else has them."""
+    return replace(hit, record=replace(hit.record, items=items), rewritten=True)

@@ -15,7 +15,7 @@ from core.types import Scored
 class Cosine(Ranking):
     """The paper's retrieval (section 3.2): cosine of the queries' embeddings, top 1, whole records.
 
-    The score is the inner product of unit-length embeddings, computed in sqlite/index.py (FAISS) or postgres/search.py
+    The score is the inner product of unit-length embeddings, computed in sqlite/vectors.py or postgres/search.py
     (pgvector), rounded to 6 digits.
 
     unit   record | item: retrieve whole records or single items; null: the bank's

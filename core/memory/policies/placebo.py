@@ -11,6 +11,7 @@ from random import Random
 
 from core.errors import check_choice
 from core.memory.filter import Filter
+from core.memory.policies.base import rewritten
 from core.memory.policies.cosine import Cosine
 from core.memory.ports import Bank
 from core.seeding import derive_seed
@@ -47,7 +48,7 @@ class Placebo(Cosine):
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         hits = super().rank(bank, query, top_k, exclude_task, where)
-        return [replace(hit, record=replace(hit.record, items=self._items(hit.record)), rewritten=True) for hit in hits]
+        return [rewritten(hit, self._items(hit.record)) for hit in hits]
 
     def _items(self, record: MemoryRecord) -> tuple[Lesson, ...]:
         if self.text == "none":

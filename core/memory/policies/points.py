@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from core.errors import check_positive
-from core.memory.filter import Filter, normalised
+from core.memory.filter import Filter
 from core.memory.policies.base import Ranking, best
 from core.memory.policies.trust import decay, feedback, warning_of
 from core.memory.ports import Bank
+from core.normal_form import folded
 from core.types import MemoryRecord, Scored
 
 LONG_ENOUGH, LONGEST = 4, 40  # min. and max. number of letters of a prefix that counts as the word
@@ -81,7 +82,7 @@ class Points(Ranking):
     def match(self, asked: Asked, record: MemoryRecord) -> float:
         """Points for matches in a record's titles, content and tags; 0: no match."""
         titles = [item.title for item in record.items]
-        if asked.whole and asked.whole in map(normalised, titles):
+        if asked.whole and asked.whole in map(folded, titles):
             title = TITLE_EXACT
         else:
             title = TITLE_PARTIAL * any(map(asked.matches, titles))
@@ -103,19 +104,19 @@ class Asked:
     """A query and its words without stop words."""
 
     def __init__(self, query: str) -> None:
-        self.whole = normalised(query)
+        self.whole = folded(query)
         words = [word for word in dict.fromkeys(re.findall(r"\w+", self.whole)) if word not in EMPTY_WORDS]
         self._words = [re.compile(_like(word)) for word in words[:MAX_WORDS]]
         self._any = re.compile("|".join(word.pattern for word in self._words) or r"(?!)")
 
     def matches(self, text: str) -> bool:
         """Whether a text contains the query, or shares a word with it."""
-        text = normalised(text)
+        text = folded(text)
         return (self.whole != "" and self.whole in text) or self._any.search(text) is not None
 
     def n_shared(self, text: str) -> int:
         """Number of the query's words that occur in a text."""
-        text = normalised(text)
+        text = folded(text)
         return sum(word.search(text) is not None for word in self._words)
 
 

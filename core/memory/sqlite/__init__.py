@@ -1,1 +1,1 @@
-"""The SQLite backend: the bank's file, its journal file, migrations, repair, and search by FAISS."""
+"""The SQLite backend: the bank's file, its journal file, migrations, repair, and search."""

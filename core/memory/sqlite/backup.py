@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import zipfile
 from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from core.errors import UserError
 from core.jsonl import refused
+from core.memory.sqlite import index as index_file
 from core.memory.sqlite.damage import check_integrity, is_damage
 from core.memory.sqlite.journal_file import JournalFile, path_of, whole
 from core.memory.sqlite.session import SqliteSession
@@ -24,22 +27,39 @@ def backup(bank: Path, file: Path) -> int:
     return _copy(bank, file)
 
 
-def restore(file: Path, bank: Path) -> int:
-    """Make a bank, and its journal, from a backup; returns the number of records.
+def restore(file: Path, bank: Path, *, replace: bool = False) -> tuple[int, Path | None]:
+    """Make a bank, and its journal, from a backup; returns (number of records, where a replaced bank lies now).
 
-    UserError if the backup is damaged, and if there is a bank, a journal or a log of one where the new one goes.
+    replace   a bank that is there, with its journal, is set aside; False: UserError
+
+    UserError if the backup is damaged, and if another process has the bank open.
     """
     if not file.is_file() or file.stat().st_size == 0:
         raise UserError(f"{file} is missing or empty, and no backup of a bank.")
-    for there in (bank, path_of(bank), bank.with_name(f"{bank.name}-wal")):
-        if there.exists():
-            raise UserError(f"{there} is there already and is not overwritten: move it away, or give another path.")
-    n = _copy(file, bank)
-    with closing(sqlite3.connect(bank)) as db, db, closing(JournalFile(bank)) as journal, journal.turn():
-        db.execute("DELETE FROM meta WHERE key = 'backup'")
-        journal.rewrite(whole(SqliteSession(db)))
-        journal.committed()
-    return n
+    if zipfile.is_zipfile(file):
+        raise UserError(f"{file} is a backup of a bank in PostgreSQL: restore it to an empty database there.")
+    files = [bank, path_of(bank), bank.with_name(f"{bank.name}-wal")]
+    there = [path for path in files if path.exists()]
+    if there and not replace:
+        raise UserError(f"{there[0]} is there already: give another path, or --replace, which sets the old bank aside.")
+    new = bank.with_name(f".{bank.name}.restored")
+    n, aside = _copy(file, new), None
+    try:
+        with closing(JournalFile(bank, exclusive=True)) as journal:
+            if there:
+                aside = bank.with_name(f"{bank.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+                for path in there:
+                    path.replace(aside.with_name(path.name.replace(bank.name, aside.name, 1)))
+                bank.with_name(f"{bank.name}-shm").unlink(missing_ok=True)
+                index_file.remove(bank)
+            new.replace(bank)
+            with closing(sqlite3.connect(bank)) as db, db:
+                db.execute("DELETE FROM meta WHERE key = 'backup'")
+                journal.rewrite(whole(SqliteSession(db)))
+                journal.committed()
+    finally:
+        new.unlink(missing_ok=True)
+    return n, aside
 
 
 def _copy(source: Path, target: Path) -> int:

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from core.errors import UserError
+from core.file_lock import check_locks
 from core.memory.sqlite import journal_file
 from core.memory.store.schema import Damaged
 
@@ -43,6 +44,8 @@ def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = Fal
         return "the file is missing or empty, its journal is not" if known else None
     tables: set[str] = set()
     try:
+        if not read_only or stamp(path) is None:
+            check_locks(path.parent)
         with closing(open_to_read(path, stamp(path)) if read_only else sqlite3.connect(path, timeout=60)) as db:
             tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if {"meta", "records"} <= tables:

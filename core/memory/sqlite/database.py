@@ -11,8 +11,9 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
 from core.errors import StopRun, UserError
+from core.file_lock import why
 from core.memory.sqlite.damage import Stamp, check_integrity, is_damage, open_to_read, printed, stamp
-from core.memory.sqlite.journal_file import JournalFile, last, last_of, path_of, whole
+from core.memory.sqlite.journal_file import JournalFile, last, last_of, lock_of, path_of, whole
 from core.memory.sqlite.migrations import OLDEST, migrate, migrated_copy_if_old, schema_version
 from core.memory.sqlite.recovery import bring_up
 from core.memory.sqlite.repair import repair
@@ -32,11 +33,10 @@ STATE = (
     "(SELECT value FROM meta WHERE key = 'forgot')"
 )
 
-# A backup is whole without one, and nothing was ever written to a bank that has counted no change.
-_NEEDS_NO_JOURNAL = (
-    "SELECT 1 FROM meta WHERE key = 'backup' UNION ALL SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM records) "
-    "AND NOT EXISTS (SELECT 1 FROM journal)"
-)
+# Which banks need no journal: a backup is whole without one, and to one that has counted no change nothing was ever
+# written, unless it is a copy of the file alone: such a one lacks the files of the locks, too.
+_IS_BACKUP = "SELECT 1 FROM meta WHERE key = 'backup'"  # until it is first opened for writing
+_IS_UNWRITTEN = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM records) AND NOT EXISTS (SELECT 1 FROM journal)"
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +63,10 @@ class ReadOnlyFile:
                     raise
                 continue  # the file changed during the opening
             end = last(path_of(path))
-            ahead = end[0] - last_of(self.db)[0] if end else 0
+            ahead = end[0] - last_of(self.db)[0] if end and not self.db.execute(_IS_BACKUP).fetchone() else 0
             if before == stamp(path) and ahead <= 0:
                 self.db.execute("PRAGMA query_only=ON")
-                if not path_of(path).exists() and not self.db.execute(_NEEDS_NO_JOURNAL).fetchone():
-                    log.warning(
-                        f"the bank {path} has no journal beside it: a copy made while it was in use is incomplete."
-                    )
+                warn_of_copy(path, self.db, is_alone=not lock_of(path).exists())
                 return
             self.db.close()
             if ahead > 0:  # by a writer that is about to commit, or for good
@@ -85,6 +82,17 @@ class ReadOnlyFile:
 
     def _changed(self) -> StopRun:
         return StopRun(f"the bank {self.path} was changed while it was read: start this again.")
+
+
+def warn_of_copy(path: Path, db: sqlite3.Connection, *, is_alone: bool) -> None:
+    """Warn of a bank that may be a copy of its file alone. is_alone: the files of its locks are not beside it."""
+    if path_of(path).exists() or db.execute(_IS_BACKUP).fetchone():
+        return
+    if is_alone or not db.execute(_IS_UNWRITTEN).fetchone():
+        log.warning(
+            f"the bank {path} has no journal beside it: a copy made while it was in use is incomplete. Copy "
+            f"{path.name}* (what is missing is in the -wal file), or use `reasoningbank bank backup`."
+        )
 
 
 def _needs_repair(path: Path, reason: str) -> UserError:
@@ -151,6 +159,7 @@ class SqliteDatabase(BankStore):
 
     def _open_to_write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        is_copy = self.path.exists() and not lock_of(self.path).exists()
         self._journal_file = JournalFile(self.path)
         self._open.append(self._journal_file)
         self._db = self._connect()
@@ -166,8 +175,11 @@ class SqliteDatabase(BankStore):
                         if spoilt or older != OLDEST:  # whose lines are read
                             self._journal.rewrite(whole(db))
                         self._say(said)
-        elif last_of(self._db) != last(path_of(self.path)):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that a copy of the file alone is known for a bank
+        elif last_of(self._db) != last(path_of(self.path)) or self._db.execute(_IS_BACKUP).fetchone():
             self.compare_with_journal()
+        elif is_copy:
+            warn_of_copy(self.path, self._db, is_alone=True)
         self._reader = self._connect()
         self._reader.execute("PRAGMA query_only=ON")
 
@@ -206,7 +218,7 @@ class SqliteDatabase(BankStore):
                 raise Damaged(self.path, printed(error)) from error
             if not isinstance(error, sqlite3.OperationalError):  # a bug in this program
                 raise
-            raise StopRun(f"the bank {self.path} cannot be opened or cannot be written: {error}.") from error
+            raise StopRun(f"the bank {self.path} cannot be opened or cannot be written: {why(error)}.") from error
 
     @contextmanager
     def unjournaled(self, wait_s: float | None = None) -> Iterator[SqliteSession]:

@@ -1,4 +1,4 @@
-"""The vector index of a bank: FAISS over all vectors, with filters. A cache, rebuilt from the bank's file."""
+"""The vector index of a bank: all of its vectors, with filters. A cache, rebuilt from the bank's file."""
 
 from __future__ import annotations
 
@@ -12,23 +12,14 @@ from typing import Any, NamedTuple
 
 from core.errors import StopRun
 from core.memory.filter import Filter, by_attributes
+from core.memory.sqlite.vectors import Flat, Graph, faiss_library
 from core.memory.store.hits import RowHit, best_of_each, in_order
 from core.memory.store.keys import KINDS, QUERY
 
 DELETED = 0  # combination id of an entry whose record was changed or removed
-FEW = 5_000  # brute force up to this number of allowed entries
-TAIL = 10_000  # entries, or a twentieth of all if more, that are collected in a flat tail before the main index
+TAIL = 10_000  # entries, or a twentieth of all if more, that are searched exactly before they are added to a graph
 GRAPH_FROM = 20_000  # below this size index=hnsw searches exactly, which is as fast
-HNSW_M, HNSW_BUILD, HNSW_SEARCH = 32, 40, 256  # links per entry (FAISS's default), efConstruction, efSearch
 MASKS = 256  # size of the filter cache
-SPARSE = 0.2  # if a filter allows a smaller share, search exactly: HNSW recall drops under selective filters
-
-
-def _faiss() -> Any:
-    """The module, untyped: it makes half of its classes and signatures when it is imported."""
-    import faiss
-
-    return faiss
 
 
 class Attributes(NamedTuple):
@@ -59,21 +50,21 @@ class _OfAttributes:
 class VectorIndex:
     """Entries (rowid, place, attributes, origin, vector) and their search. Not thread-safe: the owner must lock it.
 
-    Exact inner product, or with graph=True an HNSW graph (Malkov and Yashunin 2018). New entries go to a flat tail
-    until it is large. Attribute combinations are few, so each entry stores a combination id (`code`), and filters are
-    evaluated per combination.
+    Exact inner product; with graph=True, from GRAPH_FROM entries on, a graph, and a flat tail of the newest entries.
+    Attribute combinations are few, so each entry stores a combination id (`code`), and filters are evaluated per
+    combination. Raises UserError for a graph without FAISS.
     """
 
     def __init__(self, dim: int, graph: bool = False) -> None:
         import numpy as np
 
-        faiss = _faiss()
-        faiss.omp_set_num_threads(1)  # more threads make small searches slower and the last bits unstable
+        if graph:
+            faiss_library()  # missing, it is said now and not at the 20 000th entry
         self.dim, self.graph = dim, graph
-        self.main: Any = faiss.IndexFlatIP(dim)
-        self.merged = 0  # number of merges of the tail into the main index
+        self.main: Flat | Graph = Flat(dim)
+        self.merged = 0  # number of merges into the graph
         self.codes: dict[Attributes | None, int] = {None: DELETED}
-        self._tail = faiss.IndexFlatIP(dim)
+        self._tail = Flat(dim)  # what is not in the graph yet
         self._keys = np.empty((1024, 4), dtype=np.int64)  # rowid, place, code, origin; grows by doubling
         self._size = 0
         self._counts = [0]  # number of entries of each code
@@ -106,24 +97,19 @@ class VectorIndex:
         self._keys[self._size : self._size + len(rows)] = keys
         self._size += len(rows)
         self._masks.clear()
-        self._tail.add(np.frombuffer(b"".join(row[8] for row in rows), dtype=np.float32).reshape(len(rows), -1))
-        if self._tail.ntotal > max(TAIL, self._size // 20):
+        vectors = np.frombuffer(b"".join(row[8] for row in rows), dtype=np.float32).reshape(len(rows), -1)
+        (self._tail if isinstance(self.main, Graph) else self.main).add(vectors)
+        if len(self._tail) > max(TAIL, self._size // 20) or (self.graph and len(self.main) >= GRAPH_FROM):
             self.merge()
 
     def merge(self) -> None:
-        """Move the tail into the main index, which becomes a graph from GRAPH_FROM entries on."""
-        faiss = _faiss()
-        if self.graph and isinstance(self.main, faiss.IndexFlat) and self._size >= GRAPH_FROM:
-            flat, self.main = self.main, faiss.IndexHNSWFlat(self.dim, HNSW_M, faiss.METRIC_INNER_PRODUCT)
-            self.main.hnsw.efConstruction = HNSW_BUILD
-            self._move(flat)
-        self._move(self._tail)
-        self._tail.reset()
-        self.merged += 1
-
-    def _move(self, source: Any, step: int = 50_000) -> None:
-        for start in range(0, source.ntotal, step):
-            self.main.add(source.reconstruct_n(start, min(step, source.ntotal - start)))
+        """With a graph: build it if there are enough entries, and move the tail into it."""
+        if self.graph and isinstance(self.main, Flat) and self._size >= GRAPH_FROM:
+            self._tail, self.main = self.main, Graph(self.dim)
+        if len(self._tail):
+            self.main.add(self._tail.rows)
+            self._tail = Flat(self.dim)
+            self.merged += 1
 
     def mark_deleted(self, rowids: set[int]) -> None:
         """Mark the entries that lead to these records or come from them as deleted, so that no search returns them."""
@@ -149,7 +135,7 @@ class VectorIndex:
     ) -> list[RowHit]:
         """The k nearest, best first. Scores are rounded to 6 digits, ties go to the oldest.
 
-        FAISS returns equal scores in any order, so the number asked for is enlarged until ties at the cut are complete.
+        Equal scores come in any order, so the number asked for is enlarged until ties at the cut are complete.
 
         exclude           rowids of records to leave out
         exclude_origins   rowids of records whose keys are left out
@@ -162,7 +148,7 @@ class VectorIndex:
             n = min(total, wanted + 4)
             if n == 0 or k <= 0:
                 return []
-            scores, places = self._nearest(vector.reshape(1, -1), n, allowed)
+            scores, places = self._nearest(vector, n, allowed)
             keys = self._keys[places].tolist()
             found = [(key[0], key[1], round(score, 6)) for key, score in zip(keys, scores.tolist())]
             hits = found
@@ -179,13 +165,11 @@ class VectorIndex:
         import numpy as np
 
         parts = []
-        for part, start in ((self.main, 0), (self._tail, self.main.ntotal)):
-            inside = None if allowed is None else (allowed >= start) & (allowed < start + part.ntotal)
-            if part.ntotal and (inside is None or inside.any()):
-                scores, places = _search(part, query, n, None if allowed is None else allowed[inside] - start)
-                if places[-1] < 0:  # fewer were found than asked for
-                    scores, places = scores[places >= 0], places[places >= 0]
-                parts.append((scores, places + start if start else places))
+        for part, start in ((self.main, 0), (self._tail, len(self.main))):
+            inside = None if allowed is None else (allowed >= start) & (allowed < start + len(part))
+            if len(part) and (inside is None or inside.any()):
+                scores, places = part.nearest(query, n, None if allowed is None else allowed[inside] - start)
+                parts.append((scores, places + start))
         if len(parts) == 1:
             return parts[0]  # the common case of a small bank
         scores, places = (np.concatenate(pair) for pair in zip(*parts))
@@ -213,43 +197,13 @@ class VectorIndex:
         return self._masks[where]
 
 
-def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
-    """(scores, positions) of the n nearest entries in one FAISS index; -1 fills up if there are fewer.
-
-    chosen   positions to search; None: all
-    """
-    import numpy as np
-
-    faiss = _faiss()
-    graph = not isinstance(part, faiss.IndexFlat)
-    if chosen is not None and len(chosen) <= FEW:
-        rows = part.reconstruct_batch(chosen)
-        scores, places = faiss.knn(query, rows, min(n, len(chosen)), faiss.METRIC_INNER_PRODUCT)
-        return scores[0], chosen[places[0]]
-    selector, share = None, 1.0
-    if chosen is not None:
-        share = len(chosen) / part.ntotal
-        bits = np.zeros(part.ntotal, dtype=bool)
-        bits[chosen] = True
-        bits = np.packbits(bits, bitorder="little")
-        selector = faiss.IDSelectorBitmap(bits)
-    if graph and share >= SPARSE:
-        width = int(max(HNSW_SEARCH, n) / share)
-        params = faiss.SearchParametersHNSW(sel=selector, efSearch=width)
-    else:
-        part = faiss.downcast_index(part.storage) if graph else part
-        params = faiss.SearchParameters(sel=selector) if selector else None
-    scores, places = part.search(query, min(n, part.ntotal), params=params)
-    return scores[0], places[0]
-
-
 # The index's file beside a bank: `<bank>.index`. Only a cache: if wrong, damaged or missing, it is rebuilt from SQLite.
 #
 # A zip archive, whose checksums detect damage: facts.json {format, embedder, dim, graph, kind, state, journal, codes},
-# keys.npy, and the output of faiss.write_index. `kind` is that of the keys; `journal` is the last journal entry, to
-# detect that the cache belongs to another bank.
+# keys.npy, and the vectors, as Flat or Graph writes them. `kind` is that of the keys; `journal` is the last journal
+# entry, to detect that the cache belongs to another bank.
 
-FORMAT = 4
+FORMAT = 5
 WORTH = 5_000  # entries from which a file is worth it: fewer are read from SQLite as fast
 
 
@@ -268,7 +222,6 @@ def save(path: Path, index: VectorIndex, facts: dict[str, Any]) -> None:
     """Write an index file, whole or not at all, after merging the tail. Raises StopRun on a full disk."""
     import numpy as np
 
-    faiss = _faiss()
     index.merge()
     facts = facts | {"format": FORMAT, "dim": index.dim, "graph": index.graph, "codes": list(index.codes)}
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -277,10 +230,8 @@ def save(path: Path, index: VectorIndex, facts: dict[str, Any]) -> None:
             archive.writestr("facts.json", json.dumps(facts))
             with archive.open("keys.npy", "w", force_zip64=True) as part:
                 np.save(part, index.keys)
-            with archive.open("faiss", "w", force_zip64=True) as part:
-                writer = faiss.PyCallbackIOWriter(part.write)
-                faiss.write_index(index.main, writer)
-                del writer  # flushes its buffer
+            with archive.open(type(index.main).__name__, "w", force_zip64=True) as part:
+                index.main.write(part)
         temporary.replace(path)
     except OSError as error:
         raise StopRun(f"{path} cannot be written: {error.strerror}.") from error
@@ -295,7 +246,6 @@ def load(path: Path, facts: dict[str, Any]) -> tuple[VectorIndex, dict[str, Any]
     """
     import numpy as np
 
-    faiss = _faiss()
     if not path.exists():
         return None
     try:
@@ -305,10 +255,9 @@ def load(path: Path, facts: dict[str, Any]) -> tuple[VectorIndex, dict[str, Any]
                 raise ValueError(f"another {wrong[0]}")
             with archive.open("keys.npy") as part:
                 keys = np.load(part)
-            with archive.open("faiss") as part:
-                main = faiss.read_index(faiss.PyCallbackIOReader(part.read))
-                if part.read():
-                    raise ValueError("it goes on behind its end")
+            kind = Graph if Graph.__name__ in archive.namelist() else Flat
+            with archive.open(kind.__name__) as part:
+                main = kind.read(part)
     except (zipfile.BadZipFile, ValueError, LookupError, TypeError, RuntimeError, OSError, EOFError) as error:
         logging.getLogger(__name__).warning(f"{path} is not used ({error}): the index is made anew from the bank.")
         return None

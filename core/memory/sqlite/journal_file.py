@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import mmap
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -42,15 +43,16 @@ class JournalFile:
 
     def __init__(self, bank: Path, *, exclusive: bool = False) -> None:
         self.path = path_of(bank)
+        self._mode = stat.S_IMODE(bank.stat().st_mode) if bank.exists() else 0o644  # who may read that may read this
         self._end: tuple[int, int] | None = None  # (size, seq) after this process's last line
         self._before: int | None = None  # size before the line of the open transaction
         self._rewritten = False  # the open transaction has written a new file, beside the old one
         try:
             self._in_use = SharedLock(_hidden(bank, "open"), alone=exclusive)
         except BlockingIOError as error:
-            raise UserError(f"the bank {bank} is damaged and another process has it open: end that first.") from error
+            raise UserError(f"the bank {bank} is to be replaced, and another process has it open: end that.") from error
         try:
-            self._turn = FileLock(_hidden(bank, "turn"))
+            self._turn = FileLock(lock_of(bank))
         except BaseException:
             self._in_use.close()
             raise
@@ -74,7 +76,7 @@ class JournalFile:
         UserError if it is more than one change ahead: the database was replaced under an open bank.
         """
         earlier = line["seq"] - 1
-        with closing(JsonLines(self.path)) as lines:
+        with closing(JsonLines(self.path, mode=self._mode)) as lines:
             if (lines.size(), earlier) != self._end:
                 end = last(self.path)
                 if end is not None and end[0] == line["seq"]:  # of a process that was killed before its commit
@@ -95,7 +97,7 @@ class JournalFile:
     def rewrite(self, lines: Iterable[dict[str, Any]]) -> None:
         """Write the whole file anew, inside the transaction; `committed` puts it into the old one's place."""
         self._new.unlink(missing_ok=True)
-        with closing(JsonLines(self._new)) as file:
+        with closing(JsonLines(self._new, mode=self._mode)) as file:
             for line in lines:
                 file.append(line)
             file.sync()
@@ -116,7 +118,7 @@ class JournalFile:
         before, rewritten, self._before, self._rewritten = self._before, self._rewritten, None, False
         if before is not None:
             self._end = None
-            with closing(JsonLines(self.path)) as lines:
+            with closing(JsonLines(self.path, mode=self._mode)) as lines:
                 if lines.size() > before:
                     lines.drop_last()
         if rewritten:
@@ -134,6 +136,11 @@ class JournalFile:
 def path_of(bank: Path) -> Path:
     """Path of a bank's journal file."""
     return bank.with_name(bank.name + ".journal")
+
+
+def lock_of(bank: Path) -> Path:
+    """Path of the file with the lock of a bank's writers, which stays beside every bank that was opened to write."""
+    return _hidden(bank, "turn")
 
 
 def _hidden(bank: Path, ending: str) -> Path:
@@ -168,7 +175,8 @@ def last(path: Path) -> Last | None:
     """The last change of a journal's complete lines; None if the last one is no change."""
     if not path.exists() or path.stat().st_size == 0:
         return 0, ""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    # A private map: some file systems have no shared ones.
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as data:
         end = data.rfind(b"\n") + 1
         if end == 0:
             return 0, ""

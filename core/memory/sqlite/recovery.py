@@ -32,8 +32,12 @@ def bring_up(db: SqliteSession, bank: Path) -> tuple[str | None, bool]:
     """
     file = journal_file.path_of(bank)
     mine, theirs = journal_file.last_of(db), journal_file.last(file)
+    is_backup = db.execute("DELETE FROM meta WHERE key = 'backup'").rowcount == 1
     if mine == theirs:
         return None, False
+    if is_backup and file.exists():
+        kept = keep_aside(file)
+        return f"a backup was put in the bank's place, and stays as it is: {file.name}, of before, is {kept} now", True
     entries, base, torn = {0: ""}, 0, 0
     for line in journal_file.read(file):
         if line is None:

@@ -1,4 +1,4 @@
-"""Search in a bank's file: FAISS indexes synced to it, and the records of their hits."""
+"""Search in a bank's file: vector indexes synced to it, and the records of their hits."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class IndexSearch:
 
     def __init__(self, database: SqliteDatabase, settings: SearchSettings) -> None:
         self._database, self._settings = database, settings
-        self._lock = threading.RLock()  # FAISS does not allow an add during a search
+        self._lock = threading.RLock()  # an index allows no add during a search
         self._indexes: dict[str, _SyncedIndex] = {}
         self._records_lock = threading.Lock()
         self._records: dict[int, MemoryRecord] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from core.memory.store.keys import PLACES
@@ -65,6 +66,15 @@ def each_item_once(hits: list[Scored]) -> list[Scored]:
     for hit in hits:
         found.setdefault((hit.record.namespace, hit.record.id, hit.record.items), hit)
     return list(found.values())
+
+
+def newest_of_equals(hits: list[Scored]) -> list[Scored]:
+    """The hits in their order, but of neighbours with the same score the one that was added last first."""
+    ordered: list[Scored] = []
+    for _, tied in groupby(hits, key=lambda hit: round(hit.score, 6)):
+        newest = list(tied)[::-1]  # a policy lists equals oldest first, and a record's time is in whole seconds
+        ordered += sorted(newest, key=lambda hit: hit.record.created_at, reverse=True)
+    return ordered
 
 
 def newest_first(hits: list[Scored], corrections: set[tuple[str, str]]) -> list[Scored]:

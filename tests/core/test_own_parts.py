@@ -1,0 +1,131 @@
+"""What is wrong with a part of one's own is said when it is built, in a sentence with the file and the names it has."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+from conftest import TOY
+from jinja2 import TemplateError
+
+from core.build import check_methods, make
+from core.errors import UserError
+from core.memory.protocol import Memory
+from core.types import Task
+from envs.base import BaseEnv
+from prompts.registry import JUDGE_PROMPT, Prompts
+from workflows.rollout import Rollout
+
+
+class WithoutShown(Memory):
+    def retrieve(self, query, exclude_task=None):
+        return []
+
+    def add(self, record):
+        return True
+
+
+class ByItself:
+    """Inherits nothing."""
+
+    def retrieve(self, text):
+        return []
+
+
+class WithOtherNames(Memory):
+    def retrieve(self, text, exclude_task=None, **more):
+        return []
+
+    def add(self, new, *, shown):
+        return True
+
+
+@dataclass(kw_only=True)
+class Kept(Memory):
+    top_k: int = 1
+    kept: list = field(default_factory=list, init=False)
+
+    def retrieve(self, query, exclude_task=None):
+        return self.kept[: self.top_k]
+
+    def add(self, record, *, shown=()):
+        return False
+
+
+def test_a_method_that_cannot_be_called_as_the_loop_does_is_refused():
+    with pytest.raises(UserError, match=r"WithoutShown.add\(self, record\) cannot .* argument 'shown'"):
+        make({"_target_": "test_own_parts.WithoutShown"})
+    with pytest.raises(UserError, match=r"ByItself.retrieve\(self, text\) .* argument 'exclude_task'"):
+        check_methods(ByItself, Memory)
+    check_methods(WithOtherNames, Memory)  # what is passed by place may have any name
+
+
+def test_a_misspelt_key_is_told_with_the_file_and_the_fields(main_here, tmp_path, monkeypatch):
+    file = tmp_path / "config" / "memory" / "kept.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# Mine.\n_target_: test_own_parts.Kept\ntopk: 2\n")
+    code, _, errors = main_here("--config-dir", str(tmp_path / "config"), *TOY, "memory=kept", "limit=1")
+    assert code == 1
+    assert f"{file}: test_own_parts.Kept has no field topk: did you mean top_k" in errors
+    file.write_text("# Mine.\n_target_: test_own_parts.Kept\n")
+    words = ("--config-dir", str(tmp_path / "config"), *TOY, "memory=kept", "limit=1")
+    code, _, errors = main_here(*words, "retrieval=rrf")
+    assert code == 1 and "retrieval has no effect: memory=kept ranks its records itself, as Kept has no" in errors
+    code, _, errors = main_here(*words, "memory.top_k=3")
+    assert code == 1 and "the YAML of memory has no key top_k, but its class has: +memory.top_k=VALUE" in errors
+    assert main_here(*words, "+memory.top_k=3")[0] == 0
+
+
+def test_a_value_that_a_template_lacks_is_named_with_those_that_it_has(tmp_path):
+    (tmp_path / "judge.jinja").write_text("{{ question }}")
+    with pytest.raises(
+        TemplateError, match="the prompt judge.jinja: 'question' is undefined; its values are answer, qu"
+    ):
+        Prompts(own=str(tmp_path)).render(JUDGE_PROMPT, query="Q", answer="A")
+    (tmp_path / "judge.jinja").write_text("one\n{{ query")
+    with pytest.raises(TemplateError, match="judge.jinja, line 2: "):
+        Prompts(own=str(tmp_path)).render(JUDGE_PROMPT, query="Q", answer="A")
+
+
+def test_a_template_that_cannot_be_filled_ends_a_run_with_one_sentence(main_here, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "judge.jinja").write_text("{{ question }}")
+    code, _, errors = main_here(*TOY, "limit=1", f"prompts={tmp_path / 'mine'}")
+    assert code == 1 and "error: the prompt judge.jinja: 'question' is undefined" in errors
+    assert "Traceback" not in errors
+
+
+@dataclass(kw_only=True)
+class TwoMinds(BaseEnv):
+    """Says that it is won, and evaluates that it is not."""
+
+    def _tasks(self, split):
+        return [Task(id="one", query="Say it.")]
+
+    def _reset(self, task):
+        return task.query
+
+    def _step(self, action):
+        return "", 1.0, True, {"valid": True, "won": True}
+
+    def get_ground_truth(self):
+        return "it"
+
+    def evaluate(self, prediction):
+        return False
+
+
+def test_an_env_whose_evaluate_and_info_disagree_is_told_to_the_user(caplog):
+    from core.agent import CoTAgent
+    from core.models.base import Role
+    from core.models.offline import ScriptedModel
+
+    role = Role(name="agent", llm=ScriptedModel(script=lambda *_: "it"), temperature=0.0, max_tokens=None)
+    env = TwoMinds(instructions="", max_steps=1)
+    with caplog.at_level(logging.WARNING, "run.notices"):
+        made = Rollout(agent=CoTAgent(answer_format=""), role=role, seed=0).run(env, env.tasks()[0], [])
+    assert made.success is False
+    assert "TwoMinds: evaluate() says False of an attempt with info['won']=True and a reward of 1" in caplog.text
+    told = env.describe()
+    assert told["dataset"] == "TwoMinds" and len(told["sha256"]) >= 16

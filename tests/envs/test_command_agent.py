@@ -1,0 +1,256 @@
+"""agent=command: a program is the attempt. Shell scripts stand for agents, a server on this machine for the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import forkserver
+import pytest
+from conftest import REPO, command, read_rows, wait_for
+from provider import Provider, completion
+from swe_kit import bubblewrap
+
+from core.command_agent import CommandAgent
+from core.errors import UserError
+from core.models import relay
+from scripts.audit import main as audit
+
+pytestmark = bubblewrap
+WORD = "the colour is teal"
+# Solves a task where it finds the lesson in what it was given, whichever way that came.
+READS = (
+    "cat {task_file} AGENTS.md .claude/skills/*/SKILL.md 2>/dev/null | grep -q 'the colour is teal' && "
+    "echo teal > colour.txt; true"
+)
+ALONE = ("agent=command", "agent.needs_model=false", "llm=scripted", "embedder=hashing")
+# A model's client of ten lines, as an agent has one.
+ASKS = """
+import json, os, sys, urllib.request
+asked = {"model": sys.argv[1], "messages": [{"role": "user", "content": open(sys.argv[3]).read()}]}
+for turn in range(int(sys.argv[4])):
+    headers = {"Authorization": "Bearer " + os.environ["KEY"], "Content-Type": "application/json"}
+    request = urllib.request.Request(sys.argv[2] + "/chat/completions", json.dumps(asked).encode(), headers)
+    said = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    asked["messages"] += [said, {"role": "user", "content": f"result {turn}"}]
+open("colour.txt", "w").write(said["content"])
+"""
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory) -> Path:
+    """Two tasks that want the word teal in colour.txt, with a lesson that says so."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for name in ("one", "two"):
+        here = folder / name
+        (here / "repo" / "src").mkdir(parents=True)
+        (here / "repo" / "colour.txt").write_text("red\n")
+        (here / "repo" / "AGENTS.md").write_text("Be brief.\n")
+        (here / "task.md").write_text("Write the right colour into colour.txt.")
+        (here / "lesson.md").write_text(f"# The colour\n\nHere {WORD}, always.\n")
+        (here / "check").write_text("#!/bin/sh\ngrep -qx teal colour.txt && [ \"$(cat AGENTS.md)\" = 'Be brief.' ]\n")
+        (here / "check").chmod(0o755)
+    return folder
+
+
+def run(line: str) -> str:
+    """agent.command=LINE in Hydra's grammar."""
+    quoted = line.replace("'", "\\'")
+    return f"agent.command='{quoted}'"
+
+
+def statuses(run_dir):
+    return [row["status"] for row in read_rows(run_dir)]
+
+
+def test_a_script_of_one_line_plays_a_folder(tasks, tmp_path, here):
+    words = ("env=folders", f"env.path={tasks}", *ALONE, "workflow=vanilla")
+    run_dir, rate = here(*words, "agent.command='echo teal > colour.txt'", run_dir=tmp_path / "right")
+    assert rate == 1.0 and statuses(run_dir) == ["success", "success"]
+    [attempt] = read_rows(run_dir)[0]["trajectories"]
+    assert [step["action"] for step in attempt["steps"]] == ["echo teal > colour.txt", "(submit what the command left)"]
+    assert "+teal" in attempt["answer"] and audit([str(run_dir)]) == 0
+    run_dir, rate = here(*words, "agent.command='echo red >> colour.txt; exit 3'", run_dir=tmp_path / "wrong")
+    assert rate == 0.0 and "<returncode>3</returncode>" in json.dumps(read_rows(run_dir))
+
+
+@pytest.mark.parametrize("deliver", ["prompt", "file", "skill"])
+def test_each_way_of_delivery_brings_the_lesson_and_a_control_does_not(deliver, tasks, tmp_path, here):
+    """The agent solves a task if it finds the lesson: both tasks when it is told, none with placebo and without."""
+    words = (
+        "env=folders",
+        f"env.path={tasks}",
+        *ALONE,
+        run(READS),
+        f"agent.deliver={deliver}",
+    )
+    for arm, rate in (("told_lesson", 1.0), ("no_memory", 0.0), ("placebo", 0.0)):
+        run_dir, found = here(*words, f"arm={arm}", run_dir=tmp_path / arm)
+        assert (arm, found) == (arm, rate)
+        assert WORD not in json.dumps([row["trajectories"][0]["answer"] for row in read_rows(run_dir)])
+
+
+def test_a_file_of_ones_own_is_an_arm(tasks, tmp_path, here):
+    own = tmp_path / "mine.md"
+    own.write_text(f"Remember: {WORD}.")
+    words = ("env=folders", f"env.path={tasks}", *ALONE, run(READS))
+    _, rate = here(*words, "arm=no_memory", "agent.deliver=file", f"agent.own_file={own}", run_dir=tmp_path / "run")
+    assert rate == 1.0
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("REAL_KEY", "sk-real-of-the-test")
+    made = Provider(lambda request, number: (200, completion("teal" if number % 2 == 0 else "let me look")))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def program_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("agent")
+    folder.chmod(0o755)  # in the sandbox it is another user's
+    (folder / "agent.py").write_text(ASKS)
+    return folder
+
+
+def asking(tasks, server, folder, turns: int) -> tuple[str, ...]:
+    line = f"python3 {folder}/agent.py {{model}} {{base_url}} {{task_file}} {turns}; env > /tmp/home/env"
+    return (
+        *("env=folders", f"env.path={tasks}", "agent=command", run(line)),
+        *(f"agent.shows=[{folder}]", "+agent.variables.KEY='{api_key}'", "embedder=hashing"),
+        *("llm=vllm", "llm.model=hosted_vllm/small", f"llm.api_base={server.url}", "llm.api_key_env=REAL_KEY"),
+    )
+
+
+def test_its_calls_of_the_model_are_passed_on_counted_and_told(tasks, server, program_folder, tmp_path, here):
+    """Two calls a task, each with the tokens of `provider.completion`."""
+    words = asking(tasks, server, program_folder, 2)
+    run_dir, rate = here(*words, "workflow=vanilla", run_dir=tmp_path / "run")
+    assert rate == 1.0
+    used = [row["usage"]["agent"] for row in read_rows(run_dir)]
+    one = completion("")["usage"]
+    assert [(u["calls"], u["prompt_tokens"]) for u in used] == [(2, 2 * one["prompt_tokens"])] * 2
+    calls = read_rows(run_dir, "calls.jsonl")
+    assert [call["text"] for call in calls] == ["let me look", "teal"] * 2
+    assert {headers["Authorization"] for headers in server.headers} == {"Bearer sk-real-of-the-test"}
+    assert {request["model"] for request in server.requests} == {"small"}
+    thought = read_rows(run_dir)[0]["trajectories"][0]["steps"][1]["thought"]
+    assert thought == "agent: let me look\nresult: result 0\nagent: teal"
+    assert b"sk-real-of-the-test" not in b"".join(file.read_bytes() for file in run_dir.rglob("*") if file.is_file())
+    assert audit([str(run_dir)]) == 0
+
+
+def test_a_budget_ends_it(tasks, server, program_folder, tmp_path, here):
+    words = asking(tasks, server, program_folder, 2)
+    run_dir, rate = here(*words, "workflow=vanilla", "budget.episode.calls=1", run_dir=tmp_path / "run")
+    assert rate == 0.0 and len(server.requests) == 2  # one a task
+    assert [row["trajectories"][0]["ended_by"] for row in read_rows(run_dir)] == ["budget", "budget"]
+
+
+HOSTILE = {
+    "forks without end": ("f() {{ f | f & }}; f; sleep 1", "red"),
+    "leaves a daemon": ("setsid sh -c 'sleep 1; echo teal > /testbed/colour.txt' & disown", "red"),
+    "writes outside": ("echo teal > /usr/colour.txt || echo teal > /given/task.md || echo teal > /relay/x", "red"),
+    "looks for the check": ("grep -rl 'grep -qx teal' / 2>/dev/null | grep -v ^/proc | head -1 > colour.txt", ""),
+    "reaches the network": (
+        "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 8707), 2)\" && echo teal > colour.txt",
+        "red",
+    ),
+    "commits and rewrites history": (
+        "echo teal > colour.txt; git add -A; git commit -qm x; git commit --amend -qm y",
+        "teal",
+    ),
+    "removes the history": ("echo teal > colour.txt; rm -rf .git; mkdir .git; echo junk > .git/HEAD", "teal"),
+    "hides its change by configuration": (
+        "echo teal > colour.txt; git config --global core.excludesFile /testbed/x; echo '*' > x; "
+        "git config core.fsmonitor /bin/false; git update-index --assume-unchanged colour.txt; rm x",
+        "teal",
+    ),
+    "prints without end": ("echo teal > colour.txt; yes a line that goes on and on", "teal"),
+    "sleeps for ever": ("echo teal > colour.txt; sleep 1000", "teal"),
+    "leaves another repository": ("git init -q sub; echo a > sub/a; echo teal > colour.txt", "teal"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_a_hostile_agent_tries_is_held(name, tasks, tmp_path, here):
+    """What is in colour.txt afterwards decides, and nothing is left of the agent."""
+    line, left = HOSTILE[name]
+    words = ("env=folders", f"env.path={tasks}", *ALONE, "workflow=vanilla", "limit=1", "agent.timeout_s=6")
+    run_dir, rate = here(*words, run(line), run_dir=tmp_path / "run")
+    [row] = read_rows(run_dir)
+    assert row["status"] != "infra_error" and rate == float(left == "teal")
+    assert (tasks / "one" / "repo" / "colour.txt").read_text() == "red\n"
+    assert not subprocess.run(["pgrep", "-f", "/testbed/colour.tx[t]"], capture_output=True, check=False).stdout
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_and_leaves_nothing(tasks, tmp_path):
+    run_dir, home = tmp_path / "run", tmp_path / "tmp"
+    home.mkdir()
+    line = "agent.command='echo teal > colour.txt; [ -e /given/fast ] || sleep 20'"
+    words = (
+        "env=folders",
+        f"env.path={tasks}",
+        *ALONE,
+        "workflow=vanilla",
+        line,
+        "agent.timeout_s=3",
+        f"run_dir={run_dir}",
+    )
+    surroundings = os.environ | {"TMPDIR": str(home)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = forkserver.Popen(command(*words), env=surroundings, cwd=tmp_path, **quiet)
+    wait_for(lambda: any(home.glob("reasoningbank-sandbox-*/given/task.md")))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    wait_for(lambda: list(home.iterdir()) == [])
+    done = forkserver.run(command(*words), env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert statuses(run_dir) == ["success", "success"] and list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"command": " "}, "say what to run"),
+        ({"command": "x {tsk}"}, "'tsk' is no field: known are {task_file}"),
+        ({"command": "x", "deliver": "post"}, "choose prompt, file or skill"),
+        ({"command": "x", "file": "../AGENTS.md"}, "give a path within the repository"),
+        ({"command": "x", "own_file": "/nowhere"}, "cannot be read"),
+        ({"command": "x", "shows": ["/nowhere"]}, "there is no folder /nowhere"),
+    ],
+)
+def test_what_it_cannot_do_is_one_sentence(wrong, said):
+    with pytest.raises(UserError, match=said.replace("{", "\\{")):
+        CommandAgent(answer_format="", **wrong)
+
+
+STREAM = b"""event: message_start
+data: {"type":"message_start","message":{"model":"m","usage":{"input_tokens":7,"output_tokens":1}}}
+
+data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}
+data: {"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{}"}}
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}
+"""
+
+
+def test_a_stream_of_events_is_read_as_the_answer_that_it_comes_to():
+    found = relay.told(STREAM)
+    assert found == {"model": "m", "usage": {"input_tokens": 7, "output_tokens": 9}, "text": "a{}"}
+    lines = [{"choices": [{"delta": {"content": part}}]} for part in ("a", "b")] + [{"choices": [], "usage": {"x": 1}}]
+    found = relay.told(b"\n".join(b"data: " + json.dumps(line).encode() for line in lines) + b"\ndata: [DONE]\n")
+    assert found == {"usage": {"x": 1}, "text": "ab"}
+
+
+@pytest.mark.parametrize("preset", sorted(file.stem for file in (REPO / "config/agent/command").glob("*.yaml")))
+def test_each_preset_names_fields_that_there_are(preset, compose):
+    made = compose(f"agent=command/{preset}", "env=folders", "env.path=x").agent
+    agent = CommandAgent(**{key: value for key, value in made.items() if key != "_target_"})
+    assert "{task_file}" in agent.command and agent.deliver == "prompt"
+    assert len((REPO / f"config/agent/command/{preset}.yaml").read_text().splitlines()) <= 10
