@@ -45,7 +45,10 @@ OTHER_DEFAULTS = {  # a part's key whose YAML says other than its class, and why
     "LiteLLMModel.json_schema": "the class sends what every server takes; most providers can do more",
     "MattsParallel.k": "how many attempts is each workflow's own default; the field is the base class's",
     "MattsSequential.r": "likewise",
-    "Notebook.key": "A-MEM finds a note by its text as well; the field is the bank's",
+    **dict.fromkeys(
+        ("Notebook.near", "Notebook.attempts", "Notebook.start", "Notebook.counted", "Notebook.key"),
+        "what is shown of the notes is each rival's own",
+    ),
     "Setting.show_answer": "setting=train is the one that shows it",
 }
 REPEATED = (  # what an experiment may learn from is read in one place, each of its files; where all embeddings are kept

@@ -245,7 +245,7 @@ def test_the_experiment_runs_all_of_them_and_tables_what_each_costs(program, tmp
     done = program("-m", "scripts.tables", tmp_path / "sweep", "--table", "rivals", "--format", "csv")
     assert done.returncode == 0, done.stderr
     rows = {row["arm"]: row for row in csv.DictReader(done.stdout.splitlines())}
-    assert set(rows) == {"no_memory", "reasoningbank", *ARMS}
+    assert set(rows) == {"no_memory", "history", "reasoningbank", *ARMS}
     for arm in ARMS:
         summary = read_json(next((tmp_path / "sweep").glob(f"arm={arm},*")) / "summary.json")
         assert float(rows[arm]["tokens_memory"]) == pytest.approx(summary["tokens"]["extractor"] / 40)

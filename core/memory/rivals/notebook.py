@@ -116,10 +116,10 @@ class Notebook(MemoryBank):
     counted   a note is shown with its id and its votes
     """
 
-    near: int | None
-    attempts: int
-    start: int | None
-    counted: bool
+    near: int | None = None
+    attempts: int = 0
+    start: int | None = None
+    counted: bool = False
 
     def notes(self, exclude_task: str | None = None) -> list[Note]:
         """The notes as they stand, the oldest first, without texts that come from exclude_task."""
