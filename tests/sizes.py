@@ -26,7 +26,7 @@ PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server sc
 CEILINGS = {
     "analysis": 7_250,
     "benchmarks": 4_050,
-    "core": 23_850,
+    "core": 23_900,
     "docs": 30,
     "envs": 7_950,
     "hydra_plugins": 740,
