@@ -266,6 +266,7 @@ def pool():
     made.close()
 
 
+@pytest.mark.slow
 def test_a_pool_grows_only_while_all_are_busy_and_a_call_that_hangs_or_dies_harms_no_other(pool):
     def one(number):
         with pool.lease() as worker:
@@ -285,6 +286,7 @@ def test_a_pool_grows_only_while_all_are_busy_and_a_call_that_hangs_or_dies_harm
     assert len({one(2) for _ in range(5)}) == 1  # it is kept
 
 
+@pytest.mark.slow
 def test_a_worker_of_a_pool_that_was_killed_while_idle_is_started_again_and_a_closed_pool_begins_anew(pool):
     with pool.lease() as worker:
         first = worker.call("pid")

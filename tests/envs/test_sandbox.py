@@ -247,6 +247,7 @@ while True:
 
 @bubblewrap
 @pytest.mark.parametrize("kind", ["memfd", "system_v", "of_a_child_that_ended", "on_every_mount"])
+@pytest.mark.slow
 def test_memory_that_is_in_no_process_counts_too(box, kind):
     box.give("hold.py", HOLD)
     ran = box.run(f"for n in 1 2 3; do python /given/hold.py {kind} & done; wait", 30)
@@ -262,6 +263,7 @@ def test_memory_that_is_in_no_process_counts_too(box, kind):
 
 
 @bubblewrap
+@pytest.mark.slow
 def test_a_group_of_the_kernel_goes_with_its_sandbox(source):
     box = Bubblewrap(limits=TIGHT)
     box.open(str(source))

@@ -61,6 +61,13 @@ def test_rows_of_swe_bench_are_read(kind, data, tmp_path):
         assert (other.type, other.folder) == (mine.repo, None)
 
 
+def test_an_image_that_is_an_option_of_docker_is_refused(data, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(rows(data)[0] | {"image_name": "--volume=/:/host"}))
+    with pytest.raises(UserError, match="line 1: image_name=--volume=/:/host is an option of docker"):
+        load(str(path))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

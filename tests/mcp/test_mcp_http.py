@@ -60,6 +60,7 @@ def test_a_token_is_asked_for_and_foreign_hosts_and_origins_are_refused(tmp_path
         assert post(url, **good).status_code == 200
 
 
+@pytest.mark.slow
 def test_what_a_token_guards_lies_open_to_nobody_on_the_disk(tmp_path):
     async def go(url):
         http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})

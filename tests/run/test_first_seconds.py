@@ -244,6 +244,7 @@ def test_the_partner_of_a_run_without_memory_has_one(cli):
     assert compare.split()[-3:] == ["compare", "one", "one-memory"]
 
 
+@pytest.mark.slow
 def test_the_grading_worker_starts_while_the_model_is_asked_and_is_the_only_one_of_many_envs(monkeypatch):
     grader = MathGrader()
     monkeypatch.setattr(single_turn, "shared_grader", lambda: grader)

@@ -499,7 +499,7 @@ def test_a_packed_file_is_read_up_to_a_limit(subtests, tmp_path, monkeypatch):
             with pytest.raises(UserError, match="large.* unpacks to more than 2 MB") as error:
                 load_rows("own", path)
             assert "\n" not in str(error.value)
-    (tmp_path / "just.jsonl.gz").write_bytes(gzip.compress(LINES.ljust(2 << 20).encode()))
+    (tmp_path / "just.jsonl.gz").write_bytes(gzip.compress(LINES.encode().ljust(2 << 20)))
     assert load_rows("own", tmp_path / "just.jsonl.gz").rows
 
 
