@@ -173,7 +173,7 @@ class CachedEmbedder(Embedder):
         check_choice(self, "embedder", "mode", MODES)
         self.name = self.inner.name
         columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
-        how = {"what": "the embedding cache", "table": "embeddings", "columns": columns}
+        how: dict[str, Any] = {"what": "the embedding cache", "table": "embeddings", "columns": columns}
         how["read_only"] = self.mode == "replay"
         self._file = KeyValueFile(path=self.path, **how) if self.path and self.mode != "off" else None
 
