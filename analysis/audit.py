@@ -19,6 +19,7 @@ from analysis.answer import edited
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.made_of import differ, made_of, other_parts
+from analysis.notes import kinds_of_limits
 from analysis.runs import Run, explaining, read_run
 from core.models.reply_text import without_surrogates
 from core.run.files import CALLS, changed_files, lines_of
@@ -154,7 +155,7 @@ def unanswered(run: Run) -> Iterator[str]:
     none = sum(not attempt.get("info", {}).get("stated", True) for attempt in valid)
     limits = Counter(limit.replace("_", " ") for attempt in valid if (limit := limit_of(attempt)))
     said = [f"{none} of {len(valid)} episodes state no answer"] * bool(none)
-    said += ["ended by limit: " + ", ".join(f"{n} {name}" for name, n in sorted(limits.items()))] * bool(limits)
+    said += ["ended by limit: " + kinds_of_limits(limits)] * bool(limits)
     if said:
         yield "; ".join(said)
 

@@ -113,8 +113,13 @@ def share(count: int, n: int) -> str:
 
 def limits(row: dict[str, Any]) -> str:
     """How many episodes of a cell ended at a limit, and at which."""
-    which = ", ".join(f"{n} {LIMITS.get(limit, limit).replace('_', ' ')}" for limit, n in row["limits"].items())
+    which = kinds_of_limits(row["limits"])
     return share(sum(row["limits"].values()), row["n"]) + (f": {which}" if which else "")
+
+
+def kinds_of_limits(counts: dict[str, int]) -> str:
+    """How many attempts ended at each limit."""
+    return ", ".join(f"{n} {LIMITS.get(limit, limit).replace('_', ' ')}" for limit, n in sorted(counts.items()))
 
 
 def not_answered(rows: Rows) -> list[str]:

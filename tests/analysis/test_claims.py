@@ -112,10 +112,10 @@ def test_replies_that_were_cut_off_in_one_arm_are_counted_there(boxes):
         cut(place, each)
     write_rows(boxes / "reasoningbank", rows)
     row, shown, _ = compared(boxes)
-    assert shown["reasoningbank"]["ended by limit"] == "6 (60.0 %): 1 context, 5 length"
+    assert shown["reasoningbank"]["ended by limit"] == "6 (60.0 %): 1 context, 5 replies cut off"
     assert (row["n_unanswered"], row["answered_pairs"]) == (7, 2)  # the first states nothing; both answer 6 and 8
     assert audit(read_run(boxes / "reasoningbank"))["look"]["unanswered"] == [
-        "1 of 10 episodes state no answer; ended by limit: 1 context, 5 length"
+        "1 of 10 episodes state no answer; ended by limit: 1 context, 5 replies cut off"
     ]
 
 

@@ -40,6 +40,7 @@ def test_the_study_replays_to_the_result_that_was_recorded_and_tells_its_story(a
 ARMS = {"no_memory": [7, 5, 4, 6, 8], "reasoningbank": [18, 14, 11, 17, 15]}  # solved by seed, of 24
 
 
+@pytest.mark.slow
 def test_a_prompt_that_differs_stops_the_replay(at_home, tmp_path):
     (tmp_path / "prompts").mkdir()
     own = tmp_path / "prompts" / "judge.jinja"
@@ -49,6 +50,7 @@ def test_a_prompt_that_differs_stops_the_replay(at_home, tmp_path):
     assert "holds no answer to this request of role judge" in done.stderr and "llm.cache=read_write" in done.stderr
 
 
+@pytest.mark.slow
 def test_replay_changes_nothing_beside_the_file_and_needs_no_weights(at_home, tmp_path):
     shutil.copy(REPO / "docs/study/recorded.sqlite", tmp_path / "copy.sqlite")
     before = (tmp_path / "copy.sqlite").read_bytes()
