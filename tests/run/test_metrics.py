@@ -31,7 +31,6 @@ def row(status, label=None, kind="", steps=2, cost=0.5):
         "ended_by": "infra_error" if status == "infra_error" else "end",
         "success": status == "success",
         "error": "timeout: too slow",
-        "gold": "g",
         "steps": [{"text": "x", "valid": True, "finish_reason": "stop"}] * steps,
     }
     verdict = {"label": label, "source": "llm" if label else "none", "parsed": True, "truncated": False}
