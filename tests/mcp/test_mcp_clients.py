@@ -12,7 +12,22 @@ import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_kit import ENV, HELLO, MODEL, READY, REPO, TOKEN, ask, call, command, here, http_server, refused, run
+from mcp_kit import (
+    ENV,
+    HELLO,
+    MODEL,
+    READY,
+    REPO,
+    TOKEN,
+    ask,
+    call,
+    command,
+    here,
+    http_server,
+    lessons_in,
+    refused,
+    run,
+)
 
 from mcp_server.server import PROFILES
 
@@ -225,10 +240,10 @@ def test_optional_arguments_that_are_filled_with_null_are_left_out(tmp_path, nul
             filled = dict.fromkeys(("description", "success", "agent_id", "domain"), null) | {"tags": [null]}
             saved = await ask(client, "save_lesson", query="deploy", title=null, content="text", **filled)
             found = await ask(client, "retrieve_memory", query="deploy", top_k=null, agent_id=null, domain=null)
-            return saved, found["memories"]
+            return saved, lessons_in(found)
 
-    with here(tmp_path / "bank.sqlite", "server.answer_fields=true") as (server, service):
-        saved, (memory,) = run(go(server))
+    with here(tmp_path / "bank.sqlite") as (server, service):
+        saved, (lesson,) = run(go(server))
         record = service.bank_for("").get(saved["memory_id"])
-    assert (memory["agent_id"], memory["title"], memory["success"]) == ("default", null.strip(), True)
+    assert (lesson["title"], record.namespace, record.outcome) == (null.strip(), "default", "success")
     assert (record.domain, record.tags, record.items[0].description) == ("", (), "")
