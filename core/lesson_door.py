@@ -51,11 +51,12 @@ class LessonDoor:
         self._running: list[subprocess.Popen] = []
         bank, running = self._private / "lessons.sqlite", self._running
         policy = Cosine(top_k=max(1, len(memories)))
-        with closing(MemoryBank(path=str(bank), embedder=HashingEmbedder(), policy=policy)) as made:
+        embedder = HashingEmbedder()
+        with closing(MemoryBank(path=str(bank), embedder=embedder, policy=policy)) as made:
             for memory in memories:
                 made.add(replace(memory.record, namespace=made.namespace, status="active", query_embedding=()))
-        words = [sys.executable, "-m", "mcp_server", "--bank", str(bank), "--embedder", "hashing"]
-        words += ["memory.read_only=true", "retrieval=cosine", "retrieval.min_score=null"]
+        words = [sys.executable, "-m", "mcp_server", "--bank", str(bank), "--embedder", embedder.name]
+        words += ["+memory.read_only=true", "retrieval=cosine", "retrieval.min_score=null"]
         words += [f"retrieval.top_k={policy.top_k}"]
         environment = os.environ | {"PYTHONPATH": str(ROOT), "REASONINGBANK_SETTINGS": "none"}
 
