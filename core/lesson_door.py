@@ -3,7 +3,7 @@
     agent in the sandbox -> BRIDGE there, its server over stdio -> a socket file -> `reasoningbank serve`
 
 The server has a bank of its own with the lessons that were retrieved for the task, so that an arm shows by this way
-what it shows by every other. It is read only, and gone with the attempt.
+what it shows by every other. What the agent writes there is gone with the attempt.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LessonDoor:
             for memory in memories:
                 made.add(replace(memory.record, namespace=made.namespace, status="active", query_embedding=()))
         words = [sys.executable, "-m", "mcp_server", "--bank", str(bank), "--embedder", embedder.name]
-        words += ["+memory.read_only=true", "retrieval=cosine", "retrieval.min_score=null"]
+        words += ["retrieval=cosine", "retrieval.min_score=null"]
         words += [f"retrieval.top_k={policy.top_k}"]
         environment = os.environ | {"PYTHONPATH": str(ROOT), "REASONINGBANK_SETTINGS": "none"}
 

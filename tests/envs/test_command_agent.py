@@ -109,7 +109,7 @@ about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 ask(1, "initialize", **about)
 ask(0, "notifications/initialized")
 tools = [tool["name"] for tool in ask(2, "tools/list")["result"]["tools"]]
-assert "save_lesson" not in tools, tools
+assert "retrieve_memory" in tools, tools
 found = ask(3, "tools/call", name="retrieve_memory", arguments={"query": "the colour"})
 if "the colour is teal" in found["result"]["content"][0]["text"]:
     open("colour.txt", "w").write("teal\\n")
