@@ -44,7 +44,7 @@ def read_bytes(path: Path, name: str | None = None) -> bytes:
         raise UserError(f"{name or path} cannot be read: {why}.") from error
 
 
-def unpacked(packed: IO[bytes], name: str, most: int | None = None) -> bytes:
+def unpacked(packed: IO[bytes] | gzip.GzipFile, name: str, most: int | None = None) -> bytes:
     """All that a packed file holds. UserError if that is more than `most` bytes (MOST_UNPACKED)."""
     most = most or MOST_UNPACKED
     if len(data := packed.read(most + 1)) > most:
