@@ -1,6 +1,7 @@
 """Compare two runs over the same tasks: numbers, configurations, and every task that only one of them solved.
 
     reasoningbank compare A B [--all]
+    reasoningbank compare A.eval B.eval [--metric NAME]    logs of Inspect, or lm-evaluation-harness's samples (.jsonl)
     reasoningbank compare RUNS... --gate cost=0.15 [--baseline no_memory] [--arm reasoningbank]...
 
 The difference is B minus A. Only tasks that broke in neither run are compared; --all lists the others too. Two runs
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -29,6 +31,7 @@ from rich.text import Text
 from analysis import notes
 from analysis.cells import make_cells
 from analysis.columns import HEADINGS
+from analysis.foreign_logs import is_foreign
 from analysis.gate import GateResult, gate, lifts
 from analysis.load import frame_of
 from analysis.measure import measure
@@ -132,6 +135,28 @@ def compare(out: Console, a: Run, b: Run, every: bool) -> None:
     tasks(out, both, every)
 
 
+def compare_logs(out: Console, paths: list[str], metric: str | None) -> None:
+    """Two logs of another harness, paired by the ids of their samples."""
+    from analysis import foreign_logs
+
+    a, b = (foreign_logs.read(Path(path), metric) for path in paths)
+    found = foreign_logs.compare(a, b)
+    for name, log in (("A", a), ("B", b)):
+        out.print(f"{name}  {log.path}   {log.metric}")
+    left = {"only in A": found["n_only_a"], "only in B": found["n_only_b"], "without a score": found["n_unscored"]}
+    if said := ", ".join(f"{n} {what}" for what, n in left.items() if n):
+        out.print(f"not compared: {said}")
+    if found["difference"] is None:
+        raise UserError("no sample has a score in both logs.")
+    out.print(
+        f"B - A: {100 * found['difference']:+.1f} points ({100 * found['mean_a']:.1f} and {100 * found['mean_b']:.1f}) "
+        f"over {found['n_pairs']} samples  95 % {100 * found['low']:+.1f} to {100 * found['high']:+.1f}, "
+        f"{found['won']} better and {found['lost']} worse, exact permutation sample by sample, "
+        f"p = {found['p_tasks']:.4f}"
+    )
+    out.print(f"The interval and p hold only for these samples and these two runs. Untested: {UNTESTED}")
+
+
 def hold(out: Console, frame: pd.DataFrame, fall: float, baseline: str, arms: list[str] | None) -> bool:
     """Whether the gate holds for every arm; tells the numbers of each."""
     cells = make_cells(frame, baseline)
@@ -170,6 +195,7 @@ def gate_of(text: str) -> float:
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__, runs=True)
     options.add_argument("--all", action="store_true", help="every task, not only those that flipped")
+    options.add_argument("--metric", metavar="NAME", help="of logs of other harnesses, where they have several scores")
     options.add_argument("--gate", type=gate_of, metavar="cost=FRACTION", help="exit 1 where it does not hold")
     options.add_argument(
         "--baseline", default="no_memory", help="of the gate: a label or an arm (default: %(default)s)"
@@ -178,6 +204,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = options.parse_args(arguments)
     if given.gate is not None:
         return int(not hold(console(), load_episodes(given.runs), given.gate, given.baseline, given.arm))
+    if len(given.runs) == 2 and all(map(is_foreign, given.runs)):
+        compare_logs(console(), given.runs, given.metric)
+        return 0
     if len(given.runs) != 2:
         raise UserError("give two runs, A and B, or --gate cost=FRACTION for the arms of many.")
     compare(console(), *map(one_run, given.runs), given.all)

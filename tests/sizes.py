@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
-    "analysis": 7_650,  # what an agent uses (arXiv 2601.22436), a recorded study
+    "analysis": 7_760,  # what an agent uses (arXiv 2601.22436), a recorded study
     "benchmarks": 4_300,  # null worlds of rivals and controls, users of --holdout
-    "core": 27_300,  # rivals and controls of 2026 (2,200 lines), any program as the agent, edits, backups
+    "core": 27_450,  # rivals and controls of 2026 (2,200 lines), any program as the agent, edits, backups
     "docs": 30,
     "envs": 8_250,  # folders of one's own tasks, a memory group for the sandbox
     "hatch_build.py": 15,
@@ -37,7 +37,7 @@ CEILINGS = {
     "reasoningbank_harness": 240,  # the one public module, and the commands of an installation
     "scripts": 1_900,
     "single_turn_bench": 3_830,  # rows with pictures
-    "tests": 55_600,  # the same
+    "tests": 55_900,  # the same
     "workflows": 2_600,  # lessons that earn their place, retrieval within an attempt
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
-from core.memory.formats import insight_memory, json_lines, markdown, paper_authors, reasoningbank_mcp
+from core.memory.formats import insight_memory, json_lines, markdown, paper_authors, reasoningbank_mcp, skill
 from core.memory.formats.portable import Portable, check, take_in
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ FORMATS = {  # each a module with `write` and `read`
     "mcp": reasoningbank_mcp,
     "insight_memory": insight_memory,
     "authors": paper_authors,
+    "skill": skill.SKILLS,  # a folder
+    "agents": skill.AGENTS,
 }
 # What a reader meets where a value is not of the kind that the format has there.
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
