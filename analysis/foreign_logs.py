@@ -47,7 +47,12 @@ def read(path: Path, metric: str | None = None) -> Log:
         chosen = metric or names[0]
         if chosen not in names:
             raise UserError(f"{path} has no score {chosen}: it has {', '.join(names)}.")
-        return Log(path, chosen, {(id, epoch): scores.get(chosen) for id, epoch, scores in rows})
+        merged: dict[tuple[str, int], float | None] = {}
+        for id, epoch, scores in rows:  # a row for each filter of one sample
+            merged[id, epoch] = scores.get(chosen, merged.get((id, epoch)))
+        if wrong := [value for value in merged.values() if value is not None and not 0 <= value <= 1]:
+            raise UserError(f"{path}: {chosen} is {wrong[0]:g} somewhere: only scores from 0 to 1 are compared.")
+        return Log(path, chosen, merged)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read as a log: {error!r:.200}") from None
 
@@ -69,7 +74,11 @@ def _of_harness(path: Path) -> list[tuple[str, int, dict[str, float | None]]]:
         (
             str(row["doc_id"]),
             1,
-            {n: _score(v) for n, v in row.items() if n not in NOT_METRICS and isinstance(v, (int, float, bool))},
+            {
+                f"{n},{row['filter']}" if row.get("filter") else n: _score(v)
+                for n, v in row.items()
+                if n not in NOT_METRICS and isinstance(v, (int, float, bool))
+            },
         )
         for row in rows
     ]

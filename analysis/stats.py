@@ -53,7 +53,7 @@ class Spread:
 def students_tail(df: float, value: float) -> float:
     """The probability that Student's t is at most `value`, which is at most 0.
 
-    mpmath, which comes with sympy, has it too: a table needs no scipy (118 MB), simulations do for their speed.
+    mpmath has it too: a table needs no scipy (118 MB), simulations do for their speed.
     """
     try:
         from scipy.special import stdtr

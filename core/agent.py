@@ -50,6 +50,8 @@ class Agent:
     prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
     thinks: ClassVar[bool] = True  # whether a reply contains a thought besides the action
+    converses: ClassVar[bool] = True  # whether a further round can follow its attempt (matts_sequential)
+    least_steps: ClassVar[int] = 1  # that an attempt takes
     keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt contains; None: all
 
     def __post_init__(self) -> None:

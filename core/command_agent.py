@@ -9,12 +9,13 @@ the command, and the submission of what it left; the thought of the second is wh
 
 from __future__ import annotations
 
+import os
 import shlex
 import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from core.errors import UserError, check_choice, check_positive
 from core.learning.transcript import cut
 from core.lesson_door import LessonDoor, settings
 from core.models.base import Reply, Role
-from core.models.relay import FORWARD, PLACEHOLDER, SOCKET, Relay, base_url, transcript
+from core.models.relay import FORWARD, PLACEHOLDER, SOCKET, Relay, base_url
 from core.outfit import GIVEN, HOME, RELAY, REPOSITORY, SUBMIT_LEFT, Outfit
 from core.types import Message, Scored, Usage
 
@@ -64,6 +65,8 @@ class CommandAgent(Agent):
     _shown: dict[str, list[Scored]] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     thinks: ClassVar[bool] = False  # it is not asked to say which lessons it uses
+    converses: ClassVar[bool] = False
+    least_steps: ClassVar[int] = 2  # the command, and the submission of what it left
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,8 +96,13 @@ class CommandAgent(Agent):
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
         """What is delivered, and the task. The env's own instructions are for agents that act step by step."""
         opening = super().opening(observation, "", memories)
+        kept = [
+            replace(memory, record=replace(memory.record, items=memory.record.items[:n]))
+            for memory, n in zip(memories, self.shown(memories), strict=True)
+            if n
+        ]
         with self._lock:  # what the same text is made of is the same
-            self._shown[opening[0]["content"]] = list(memories)
+            self._shown[opening[0]["content"]] = kept
         return opening
 
     def memory_block(self, memories: list[Scored]) -> str:
@@ -140,10 +148,12 @@ class _CommandRun:
         self._open.close()
         if (relay := self._relay) is None:
             return _reply("", SUBMIT_LEFT, Usage())
-        if relay.refused is not None:
+        if relay.fatal is not None:
+            raise relay.fatal
+        if relay.refused is not None and relay.refused.whole_run:
             relay.refused.usage = relay.used
             raise relay.refused
-        return _reply(cut(transcript(relay.said), MOST), SUBMIT_LEFT, relay.used)
+        return _reply(cut(relay.transcript, MOST), SUBMIT_LEFT, relay.used)
 
     def _start(self, messages: list[Message], sample: int) -> str:
         """Equip the env, and return the command."""
@@ -161,7 +171,7 @@ class _CommandRun:
         values |= {"model": llm.name.partition("/")[2] or llm.name, "base_url": "", "api_key": PLACEHOLDER}
         values["mcp_config"] = f"{GIVEN}/{MCP_CONFIG}"
         folder = Path(self._open.enter_context(TemporaryDirectory(prefix="reasoningbank-agent-")))
-        folder.chmod(0o755)  # in the sandbox it is another user's
+        folder.chmod(0o755 if os.geteuid() == 0 else 0o700)  # as root the sandbox has another user
         if agent.needs_model:
             self._relay = Relay(role=self._role, task=self._task, sample=sample, folder=folder)
             self._open.callback(self._relay.close)

@@ -131,7 +131,8 @@ def check_returned(right: bool, where: str, what: str, found: object) -> None:
         raise UserError(f"{where} must return {what}; it returned {found!r:.120}.")
 
 
-EXTRAS = {**dict.fromkeys(("pandas", "scipy", "matplotlib"), "report"), "pyarrow": "parquet"}  # {library: its extra}
+# {library: its extra}
+EXTRAS = {"pandas": "tables", "mpmath": "tables", "scipy": "report", "matplotlib": "report", "pyarrow": "parquet"}
 
 
 def extra_for(error: ModuleNotFoundError) -> str | None:

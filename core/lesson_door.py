@@ -26,6 +26,7 @@ from core.models.embedding import HashingEmbedder
 from core.types import Scored
 
 SOCKET, BRIDGE = "lessons.sock", "bridge.py"
+MOST = 8  # servers that are started for one attempt
 ROOT = Path(__file__).resolve().parents[1]
 BRIDGING = f"""
 import os, socket, sys, threading
@@ -49,7 +50,8 @@ class LessonDoor:
     def __init__(self, folder: Path, memories: list[Scored]) -> None:
         self._private = Path(tempfile.mkdtemp(prefix="reasoningbank-lessons-"))
         self._running: list[subprocess.Popen] = []
-        bank, running = self._private / "lessons.sqlite", self._running
+        bank, running, lock = self._private / "lessons.sqlite", self._running, threading.Lock()
+        self._lock = lock
         policy = Cosine(top_k=max(1, len(memories)))
         embedder = HashingEmbedder()
         with closing(MemoryBank(path=str(bank), embedder=embedder, policy=policy)) as made:
@@ -64,20 +66,26 @@ class LessonDoor:
             def handle(self) -> None:
                 pipe = self.request.fileno()
                 quiet = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.DEVNULL}
-                running.append(process := subprocess.Popen(words, cwd=ROOT, env=environment, **quiet))
+                with lock:
+                    if len(running) >= MOST:  # a client starts one; a program that loops must not fill the machine
+                        return
+                    running.append(process := subprocess.Popen(words, cwd=ROOT, env=environment, **quiet))
                 process.wait()
 
         (folder / BRIDGE).write_text(BRIDGING, encoding="utf-8", newline="\n")
+        (folder / BRIDGE).chmod(0o644)  # whatever the umask
         self._server = socketserver.ThreadingUnixStreamServer(str(folder / SOCKET), Handler)
         self._server.daemon_threads = True
-        (folder / SOCKET).chmod(0o666)
+        (folder / SOCKET).chmod(0o666 if os.geteuid() == 0 else 0o600)  # as root the sandbox has another user
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
         self._server.shutdown()
-        for process in self._running:
-            process.kill()
-            process.wait()
+        with self._lock:
+            for process in self._running:
+                process.kill()
+                process.wait()
+            self._running += self._running[:1] * MOST  # no further one is started
         self._server.server_close()
         shutil.rmtree(self._private, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The memory bank over MCP (`python -m mcp_server --bank PATH`), and around any command (`reasoningbank run`).
+"""The memory bank over MCP (`reasoningbank serve --bank PATH`), and around any command (`reasoningbank run`).
 
 __main__        the command line: it serves, or runs one of the commands below
 server          the SDK's server with the tools of a profile

@@ -99,7 +99,9 @@ def run_around(argv: list[str]) -> int:
     began = time.monotonic()
     if task and off is False and done.status != 130:  # 130: the user stopped it
         # Without a model that took too long it learns, too.
-        result |= best_effort.do("learn", 1.1 * given.learn_timeout + 1, lambda: memory.learn(hits, done)) or {}
+        result |= (
+            best_effort.do("learn", 1.1 * given.learn_timeout + 1, lambda: memory.learn(hits, done)) or memory.known
+        )
     best_effort.do("close", 10, memory.close)
     result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
     result |= {"memories_learned": len(result["learned"]), "warnings": best_effort.warnings}

@@ -54,9 +54,10 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS attempts (run INTEGER PRIMARY KEY, task TEXT, output TEXT, errors TEXT)",
     "CREATE TABLE IF NOT EXISTS warnings (at TEXT, what TEXT, why TEXT)",
     "CREATE TABLE IF NOT EXISTS coin (key TEXT)",  # drawn once
-    "CREATE TABLE IF NOT EXISTS tasks (task TEXT PRIMARY KEY, tosses INTEGER)",
+    "CREATE TABLE IF NOT EXISTS tasks (task TEXT PRIMARY KEY, runs INTEGER)",  # of --holdout, without broken-off ones
 )
 Row = dict[str, Any]
+INTERRUPTED = 130  # exit status of what the user broke off
 
 
 def file_of(bank: Path) -> Path:
@@ -71,6 +72,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(file, timeout=5)) as db, db:
             for statement in TABLES:
                 db.execute(statement)
+            db.execute("BEGIN IMMEDIATE")  # two programs may find an old file at once
             known = {row[1] for row in db.execute("PRAGMA table_info(runs)")}
             for name in COLUMNS.keys() - known:  # of a file that an earlier version made
                 db.execute(f"ALTER TABLE runs ADD COLUMN {name} {COLUMNS[name]}")
@@ -106,6 +108,9 @@ def keep(bank: Path, command: list[str], result: Row, attempt: tuple[str, str, s
         result["mean_duration_s"], result["earlier_runs"] = db.execute(query, (row["command"],)).fetchone()
         marks = ", ".join("?" * len(row))
         added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+        if result["shown"] is not None and result["exit_status"] != INTERRUPTED:
+            query = "INSERT INTO tasks VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET runs = runs + 1"
+            db.execute(query, (digest("task", attempt[0])[:16],))
         if most := limit():
             texts = [scrub(without_surrogates(text))[0] for text in attempt]
             db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
@@ -114,13 +119,15 @@ def keep(bank: Path, command: list[str], result: Row, attempt: tuple[str, str, s
 
 
 def draw(bank: Path, task: str, holdout: float) -> bool:
-    """Toss the coin of a task: whether memory is shown to it. Raises UserError if the file cannot be written."""
+    """Toss the coin of a task: whether memory is shown to it. Raises UserError if the file cannot be written.
+
+    A run that the user breaks off is not counted, so that the next one of its task falls alike: nobody can toss again.
+    """
     name = digest("task", task)[:16]
     with _opened(file_of(bank)) as db:
         db.execute("INSERT INTO coin SELECT ? WHERE NOT EXISTS (SELECT 1 FROM coin)", (secrets.token_hex(16),))
         [key] = db.execute("SELECT key FROM coin").fetchone()
-        query = "INSERT INTO tasks VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET tosses = tosses + 1 RETURNING tosses"
-        [number] = db.execute(query, (name,)).fetchone()
+        [number] = db.execute("SELECT coalesce(max(runs), 0) FROM tasks WHERE task = ?", (name,)).fetchone()
     return shows(key, name, number, holdout)
 
 
@@ -177,13 +184,16 @@ def summary(runs: list[Row]) -> Row:
 
 def comparison(runs: list[Row]) -> list[str]:
     """What memory changed, by the runs of --holdout, as lines; [] without any."""
-    drawn = [run for run in runs if run["shown"] is not None and run["holdout"]]
+    drawn = [run for run in runs if run["shown"] is not None and run["holdout"] and run["exit_status"] != INTERRUPTED]
     if not drawn:
         return []
     judged = [run for run in drawn if run["verdict"]]
     sides = sum(bool(run["shown"]) for run in drawn)
     lines = [f"compared by --holdout: {sides} runs with memory, {len(drawn) - sides} without"]
     found = _compared(judged, lambda run: float(run["verdict"] == "success"), rates=True)
+    if unjudged := [run for run in drawn if not run["verdict"]]:
+        n = sum(bool(run["shown"]) for run in unjudged)
+        lines.append(f"  not judged: {n} of those with memory, {len(unjudged) - n} of those without")
     sources = ", ".join(sorted({run["label_source"] for run in judged})) or "none"
     lines.append(f"  success ({sources}): {_in_words(found, 100, ' points')}")
     took = _compared([run for run in drawn if run["duration_s"]], lambda run: math.log(run["duration_s"]), rates=False)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_learner
@@ -44,6 +44,7 @@ class TaskMemory:
     given: argparse.Namespace
     task: str
     best_effort: BestEffort
+    known: dict[str, Any] = field(default_factory=dict)  # the verdict, as soon as there is one
     _service: Service | None = None
     _cfg: Any = None
     _model_until: float = 0.0  # time.monotonic() until when a model may be asked; then the attempt is learned without
@@ -130,6 +131,7 @@ class TaskMemory:
         if verdict.label is None:
             return outcome | {"why_not": "the attempt was not judged"}
         outcome["success"] = verdict.label == "success"
+        self.known = dict(outcome)  # should nothing be learned
         lessons, source = self._lessons(task, attempt, verdict, hits, done)
         if lessons:
             id = content_id("run", bank.namespace, payload, bank.history.seq())

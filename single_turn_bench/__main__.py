@@ -1,7 +1,7 @@
-"""python -m single_turn_bench validate [NAME...] [--path DIR] [--columns COLUMNS]
+"""reasoningbank questions validate [NAME...] [--path DIR] [--columns COLUMNS]
                                                    shows each first question as a model reads it; every gold answer
                                                    passes its own grader
-python -m single_turn_bench grade FILE.jsonl[.gz]   agreement of the graders with labelled answers
+reasoningbank questions grade FILE.jsonl[.gz]      agreement of the graders with labelled answers
 
 Labelled are rows {gold, pred or response, expected} for mathematics, and with n_options for choices, where the label is
 the letter `rule_pred` (rows without a letter do not count) or `expected`.
@@ -35,7 +35,7 @@ WIDTH = 80
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, 1 when a gold answer fails, 2 with one sentence for bad input."""
     open_standard_streams()
-    top = argparse.ArgumentParser(prog="python -m single_turn_bench", description="Datasets and graders by themselves.")
+    top = argparse.ArgumentParser(prog="reasoningbank questions", description="Datasets and graders by themselves.")
     top.add_argument("--version", action=VersionAction)
     commands = top.add_subparsers(dest="command", required=True)
     check = commands.add_parser("validate", help="check that every gold answer passes its own grader")

@@ -26,7 +26,7 @@ ENGINES = {
     "browser": "miniwob miniwob_known_answer report_tabs two_hosts web_agent web_engine webarena webarena_run",
     "cluster": "ray slurm",
     "java": "scienceworld scienceworld_jvm",
-    "postgres": "postgres postgres_crash",
+    "postgres": "postgres postgres_backup postgres_crash postgres_pool",
 }
 ENGINE_OF = {f"test_{name}": engine for engine, names in ENGINES.items() for name in names.split()}
 

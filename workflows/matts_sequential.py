@@ -34,6 +34,10 @@ class MattsSequential(ReasoningBank):
     def check_sizes(self) -> None:
         if self.k not in (None, 1):
             raise UserError(f"workflow=matts_sequential makes one attempt at a time: k={self.k} needs matts_parallel.")
+        if self.r and not self.rollout.agent.converses:
+            raise UserError(
+                "workflow=matts_sequential: this agent keeps no conversation to go on with: matts_parallel."
+            )
         if self.refine not in ("restart", "continue"):
             raise UserError(f"refine={self.refine}: choose restart or continue.")
 

@@ -344,6 +344,9 @@ class ReasoningBank:
     def check_parts(self) -> None:
         """Raises UserError for parts that must not, or cannot, be combined."""
         check_choice(self, "workflow", "learn_from", ("both", "success", "failure"))
+        agent, most = self.rollout.agent, self.rollout.max_steps
+        if most is not None and most < agent.least_steps:
+            raise UserError(f"max_steps={most}: an attempt of this agent takes {agent.least_steps} steps.")
         if self.rollout.agent.uses_gold and self.learns and not self.setting.use_gold:
             raise UserError(
                 f"agent=gold plays the answers, setting={self.setting.name} must not learn them: use workflow=vanilla."

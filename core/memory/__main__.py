@@ -125,9 +125,12 @@ def open_bank(given: argparse.Namespace) -> tuple[Any, bool]:
     clock = getattr(given, "clock", "stream")
     is_new = not has_bank(path)
     how = {"embedder": embedder, "policy": Cosine(), "namespace": namespace, "clock": clock, "read_only": read_only}
+    if given.command == "import" and given.group and given.namespace:
+        raise UserError("give --group or --namespace: a group's lessons are those of the namespace of its name.")
     if is_new and given.command == "import":  # what is refused leaves no bank behind
         with TemporaryDirectory() as folder, closing(MemoryBank(path=f"{folder}/bank.sqlite", **how)) as trial:
-            formats.read(trial, given.file, given.format or formats.by_name(given.file), given.namespace)
+            form, space = given.format or formats.by_name(given.file), given.group or given.namespace
+            formats.read(trial, given.file, form, space, authors=bool(given.group))
     return MemoryBank(path=str(path), **how), is_new
 
 

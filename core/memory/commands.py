@@ -146,8 +146,6 @@ def export(bank: Any, given: Namespace) -> Iterator[str]:
 
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
     """add the records of a file"""
-    if given.group and given.namespace:
-        raise UserError("give --group or --namespace: a group's lessons are those of the namespace of its name.")
     form, space = given.format or formats.by_name(given.file), given.group or given.namespace
     added, known = formats.load(bank, given.file, form, space, authors=bool(given.group))
     yield f"{n_records(added)} added, {known} were there already or refused"

@@ -4,12 +4,13 @@
 
 The relay passes each request on as it came and gives back what the server said; it adds nothing. In the request's
 headers PLACEHOLDER becomes the real key, so the key never enters the sandbox. Every call is counted and logged by the
-role's meter, whose budgets refuse further ones, and the conversation is kept, from which `transcript` is made.
+role's meter, whose budgets refuse further ones. Paths that ask no model are refused.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socketserver
 import threading
 import time
@@ -20,8 +21,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from core.errors import OverBudget, UserError
+from core.errors import OverBudget, StopRun, UserError
 from core.models import direct
+from core.models.api_forms import ASKS, Json, end_of, messages_of, parsed, text_of, told, transcript, usage_of
 from core.models.base import Reply, Role
 from core.models.endpoint import Endpoint
 from core.models.prices import usage_of_response
@@ -31,7 +33,8 @@ from core.types import Usage
 PLACEHOLDER = "key-of-the-relay"  # what the agent is given as its key
 PORT = 8707  # in the sandbox, whose network is its own
 SOCKET, FORWARD = "model.sock", "forward.py"
-MOST = 64 << 20  # bytes of a request; a larger one is refused
+MOST = 32 << 20  # bytes of a request; a larger one is refused
+MOST_AT_ONCE = 64  # connections
 HOP = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "keep-alive", "upgrade", "te"}
 ADDRESSES = {"anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com"}
 # Run in the sandbox: what comes to PORT goes to the socket file. It ends with the command that started it.
@@ -70,8 +73,9 @@ class Relay:
     task, sample   the account and the attempt that the calls are charged to
     folder         gets SOCKET and FORWARD; readable by every user of the machine, as the sandbox has its own
     used           what all calls so far have used
-    refused        why the last call was refused by a budget; None: none was
-    said           (request, response) of the calls in their order, as parsed JSON
+    refused        the budget that refused the last call; None: none did
+    fatal          why the run cannot go on, such as a budget that cannot be held; None: it can
+    transcript     what the agent and its model said so far
     """
 
     role: Role
@@ -80,18 +84,21 @@ class Relay:
     folder: Path
     used: Usage = field(default_factory=Usage, init=False)
     refused: OverBudget | None = field(default=None, init=False)
-    said: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list, init=False, repr=False)
+    fatal: StopRun | None = field(default=None, init=False)
+    _longest: tuple[list[Json], str] = field(default=([], ""), init=False, repr=False)  # (conversation, answer to it)
 
     def __post_init__(self) -> None:
         import httpx
 
         llm = self.role.llm
+        self._base = split_address(address_of(llm))[1]
         self._origin, self._key = split_address(address_of(llm))[0], llm.key() if isinstance(llm, Endpoint) else None
         self._http = httpx.Client(timeout=getattr(llm, "timeout_s", 120.0) * 5, follow_redirects=False)
         self._lock = threading.Lock()
         (self.folder / FORWARD).write_text(FORWARDER, encoding="utf-8", newline="\n")
+        (self.folder / FORWARD).chmod(0o644)  # whatever the umask
         self._server = _Server(str(self.folder / SOCKET), _handler_of(self))
-        (self.folder / SOCKET).chmod(0o666)
+        (self.folder / SOCKET).chmod(0o666 if os.geteuid() == 0 else 0o600)  # as root the sandbox has another user
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
@@ -99,13 +106,22 @@ class Relay:
         self._server.server_close()
         self._http.close()
 
+    @property
+    def transcript(self) -> str:
+        messages, answer = self._longest
+        return transcript(messages, answer) if messages or answer else ""
+
     def pass_on(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request to the server: (status, headers, body) of its answer."""
         import httpx
 
-        asked = _parsed(body)
+        if not self._is_models(method, path):
+            return 403, {}, _error("the relay reaches the model alone")
+        if self.fatal is not None:
+            return 400, {}, _error(str(self.fatal))
+        asked = parsed(body)
         facts = {
             "role": self.role.name,
             "task": self.task,
@@ -118,7 +134,7 @@ class Relay:
                 self.role.meter.check(self.task, self.role.name)
             except OverBudget as error:
                 self.refused = error
-                return 429, {}, _error(f"the budget of this attempt is used up: {error}")
+                return 400, {}, _error(f"the budget of this attempt is used up: {error}")  # 429 would be tried again
         sent = {
             name: value.replace(PLACEHOLDER, self._key or PLACEHOLDER)
             for name, value in headers.items()
@@ -126,33 +142,60 @@ class Relay:
         }
         began = time.perf_counter()
         try:
-            answer = self._http.request(method, self._origin + path, headers=sent, content=body)
+            where = self._origin + path.replace(PLACEHOLDER, self._key or PLACEHOLDER)  # Gemini's may be in the query
+            answer = self._http.request(method, where, headers=sent, content=body)
             status, content = answer.status_code, answer.content
             kept = {name: value for name, value in answer.headers.items() if name.lower() == "content-type"}
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             status, kept, content = 502, {}, _error(redactor().values(f"the model's server cannot be reached: {error}"))
         if method == "POST" and status == 200:
-            self._count(facts, asked, told(content), time.perf_counter() - began)
+            try:
+                self._count(facts, told(content), time.perf_counter() - began)
+            except StopRun as error:  # said by the attempt's next step, in the run's own thread
+                self.fatal = error
+        if self._key:  # an error may quote it
+            content = content.replace(self._key.encode(), PLACEHOLDER.encode())
         return status, kept, content
 
-    def _count(self, facts: dict[str, Any], asked: dict[str, Any], said: dict[str, Any], latency_s: float) -> None:
-        if "usage" not in said and not text_of(said):  # such as a count of tokens: no call of a model
+    def _is_models(self, method: str, path: str) -> bool:
+        """Whether a request asks the model, or what models there are: no other address is reached, nor other data."""
+        place = path.partition("?")[0]
+        within = place.startswith(f"{self._base}/") and "//" not in place and ".." not in place and "@" not in place
+        return within and (method in ("GET", "HEAD") or (method == "POST" and place.endswith(ASKS)))
+
+    def _count(self, facts: dict[str, Any], said: Json, latency_s: float) -> None:
+        usage, text = usage_of(said), text_of(said)
+        if usage is None and not text:  # such as a count of tokens: no call of a model
             return
         llm = self.role.llm
-        response = SimpleNamespace(usage=said.get("usage"), choices=[said])
+        response = SimpleNamespace(usage=usage, choices=[said])
         used = usage_of_response(response, getattr(llm, "price_per_mtok", None), llm.name)
-        reply = Reply(
-            text=redactor().values(text_of(said)), usage=used, finish_reason=end_of(said), model=str(said.get("model"))
-        )
+        text = redactor().values(text)
         with self._lock:
             self.used += used
-            self.said.append((asked, said))
+            if len(facts["messages"]) >= len(self._longest[0]):
+                self._longest = (facts["messages"], text)
+        reply = Reply(text=text, usage=used, finish_reason=end_of(said), model=str(said.get("model")))
         self.role.meter.add(facts, reply, latency_s)
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
+
+    def __init__(self, *given: Any) -> None:
+        self.most = threading.BoundedSemaphore(MOST_AT_ONCE)  # a program may open as many as it likes
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.most.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.most.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that is gone is no error of ours."""
@@ -169,7 +212,7 @@ def _handler_of(relay: Relay) -> type[BaseHTTPRequestHandler]:
 
         def handle_one(self) -> None:
             if "chunked" in self.headers.get("transfer-encoding", "").lower():
-                body = b"".join(iter(self._chunk, b""))
+                body = self._chunks()
             else:
                 length = self.headers.get("content-length", "0")
                 body = self.rfile.read(int(length)) if length.isdigit() and int(length) <= MOST else None
@@ -183,13 +226,20 @@ def _handler_of(relay: Relay) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            if self.command != "HEAD":
+                self.wfile.write(content)
 
-        def _chunk(self) -> bytes:
-            size = int(self.rfile.readline(64).split(b";")[0] or b"0", 16)
-            data = self.rfile.read(min(size, MOST))
-            self.rfile.readline(8)
-            return data
+        def _chunks(self) -> bytes | None:
+            """A body in chunks; None where it is too long, or no such body."""
+            data = bytearray()
+            with suppress(ValueError):
+                while size := int(self.rfile.readline(64).split(b";")[0] or b"0", 16):
+                    if size < 0 or len(data) + size > MOST:
+                        return None
+                    data += self.rfile.read(size)
+                    self.rfile.readline(8)
+                return bytes(data)
+            return None
 
         do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_OPTIONS = handle_one
 
@@ -219,106 +269,6 @@ def split_address(address: str) -> tuple[str, str]:
 def base_url(llm: Any) -> str:
     """The model's address as the agent in the sandbox is given it."""
     return f"http://127.0.0.1:{PORT}{split_address(address_of(llm))[1]}"
-
-
-def messages_of(asked: dict[str, Any]) -> list[Any]:
-    """The conversation of a request, in whichever of the three common forms of an API."""
-    found = asked.get("messages") or asked.get("input") or asked.get("contents") or []
-    found = found if isinstance(found, list) else [{"role": "user", "content": found}]
-    first = asked.get("system") or asked.get("instructions")
-    return [{"role": "system", "content": first}, *found] if first else found
-
-
-def told(content: bytes) -> dict[str, Any]:
-    """The answer of a server as one object: its JSON, or what its stream of events comes to."""
-    whole = _parsed(content)
-    if whole:
-        return whole
-    texts: list[str] = []
-    for line in content.split(b"\n"):
-        event = _parsed(line.removeprefix(b"data:")) if line.startswith(b"data:") else {}
-        inner = event.get("response") or event.get("message") or {}
-        for part in (inner if isinstance(inner, dict) else {}, event):
-            if isinstance(usage := part.get("usage"), dict):
-                whole["usage"] = whole.get("usage", {}) | {k: v for k, v in usage.items() if v is not None}
-            whole |= {"model": part["model"]} if part.get("model") else {}
-        delta = next(iter(event.get("choices") or ()), {}).get("delta") or event.get("delta") or {}
-        texts.append(delta if isinstance(delta, str) else delta.get("content") or delta.get("text") or "")
-        for call in delta.get("tool_calls") or () if isinstance(delta, dict) else ():
-            texts.append((call.get("function") or {}).get("arguments") or "")
-        texts.append(delta.get("partial_json") or "" if isinstance(delta, dict) else "")
-    return whole | {"text": "".join(map(str, texts))} if whole or any(texts) else {}
-
-
-def text_of(said: dict[str, Any]) -> str:
-    """What an answer says, the calls of tools in it as JSON."""
-    if isinstance(said.get("text"), str):
-        return said["text"]
-    message = next((c["message"] for c in said.get("choices") or () if isinstance(c.get("message"), dict)), None)
-    if message is not None:
-        return content_text(message)
-    return "\n".join(filter(None, (content_text(part) for part in said.get("output") or [said])))
-
-
-def content_text(message: dict[str, Any]) -> str:
-    """The text of a message: of its parts, its calls of tools and their results."""
-    parts, found = message.get("content"), []
-    for part in parts if isinstance(parts, list) else [parts]:
-        if isinstance(part, str):
-            found.append(part)
-        elif isinstance(part, dict):
-            inner = part.get("text") or part.get("content")
-            if isinstance(inner, list):
-                inner = "\n".join(filter(None, map(content_text, ({"content": [each]} for each in inner))))
-            found.append(str(inner) if inner else "")
-            if part.get("input"):
-                found.append(_call(part.get("name"), part["input"]))
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        found.append(_call(function.get("name"), function.get("arguments")))
-    if message.get("arguments"):  # a call, in the Responses API
-        found.append(_call(message.get("name"), message["arguments"]))
-    if isinstance(message.get("output"), str):
-        found.append(message["output"])
-    return "\n".join(filter(None, found))
-
-
-def _call(name: Any, given: Any) -> str:
-    return f"{name}({given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)})"
-
-
-def end_of(said: dict[str, Any]) -> str:
-    choice = next(iter(said.get("choices") or ()), {})
-    return str(choice.get("finish_reason") or said.get("stop_reason") or "stop")
-
-
-def transcript(said: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
-    """What an agent and its model said to each other: the messages of the longest conversation, and its last answer.
-
-    The prompt, which the attempt's opening holds, is left out: all before the model's first message.
-    """
-    if not said:
-        return ""
-    asked, answer = max(reversed(said), key=lambda call: len(messages_of(call[0])))
-    messages = [each for each in messages_of(asked) if isinstance(each, dict)]
-    first = next((place for place, each in enumerate(messages) if _is_models(each)), len(messages))
-    lines = [
-        f"{'agent' if _is_models(each) else 'result'}: {text}"
-        for each in messages[first:]
-        if (text := content_text(each))
-    ]
-    return "\n".join([*lines, f"agent: {text_of(answer)}"])
-
-
-def _is_models(message: dict[str, Any]) -> bool:
-    return message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning")
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    with suppress(ValueError):
-        found = json.loads(data)
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _error(why: str) -> bytes:

@@ -116,7 +116,9 @@ class Bubblewrap(Sandbox):
 
     def keep_history(self) -> None:
         try:
-            shutil.copytree(self._open_folder() / "testbed" / ".git", self._open_folder() / "given" / "history")
+            there = self._open_folder() / "given" / "history"
+            shutil.copytree(self._open_folder() / "testbed" / ".git", there, dirs_exist_ok=True)
+            subprocess.run(["chmod", "-R", "a+rX", "--", str(there)], check=False)  # whatever the umask
         except OSError as error:
             raise InfraError(f"the repository's history could not be kept: {error.strerror}") from error
 

@@ -152,6 +152,8 @@ class SweEnv(BaseEnv):
     def _step_of_command(self, outfit: Outfit, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """Of agent=command: the command, and then the submission of what it left, whether it ended well or not."""
         if action == SUBMIT_LEFT:
+            # Caches in its home folder may have filled what there is: nothing could be written then.
+            self._box.run("find /tmp -mindepth 1 -maxdepth 1 -exec rm -rf {} +", APPLY_S)
             ran = self._box.run(left_by(outfit.placed), APPLY_S)
             self._check_going_on()
             if ran.returncode == 0:

@@ -74,10 +74,11 @@ _must_fail(__import__("sys").modules[__name__], {names}, [])
 """
 # What makes the copy of a folder a repository with one commit, the same whenever and wherever it is made.
 COMMIT = """
+find . -name .git -prune -exec rm -rf {} +
 export GIT_AUTHOR_NAME=Maintainer GIT_AUTHOR_EMAIL=maintainer@example.com GIT_AUTHOR_DATE=2024-01-01T00:00:00Z
 export GIT_COMMITTER_NAME=Maintainer GIT_COMMITTER_EMAIL=maintainer@example.com GIT_COMMITTER_DATE=2024-01-01T00:00:00Z
 git init -q -b main . && printf '%s\\n' __pycache__/ '*.pyc' .pytest_cache/ > .git/info/exclude \
-    && git add -A && git commit -q -m 'Initial commit'
+    && git add -A && git commit -q --allow-empty -m 'Initial commit'
 """
 
 
@@ -126,6 +127,8 @@ def put(placed: Iterable[str]) -> str:
     """A line for bash that puts the files of an `Outfit.placed` into the repository, after what is there already."""
     lines = [
         f"mkdir -p {shlex.quote(str(PurePosixPath(path).parent))}; "
+        # A link becomes a file of its own, so that what it leads to stays as it is.
+        f"[ ! -L {name} ] || {{ cat -- {name} > /tmp/.was 2>/dev/null; rm -f -- {name}; mv /tmp/.was {name}; }}; "
         f"{{ [ ! -s {name} ] || echo; cat {GIVEN}/placed_{number}; }} >> {name}"
         for number, (path, name) in enumerate((path, shlex.quote(path)) for path in placed)
     ]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from conftest import REPO, read_json
 
-from analysis.answer import commands
+from analysis.answer_page import commands
 from analysis.evidence import env_class
 from analysis.runs import read_run
 from core.checksum import whole_json, whole_yaml

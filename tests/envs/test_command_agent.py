@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ from swe_kit import bubblewrap
 
 from core.command_agent import CommandAgent
 from core.errors import UserError
-from core.models import relay
+from core.models import api_forms
 from scripts.audit import main as audit
 
 pytestmark = bubblewrap
@@ -29,12 +30,15 @@ READS = (
 ALONE = ("agent=command", "agent.needs_model=false", "llm=scripted", "embedder=hashing")
 # A model's client of ten lines, as an agent has one.
 ASKS = """
-import json, os, sys, urllib.request
+import json, os, sys, urllib.error, urllib.request
 asked = {"model": sys.argv[1], "messages": [{"role": "user", "content": open(sys.argv[3]).read()}]}
 for turn in range(int(sys.argv[4])):
     headers = {"Authorization": "Bearer " + os.environ["KEY"], "Content-Type": "application/json"}
     request = urllib.request.Request(sys.argv[2] + "/chat/completions", json.dumps(asked).encode(), headers)
-    said = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    try:
+        said = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    except urllib.error.HTTPError as error:
+        sys.exit(error.read().decode())
     asked["messages"] += [said, {"role": "user", "content": f"result {turn}"}]
 open("colour.txt", "w").write(said["content"])
 """
@@ -183,8 +187,9 @@ def test_its_calls_of_the_model_are_passed_on_counted_and_told(tasks, server, pr
 def test_a_budget_ends_it(tasks, server, program_folder, tmp_path, here):
     words = asking(tasks, server, program_folder, 2)
     run_dir, rate = here(*words, "workflow=vanilla", "budget.episode.calls=1", run_dir=tmp_path / "run")
-    assert rate == 0.0 and len(server.requests) == 2  # one a task
-    assert [row["trajectories"][0]["ended_by"] for row in read_rows(run_dir)] == ["budget", "budget"]
+    assert rate == 0.0 and len(server.requests) == 2  # one a task; what it left then is its answer
+    assert statuses(run_dir) == ["failure", "failure"]
+    assert "budget of this attempt is used up" in read_rows(run_dir)[0]["trajectories"][0]["steps"][0]["observation"]
 
 
 HOSTILE = {
@@ -278,10 +283,10 @@ data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"outpu
 
 
 def test_a_stream_of_events_is_read_as_the_answer_that_it_comes_to():
-    found = relay.told(STREAM)
+    found = api_forms.told(STREAM)
     assert found == {"model": "m", "usage": {"input_tokens": 7, "output_tokens": 9}, "text": "a{}"}
     lines = [{"choices": [{"delta": {"content": part}}]} for part in ("a", "b")] + [{"choices": [], "usage": {"x": 1}}]
-    found = relay.told(b"\n".join(b"data: " + json.dumps(line).encode() for line in lines) + b"\ndata: [DONE]\n")
+    found = api_forms.told(b"\n".join(b"data: " + json.dumps(line).encode() for line in lines) + b"\ndata: [DONE]\n")
     assert found == {"usage": {"x": 1}, "text": "ab"}
 
 
@@ -291,3 +296,88 @@ def test_each_preset_names_fields_that_there_are(preset, compose):
     agent = CommandAgent(**{key: value for key, value in made.items() if key != "_target_"})
     assert "{task_file}" in agent.command and agent.deliver == "prompt"
     assert len((REPO / f"config/agent/command/{preset}.yaml").read_text().splitlines()) <= 10
+
+
+def test_cached_and_foreign_counts_are_read():
+    """Anthropic: 5 + 100 + 7 read and written beside; Gemini by its own names; a stream of it."""
+    usage = {"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 7}
+    counts = api_forms.usage_of({"usage": usage})
+    assert (counts["prompt_tokens"], counts["prompt_tokens_details"]["cached_tokens"]) == (112, 100)
+    part = {"candidates": [{"content": {"role": "model", "parts": [{"text": "a"}]}}]}
+    of_gemini = {"usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 3, "thoughtsTokenCount": 4}}
+    found = api_forms.told(
+        b"data: " + json.dumps(part).encode() + b"\n\ndata: " + json.dumps(part | of_gemini).encode()
+    )
+    assert found["text"] == "aa" and api_forms.usage_of(found)["completion_tokens"] == 7
+    assert api_forms.text_of(part) == "a" and api_forms.usage_of({}) is None
+
+
+ODD = [
+    1,
+    "x",
+    None,
+    {},
+    [[]],
+    {"role": 1},
+    {"tool_calls": [1, {"function": "x"}]},
+    {"tool_calls": 5},
+    {"content": [None, 3]},
+]
+
+
+def test_nothing_that_an_agent_sends_is_an_error():
+    for one in ODD:
+        for asked in ({"messages": one}, {"messages": [one]}, {"choices": [one]}, {"choices": one}, {"output": [one]}):
+            messages = api_forms.messages_of(asked)
+            assert isinstance(api_forms.transcript(messages, api_forms.text_of(asked)), str)
+            assert isinstance(api_forms.told(b"data: " + json.dumps({"choices": [{"delta": one}]}).encode()), dict)
+
+
+PATHS = """
+import json, os, socket, sys
+from urllib.parse import urlsplit
+at = urlsplit(sys.argv[1])
+for line in ("POST @evil.example/v1/chat/completions", "POST /v1/files", "DELETE /v1/chat/completions",
+             "GET http://evil.example/v1/models", "GET /v1/../admin", "POST /v1/chat/completions -1"):
+    with socket.create_connection((at.hostname, at.port)) as made:
+        method, path, *size = line.split()
+        body = "transfer-encoding: chunked\\r\\n\\r\\n-1\\r\\n" if size else "content-length: 2\\r\\n\\r\\n{}"
+        head = f"{method} {path} HTTP/1.1\\r\\nhost: x\\r\\nauthorization: {os.environ['KEY']}\\r\\n"
+        made.sendall(f"{head}{body}".encode())
+        print(made.recv(200).split()[1].decode())
+"""
+
+
+def test_the_relay_reaches_the_model_alone(tasks, server, tmp_path_factory, tmp_path, here):
+    folder = tmp_path_factory.mktemp("paths")
+    folder.chmod(0o755)
+    (folder / "paths.py").write_text(PATHS)
+    words = (*asking(tasks, server, folder, 1)[:2], "agent=command", run(f"python3 {folder}/paths.py {{base_url}}"))
+    words += asking(tasks, server, folder, 1)[4:]
+    run_dir, _ = here(*words, "workflow=vanilla", "limit=1", run_dir=tmp_path / "run")
+    said = read_rows(run_dir)[0]["trajectories"][0]["steps"][0]["observation"]
+    assert [word for word in said.split() if word.isdigit()] == ["403"] * 5 + ["413"] and server.requests == []
+
+
+def test_a_real_checkout_and_a_linked_file_may_be_the_repository(tasks, tmp_path, here):
+    """With a history of its own, and CLAUDE.md a link to AGENTS.md: the lessons are no part of the answer."""
+    mine = tmp_path / "tasks"
+    shutil.copytree(tasks, mine)
+    for name in ("one", "two"):
+        repo = mine / name / "repo"
+        (repo / "CLAUDE.md").symlink_to("AGENTS.md")
+        subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
+        author = ["-c", "user.name=x", "-c", "user.email=x@example.com"]
+        subprocess.run(["git", "add", "-A"], cwd=repo, check=True)
+        subprocess.run(["git", *author, "commit", "-qm", "x"], cwd=repo, check=True)
+    reads = READS.replace("AGENTS.md", "CLAUDE.md")
+    words = ("env=folders", f"env.path={mine}", *ALONE, run(reads), "agent.deliver=file", "agent.file=CLAUDE.md")
+    run_dir, rate = here(*words, "arm=told_lesson", run_dir=tmp_path / "run")
+    assert rate == 1.0 and all(WORD not in row["trajectories"][0]["answer"] for row in read_rows(run_dir))
+
+
+def test_what_needs_a_conversation_or_more_steps_is_refused(tasks, here):
+    words = ("env=folders", f"env.path={tasks}", *ALONE, run("x"))
+    for more, why in ((("arm=matts_sequential",), "keeps no conversation"), (("max_steps=1",), "takes 2 steps")):
+        with pytest.raises(UserError, match=why):
+            here(*words, *more)

@@ -465,7 +465,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(subtests, tmp_path):
             assert any(part in said for part in message.split("|")) and "\n" not in said, said
 
 
-def parquet(texts):
+def parquet_of(texts):
     import pyarrow
     from pyarrow.parquet import write_table
 
@@ -484,7 +484,7 @@ def archive(text):
 PACKED = {
     "large.jsonl.gz": lambda: gzip.compress(bytes(3 << 20)),
     "large.csv": lambda: gzip.compress(bytes(1 << 20)) * 3,
-    "large.parquet": lambda: parquet(["W?" * (1 << 20), "V?" * (1 << 20)]),
+    "large.parquet": lambda: parquet_of(["W?" * (1 << 20), "V?" * (1 << 20)]),
     "large.zip": lambda: archive("x" * (3 << 20)),
 }
 

@@ -41,13 +41,15 @@ def write_skills(bank: MemoryBank, path: Path, namespace: str | None = None) -> 
         by_domain[record.domain or GENERAL].append(record)
     written = 0
     for domain, records in sorted(by_domain.items()):
-        name = "lessons-" + (re.sub(r"[^a-z0-9]+", "-", domain.lower()).strip("-") or content_id(domain)[:8])
+        slug = re.sub(r"[^a-z0-9]+", "-", domain.lower()).strip("-")
+        is_plain = slug == domain and len(slug) < 50
+        name = f"lessons-{slug}" if is_plain else f"lessons-{slug[:40]}-{content_id(domain)[:6]}"  # C and C++ are two
         about = "Lessons from earlier tasks" + (f" about {domain}" if domain != GENERAL else "")
         about += ". Read them before you begin a task of this kind."
-        head = f"---\nname: {name[:64]}\ndescription: {json.dumps(about, ensure_ascii=False)}\n---\n\n# Lessons\n\n"
+        head = f"---\nname: {name}\ndescription: {json.dumps(about, ensure_ascii=False)}\n---\n\n# Lessons\n\n"
         text, n = _sections(records, MOST - len(head))
-        (path / name[:64]).mkdir(parents=True, exist_ok=True)
-        write_whole(path / name[:64] / "SKILL.md", head + text)
+        (path / name).mkdir(parents=True, exist_ok=True)
+        write_whole(path / name / "SKILL.md", head + text)
         written += n
     return written
 
@@ -55,7 +57,9 @@ def write_skills(bank: MemoryBank, path: Path, namespace: str | None = None) -> 
 def write_agents(bank: MemoryBank, path: Path, namespace: str | None = None) -> int:
     """Write the block of a file, and leave all else in it as it is; returns the number of records in the block."""
     before = read_text(path) if path.exists() else ""
-    if before.count(BEGIN) != before.count(END) or before.count(BEGIN) > 1:
+    path = path.resolve()  # of a link the file that it leads to
+    in_order = BEGIN not in before or before.find(BEGIN) < before.find(END)
+    if before.count(BEGIN) != before.count(END) or before.count(BEGIN) > 1 or not in_order:
         raise UserError(f"{path} has {BEGIN} or {END} without the other, or twice: mend that by hand first.")
     text, n = _sections(_fit(bank, namespace), MOST)
     block = f"{BEGIN}\n# Lessons from earlier tasks\n\n{text}{END}"
