@@ -45,8 +45,8 @@ def success(row: dict[str, Any]) -> str:
 
 def broken(row: dict[str, Any]) -> str:
     """What broke: episodes, and attempts of episodes that count."""
-    attempts = row["n_broken_attempts"]
-    return f"{row['n_infra_error'] or 'none'}" + (f" + {attempts} attempt{'s' * (attempts != 1)}" if attempts else "")
+    n, attempts = row["n_infra_error"], row["n_broken_attempts"]
+    return f"{n} + {attempts} attempt{'s' * (attempts != 1)}" if attempts else str(n or "none")
 
 
 def p_value(column: str) -> Format:

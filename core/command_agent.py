@@ -27,6 +27,7 @@ from core.lesson_door import LessonDoor, settings
 from core.models.base import Reply, Role
 from core.models.relay import FORWARD, PLACEHOLDER, SOCKET, Relay, base_url
 from core.outfit import GIVEN, HOME, RELAY, REPOSITORY, SUBMIT_LEFT, Outfit
+from core.process import removed_with_us
 from core.types import Message, Scored, Usage
 
 TASK_FILE, MCP_CONFIG = f"{GIVEN}/task.md", "mcp.json"
@@ -171,6 +172,7 @@ class _CommandRun:
         values |= {"model": llm.name.partition("/")[2] or llm.name, "base_url": "", "api_key": PLACEHOLDER}
         values["mcp_config"] = f"{GIVEN}/{MCP_CONFIG}"
         folder = Path(self._open.enter_context(TemporaryDirectory(prefix="reasoningbank-agent-")))
+        self._open.enter_context(removed_with_us(folder))
         folder.chmod(0o755 if os.geteuid() == 0 else 0o700)  # as root the sandbox has another user
         if agent.needs_model:
             self._relay = Relay(role=self._role, task=self._task, sample=sample, folder=folder)

@@ -30,6 +30,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
@@ -270,3 +271,16 @@ def _die_with_parent(descriptor: int) -> None:
     poller.poll()
     time.sleep(GRACE_S)
     os._exit(1)
+
+
+@contextmanager
+def removed_with_us(folder: Path) -> Iterator[None]:
+    """While the with block lasts, a folder is removed also if this process is killed: another one waits for its end."""
+    script = 'cat; rm -rf -- "$1"'
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True, "cwd": "/"}
+    waiting = subprocess.Popen(["sh", "-c", script, "sh", str(folder)], stdin=subprocess.PIPE, **quiet)
+    try:
+        yield
+    finally:
+        waiting.kill()
+        waiting.communicate()

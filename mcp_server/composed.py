@@ -54,7 +54,7 @@ def _keep(file: Path, cfg: Any) -> None:
         return
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = file.with_suffix(f".{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
     temporary.replace(file)
     for old in sorted(file.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST]:
         old.unlink(missing_ok=True)

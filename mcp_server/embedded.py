@@ -26,7 +26,7 @@ from mcp_server.tools import MemoryTools
 def run_embedded(argv: list[str]) -> int:
     """Serve the requests on stdin; returns the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then closes its bank
-    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
+    answers = os.fdopen(os.dup(1), "w", encoding="ascii", newline="\n")
     os.dup2(2, 1)
 
     def answer(number: int, result: Any = None, error: str | None = None) -> None:

@@ -133,8 +133,6 @@ def options(words: list[str]) -> argparse.Namespace:
         raise UserError(f"--holdout {given.holdout:g}: give a share between 0 and 1, e.g. 0.2.")
     if given.check and given.judge:
         raise UserError("--check decides whether the task is solved: leave out --judge.")
-    if given.domain:
-        given.overrides.append(f"retrieval.domain={given.domain}")
     if given.consolidate_every is not None:
         given.overrides.append(f"memory.consolidate.every={given.consolidate_every}")
     return given

@@ -16,6 +16,7 @@ from core.errors import UserError, check_numbers
 from core.learning.judges import heuristic_verdict
 from core.learning.transcript import without_lessons
 from core.memory.citations import cited
+from core.memory.filter import Filter
 from core.memory.long_texts import both_ends
 from core.memory.protocol import Did
 from core.memory.records import short_id
@@ -54,7 +55,8 @@ class TaskMemory:
         bank = self.bank()
         if not len(bank):  # nor is the embedder loaded then, which takes seconds
             return []
-        hits = bank.retrieve(self.query, bank.policy.top_k if self.given.k is None else self.given.k)
+        where = Filter(domain=self.given.domain) if self.given.domain else None  # `same` and the like are names, too
+        hits = bank.retrieve(self.query, bank.policy.top_k if self.given.k is None else self.given.k, where=where)
         self.service().count_shown(bank, [hit.record.id for hit in hits])
         return hits
 

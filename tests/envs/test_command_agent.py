@@ -162,7 +162,13 @@ def asking(tasks, server, folder, turns: int) -> tuple[str, ...]:
     return (
         *("env=folders", f"env.path={tasks}", "agent=command", run(line)),
         *(f"agent.shows=[{folder}]", "+agent.variables.KEY='{api_key}'", "embedder=hashing"),
-        *("llm=vllm", "llm.model=hosted_vllm/small", f"llm.api_base={server.url}", "llm.api_key_env=REAL_KEY"),
+        *(
+            "max_concurrency=1",
+            "llm=vllm",
+            "llm.model=hosted_vllm/small",
+            f"llm.api_base={server.url}",
+            "llm.api_key_env=REAL_KEY",
+        ),
     )
 
 

@@ -254,8 +254,9 @@ def test_memory_that_is_in_no_process_counts_too(box, kind):
     assert ran.killed or ran.output.count("refused") == 3
     assert (ran.killed == "memory") is (kind == "of_a_child_that_ended")
     held = sorted(int(line) for line in ran.output.split() if line.isdigit())
-    assert len(held) <= 1.05 * TIGHT.memory_mb / 8, ran.output  # of all three together: a line for each block
-    if (group := box._group) is not None:
+    if (group := box._group) is None:  # it is looked at four times a second: a burst may pass the limit
+        assert len(held) <= 2 * TIGHT.memory_mb / 8, ran.output  # of all three together: a line for each block
+    else:
         peak = next(
             path for name in ("memory.peak", "memory.max_usage_in_bytes") if (path := group.folder / name).exists()
         )

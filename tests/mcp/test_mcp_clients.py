@@ -86,7 +86,8 @@ def test_each_line_over_stdio_is_answered_and_the_server_goes_on(tmp_path):
     long = json.dumps(call(12, "retrieve_memory", query="x" * 5_000_000)).encode()
     assert "give at most" in answer(long)["result"]["content"][0]["text"]
     out, errors = process.communicate(timeout=30)
-    assert (process.returncode, out, errors.count(b"\n")) == (0, b"", 1) and b"server running" in errors
+    assert (process.returncode, out, errors.count(b"\n")) == (0, b"", 2)
+    assert b"server running" in errors and b"new bank made at" in errors
 
 
 ADDED = (  # what clients add: n8n, Cursor, LangChain and others
