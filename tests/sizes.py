@@ -26,7 +26,7 @@ PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server sc
 CEILINGS = {
     "analysis": 7_760,  # what an agent uses (arXiv 2601.22436), a recorded study
     "benchmarks": 4_300,  # null worlds of rivals and controls, users of --holdout
-    "core": 27_450,  # rivals and controls of 2026 (2,200 lines), any program as the agent, edits, backups
+    "core": 27_600,  # rivals and controls of 2026 (2,200 lines), any program as the agent, edits, backups
     "docs": 30,
     "envs": 8_250,  # folders of one's own tasks, a memory group for the sandbox
     "hatch_build.py": 15,

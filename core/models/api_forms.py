@@ -48,9 +48,9 @@ def told(content: bytes) -> Json:
         if isinstance(given, str):
             texts.append(given)
         delta = _dict(given)
-        texts += [part for part in (delta.get("content"), delta.get("text"), delta.get("partial_json")) if _is(part)]
+        said = [delta.get("content"), delta.get("text"), delta.get("partial_json")]
         functions = (_dict(call.get("function")) for call in _dicts(delta.get("tool_calls")))
-        texts += [part for function in functions if _is(part := function.get("arguments"))]
+        texts += [part for part in (*said, *(each.get("arguments") for each in functions)) if isinstance(part, str)]
     return whole | {"text": "".join(texts)} if whole or any(texts) else {}
 
 
