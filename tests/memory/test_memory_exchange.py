@@ -262,7 +262,7 @@ def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys, words
 def test_a_refused_import_leaves_no_bank_and_names_the_formats(tmp_path, capsys, text):
     (tmp_path / "in.jsonl").write_text(text)
     code, out, err = run(capsys, "import", tmp_path / "b.sqlite", tmp_path / "in.jsonl", "--embedder", "hashing-256")
-    known = "It was read as jsonl: --format also knows markdown, mcp, insight_memory, authors."
+    known = "It was read as jsonl: --format also knows markdown, mcp, insight_memory, authors, skill, agents."
     assert (code, out) == (2, "") and known in err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
