@@ -60,7 +60,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "about 40 packages, 360 MB on disk"
+	@echo "about 65 packages, 350 MB on disk"
 	$(INSTALL) -e ".[bench,tables]"
 	@touch $@
 
