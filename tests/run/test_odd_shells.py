@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from conftest import TOY, command, read_json
@@ -62,7 +62,7 @@ def test_the_users_folder_is_filled_in(monkeypatch):
 def test_more_calls_than_files_may_be_open_are_refused_and_the_limit_is_raised():
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        few = len(os.listdir("/dev/fd")) + 50  # what this process has open, and a little
+        few = len([*Path("/dev/fd").iterdir()]) + 50  # what this process has open, and a little
         resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
         check_open_files(few, "max_concurrency=9")
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 2 * few
