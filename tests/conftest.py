@@ -114,6 +114,15 @@ def bank_store(request, monkeypatch):
         server.drop(url)
 
 
+@pytest.fixture(autouse=True)
+def umask():
+    """As it was, whatever a server that a test starts in this process makes of it."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture
 def program(tmp_path):
     """Run a program as a user does, in tmp_path: program("main.py", "env=toy"), program("-m", "scripts.tables").
