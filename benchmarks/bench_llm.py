@@ -94,7 +94,7 @@ def many_at_once(lines: Lines, folder: Path, n: int) -> None:
         arms = {
             "vanilla": (*toy, "workflow=vanilla"),
             "frozen": (*toy, "setting=frozen", f"memory.path={folder / 'learned' / 'bank.sqlite'}"),
-            "vanilla, graded": ("env=gsm8k", f"env.path={folder / 'graded.jsonl'}", "workflow=vanilla"),
+            "vanilla graded": ("env=gsm8k", f"env.path={folder / 'graded.jsonl'}", "workflow=vanilla"),
         }
         for name, words in arms.items():
             for k, wanted in ((16, 95), (128, 90)):
