@@ -111,8 +111,6 @@ class Stream:
 
         def run(index: int) -> Episode:
             turn = Turn(index=index, task=tasks[index], stream_consolidates=stream_consolidates)
-            if not stream_consolidates and index + 1 < len(tasks):  # while this task waits for its model
-                workflow.bank.expect(tasks[index + 1].query)
             return run_with_retries(workflow, turn, 0 if workflow.learns else retries)
 
         for start in range(done - done % batch, len(tasks), batch):

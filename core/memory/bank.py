@@ -178,9 +178,6 @@ class MemoryBank(Contents, Memory):
             where = replace(where, domain=domain) if where.domain is None else where
         return ranked(self, self.policy, query, top_k, exclude_task, where)
 
-    def expect(self, query: str) -> None:
-        self.embedder.expect(self._asked(query))
-
     def _asked(self, query: str) -> str:
         """What is embedded to search for a query."""
         return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query

@@ -48,9 +48,6 @@ class Memory(Protocol):
         """
         ...
 
-    def expect(self, query: str) -> None:
-        """`retrieve` will be asked for this query next, so what takes long for it may be begun. Must not raise."""
-
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) for the records that a task adds. If there is a domain, `retrieve` gets it as `domain`."""
         return None, ()

@@ -9,13 +9,11 @@ import hashlib
 import json
 import sqlite3
 import threading
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from core.concurrency import in_background
 from core.errors import AttemptOver, InfraError, StopRun, UserError, check_choice
 from core.file_lock import check_locks, why
 from core.jsonl import in_strings
@@ -171,7 +169,6 @@ class CachedEmbedder(Embedder):
     _busy: dict[str, threading.Lock] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _views: dict[str, CachedEmbedder] = field(default_factory=dict, init=False, repr=False)  # by tenant
-    _ahead: dict[str, Future] = field(default_factory=dict, init=False, repr=False)  # by text: `measure` of the inner
 
     def __post_init__(self) -> None:
         check_choice(self, "embedder", "mode", MODES)
@@ -187,11 +184,6 @@ class CachedEmbedder(Embedder):
     @property
     def long_texts(self) -> int:
         return self.inner.long_texts
-
-    def expect(self, text: str) -> None:
-        """Embed the text in the background, if that takes this machine alone. It is logged once it is asked for."""
-        if self.mode != "replay" and self.inner.here and self._kept(self._key(text)) is None:
-            self._ahead = {text: in_background(self.inner.measure, [text])}
 
     def of(self, tenant: str) -> CachedEmbedder:
         """As in Embedder, where the cache is in memory; one in a file is shared."""
@@ -256,8 +248,7 @@ class CachedEmbedder(Embedder):
         messages = [{"role": "user", "content": text} for text in texts]
         facts = {"role": "embedder", "task": "", "sample": 0, "requested": self.name, "messages": messages}
         with self.meter.call(facts) as answered:
-            ahead = self._ahead.pop(texts[0], None) if len(texts) == 1 else None
-            vectors, usage, retries = ahead.result() if ahead else self.inner.measure(texts)
+            vectors, usage, retries = self.inner.measure(texts)
             answered(Reply(text="", usage=usage, finish_reason="stop", model=self.name, retries=retries))
         return [vector.tobytes() for vector in vectors]
 

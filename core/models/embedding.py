@@ -35,11 +35,9 @@ class Embedder(Protocol):
     dim           length of a vector, if known without embedding a text
     batch         maximum texts in one call
     long_texts    number of texts so far that were longer than the model reads, and were embedded in windows
-    here          computes in this process, so that a text may be embedded before it is asked for
     """
 
     name: str
-    here: ClassVar[bool] = False
     dim: int | None = None
     batch: int = 1
     long_texts: int = 0
@@ -55,9 +53,6 @@ class Embedder(Protocol):
     def reads(self, text: str) -> bool:
         """Whether the vectors of such a text mean anything. False: it is in a language the model was not trained on."""
         return True
-
-    def expect(self, text: str) -> None:
-        """This text will be asked for soon."""
 
     def of(self, tenant: str) -> Embedder:
         """The same embedder with a cache of the tenant's own: how long a text takes tells nothing of others' texts."""
@@ -99,7 +94,6 @@ def _hashed(word: str) -> tuple[int, int]:
 class _LocalModel(Embedder):
     """A model in this process, loaded at the first text. A text longer than it reads is embedded in windows."""
 
-    here: ClassVar[bool] = True
     _model: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from conftest import TOY, read_json, wait_for
+from conftest import TOY, read_json
 
 from core.errors import StopRun, UserError
 from core.models.base import Request
@@ -223,17 +223,3 @@ def test_a_replay_ends_its_episodes_at_the_same_budget(here, tmp_path):
     second, _ = here(*more, "llm.cache=replay", run_dir=tmp_path / "second")
     assert (second / "episodes.jsonl").read_bytes() == (first / "episodes.jsonl").read_bytes()
     assert b"budget.episode.tokens=300" in (first / "episodes.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize("here", [True, False])
-def test_a_text_that_is_expected_is_embedded_once_and_charged_when_it_is_asked_for(here):
-    inner = type("Here", (Counting,), {"here": here})(dim=8)
-    cache = CachedEmbedder(inner=inner)
-    cache.expect("soon")
-    wait_for(lambda: inner.asked == here)
-    assert cache.meter.totals()["total"]["calls"] == 0
-    for asked, text in ((1, "soon"), (2, "other"), (2, "soon")):
-        assert (cache.embed([text]) == HashingEmbedder(dim=8).embed([text])).all()
-        assert (inner.asked, cache.meter.totals()["total"]["calls"]) == (asked, asked)
-    cache.expect("soon")
-    assert not cache._ahead  # it is known
