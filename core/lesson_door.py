@@ -26,7 +26,7 @@ from core.models.embedding import HashingEmbedder
 from core.types import Scored
 
 SOCKET, BRIDGE = "lessons.sock", "bridge.py"
-MOST = 8  # servers that are started for one attempt
+MOST = 8  # servers that are started for one attempt: a program that connects without end must not fill the machine
 ROOT = Path(__file__).resolve().parents[1]
 BRIDGING = f"""
 import os, socket, sys, threading
@@ -50,8 +50,8 @@ class LessonDoor:
     def __init__(self, folder: Path, memories: list[Scored]) -> None:
         self._private = Path(tempfile.mkdtemp(prefix="reasoningbank-lessons-"))
         self._running: list[subprocess.Popen] = []
-        bank, running, lock = self._private / "lessons.sqlite", self._running, threading.Lock()
-        self._lock = lock
+        self._lock, self._closed, door = threading.Lock(), False, self
+        bank = self._private / "lessons.sqlite"
         policy = Cosine(top_k=max(1, len(memories)))
         embedder = HashingEmbedder()
         with closing(MemoryBank(path=str(bank), embedder=embedder, policy=policy)) as made:
@@ -66,10 +66,10 @@ class LessonDoor:
             def handle(self) -> None:
                 pipe = self.request.fileno()
                 quiet = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.DEVNULL}
-                with lock:
-                    if len(running) >= MOST:  # a client starts one; a program that loops must not fill the machine
+                with door._lock:
+                    if door._closed or len(door._running) >= MOST:
                         return
-                    running.append(process := subprocess.Popen(words, cwd=ROOT, env=environment, **quiet))
+                    door._running.append(process := subprocess.Popen(words, cwd=ROOT, env=environment, **quiet))
                 process.wait()
 
         (folder / BRIDGE).write_text(BRIDGING, encoding="utf-8", newline="\n")
@@ -82,10 +82,10 @@ class LessonDoor:
     def close(self) -> None:
         self._server.shutdown()
         with self._lock:
+            self._closed = True
             for process in self._running:
                 process.kill()
                 process.wait()
-            self._running += self._running[:1] * MOST  # no further one is started
         self._server.server_close()
         shutil.rmtree(self._private, ignore_errors=True)
 
