@@ -72,7 +72,7 @@ def without_limit(fingerprint: dict[str, Any]) -> dict[str, Any]:
 def prompt_digests(node: Any, config: dict[str, Any]) -> dict[str, str]:
     """{template: sha256} of the current prompts; node: the configuration's key `prompts`, or one in its place.
 
-    config   the run's: adds the templates that its distiller's style and its details use
+    config   the run's: adds the templates that its distiller's style and its details use, and a file of the user's
     """
     style, details = (config.get("distiller") or {}).get("style", ""), config.get("details") or {}
     targets = [(config.get(key) or {}).get("_target_", "") for key in ("memory", "distiller", "contrast")]
@@ -82,7 +82,13 @@ def prompt_digests(node: Any, config: dict[str, Any]) -> dict[str, str]:
         WORKFLOWS_EXAMPLE: details.get("workflows_example", False),
         RIVALS: any(target.startswith("core.memory.rivals.") for target in targets),
     }
-    return Prompts.of(node).hashes(*(name for name, is_used in used.items() if is_used))
+    found = Prompts.of(node).hashes(*(name for name, is_used in used.items() if is_used))
+    own = (config.get("agent") or {}).get("own_file")  # of agent=command: shown in the place of lessons
+    return found | ({"own_file": _hash_of(Path(own).expanduser())} if own else {})
+
+
+def _hash_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "none"
 
 
 def shown_by(node: Any = None) -> Prompts:

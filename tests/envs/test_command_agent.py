@@ -137,8 +137,12 @@ def test_a_file_of_ones_own_is_an_arm(tasks, tmp_path, here):
     own = tmp_path / "mine.md"
     own.write_text(f"Remember: {WORD}.")
     words = ("env=folders", f"env.path={tasks}", *ALONE, run(READS))
-    _, rate = here(*words, "arm=no_memory", "agent.deliver=file", f"agent.own_file={own}", run_dir=tmp_path / "run")
+    words += ("arm=no_memory", "agent.deliver=file", f"agent.own_file={own}")
+    _, rate = here(*words, "limit=1", run_dir=tmp_path / "run")
     assert rate == 1.0
+    own.write_text("Remember nothing.")
+    with pytest.raises(UserError, match="own_file"):  # half of a run would be of another file
+        here(*words, "limit=1", run_dir=tmp_path / "run")
 
 
 @pytest.fixture
