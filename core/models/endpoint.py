@@ -14,7 +14,7 @@ from core.models import direct
 from core.models.faults import is_page
 from core.models.limits import Limiter
 from core.models.litellm_library import load_litellm, without_litellm
-from core.models.network import Trail, http_client
+from core.models.network import Clients, Trail
 from core.models.prices import check_price, usage_of_rejected, usage_of_response
 from core.models.retry import Heard, Retry, explain, why_tried_again
 from core.models.servers import check_address, key_in, window_at
@@ -63,8 +63,8 @@ class Endpoint:
     tokens_per_min: int | None = None
     price_per_mtok: dict[str, float] | None = None
     limiter: Limiter = field(init=False, repr=False)
-    _client: Any = field(default=None, init=False, repr=False)  # litellm's, around `_http`
-    _http: Any = field(default=None, init=False, repr=False)
+    _client: Any = field(default=None, init=False, repr=False)  # litellm's, around one of `_clients`
+    _clients: Clients | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _reached: bool = field(default=False, init=False, repr=False)  # whether the server ever answered
     _worked: bool = field(default=False, init=False, repr=False)  # whether it ever answered with a reply
@@ -156,17 +156,14 @@ class Endpoint:
 
     def _body(self) -> Any:
         """The body of this thread's last answer, as parsed; None if it is unknown."""
-        answer = self._trail.answer
-        try:
-            return answer.json() if answer is not None else None
-        except ValueError:
-            return None
+        return None if self._trail.answer is None else self._trail.answer.extensions.get("body")
 
     def _send(self, function: str, request: dict[str, Any]) -> Any:
         """One try. Retries of litellm and of the provider's SDK are off: they would multiply ours."""
         if self.client == "openai":
             at = self.api_base or direct.address_of(self.model) or ""
-            return direct.ask(self._http_client(), at, self._key(), function, self.model, self.timeout_s, request)
+            with self._own_clients().lease() as http:
+                return direct.ask(http, at, self._key(), function, self.model, self.timeout_s, request)
         return getattr(load_litellm(), function)(
             model=self.model,
             api_key=self._key(),
@@ -250,23 +247,23 @@ class Endpoint:
             return None  # the client would ask OpenAI
         if provider not in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
             return None
-        http = self._http_client()
+        clients = self._own_clients()
         with self._lock:
             if self._client is None and provider in _OPENAI_CLIENT:
                 import openai
 
                 how = {"api_key": self._key() or "none", "base_url": self.api_base, "max_retries": 0}
-                self._client = openai.OpenAI(**how, http_client=http)
+                self._client = openai.OpenAI(**how, http_client=clients.new())
             elif self._client is None:
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-                self._client = HTTPHandler(client=http)
+                self._client = HTTPHandler(client=clients.new())
             return self._client
 
-    def _http_client(self) -> Any:
+    def _own_clients(self) -> Clients:
         with self._lock:
-            self._http = self._http or http_client(self.api_base, self._trail)
-            return self._http
+            self._clients = self._clients or Clients(self.api_base, self._trail)
+            return self._clients
 
     def _key_variable(self) -> str | None:
         """The environment variable with the key; None: no key is sent, or litellm looks for it."""
@@ -285,9 +282,9 @@ class Endpoint:
         """End all waiting and close the connections; calls in flight fail."""
         self.limiter.closing.set()
         with self._lock:
-            if self._http is not None:
-                self._http.close()
-                self._http = self._client = None
+            if self._clients is not None:
+                self._clients.close()
+                self._clients = self._client = None
 
 
 def _no_server(error: TransientError) -> StopRun:

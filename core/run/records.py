@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ from core.types import NOT_TAKEN, Episode, MemoryRecord, Usage, total
 _BY_POLICIES = (
     "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
-_NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold".split()
+_NOT_SCRUBBED = frozenset("id task_id task_type source_trajectory_id parents namespace gold".split())
 MOST_KEYS = 4  # that differ and are named in one line
 _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
@@ -146,7 +146,7 @@ class RunRecords:
 
     def row_of(self, episode: Episode) -> dict:
         """An episode as its row in episodes.jsonl, without credentials; with `scrub_episodes` scrubbed as well."""
-        row = scrubbed(episode_row(episode), self._redact.certain)
+        row = episode_row(scrubbed(episode, self._redact.certain))
         return scrubbed(row) if self._scrub_episodes else row
 
     def lines(self, name: str) -> JsonLines:
@@ -281,9 +281,11 @@ def current(rows: list[dict]) -> list[dict]:
     return [last[place] for place in sorted(last)]
 
 
-def episode_row(episode: Episode) -> dict:
-    """An episode as its row, without values that can differ between identical runs or are stored elsewhere."""
-    row = asdict(episode)
+def episode_row(row: dict[str, Any]) -> dict[str, Any]:
+    """An episode's fields as its row, without values that can differ between identical runs or are stored elsewhere.
+
+    The fields themselves are changed.
+    """
     row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
     if row["retries"] is None:
         del row["retries"]
@@ -320,15 +322,11 @@ def as_told(row: dict, kept_back: frozenset[str]) -> dict:
 
 
 def scrubbed(value: Any, clean: Callable[[str], str] | None = None) -> Any:
-    """Part of an episode's row without credentials and personal data. Ids and the env's answer are kept.
+    """An episode, or part of its row, as data without credentials and personal data. Ids and the env's answer are kept.
 
     clean   replaces `scrub`: what is done to each text
     """
-    if isinstance(value, dict):
-        return {name: part if name in _NOT_SCRUBBED else scrubbed(part, clean) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [scrubbed(part, clean) for part in value]
-    return (clean(value) if clean else scrub(value)[0]) if isinstance(value, str) else value
+    return in_strings(value, clean or (lambda text: scrub(text)[0]), but=_NOT_SCRUBBED)
 
 
 def usage_of(row: dict) -> Usage:
