@@ -187,8 +187,6 @@ def in_strings(
     """
     if isinstance(value, str):
         return change(value)
-    if is_dataclass(value):
-        value = vars(value)
     if isinstance(value, dict):
         return {
             change(key) if keys else key: part if key in but else in_strings(part, change, keys=keys, but=but)
@@ -196,7 +194,7 @@ def in_strings(
         }
     if isinstance(value, (list, tuple)):
         return [in_strings(part, change, keys=keys, but=but) for part in value]
-    return value
+    return in_strings(vars(value), change, keys=keys, but=but) if is_dataclass(value) else value
 
 
 def refused(path: Path, error: OSError, hint: str = "") -> StopRun:

@@ -64,6 +64,9 @@ class SingleTurnEnv(BaseEnv):
     def _by_id(self) -> dict[str, Row]:
         return {row.id: row for row in self._data.rows}
 
+    def share(self, other: SingleTurnEnv) -> None:
+        self._data, self._by_id = other._data, other._by_id  # neither is ever changed
+
     def _tasks(self, split: str | None) -> list[Task]:
         rows = select(
             self._data.rows, ids=self.ids, subject=self.subject, level=self.level, shuffle=self.shuffle, seed=self.seed
