@@ -83,7 +83,8 @@ class SingleTurnEnv(BaseEnv):
         self._row = row
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        found, stated = self.find(action), stated_in(action, self.find, cut_off=self.cut_off)
+        found = self.find(action)
+        stated = stated_in(action, found, self.find, cut_off=self.cut_off)
         won = self.evaluate(found.answer)
         info = {"valid": True, "won": won, "answer": found.answer, "rule": found.rule, "stated": stated}
         return "", float(won), True, {**info, **self.facts(), **self.verdicts()}
