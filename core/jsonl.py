@@ -17,6 +17,7 @@ from core.checksum import damaged, loaded
 from core.errors import StopRun
 
 Read = Callable[[dict[str, Any]], dict[str, Any]]
+_WITHOUT_STRINGS = frozenset((int, float, bool, type(None)))
 _BYTES = getattr(os, "O_BINARY", 0)  # without it Windows writes "\r\n" for each newline
 
 
@@ -47,13 +48,13 @@ class JsonLines:
             raise refused(path, error) from error
         self._cut_to_line()
 
-    def append(self, row: dict[str, Any], hint: str = "") -> None:
-        """Write one line. hint: added to the error message if the write fails.
+    def append(self, *rows: dict[str, Any], hint: str = "") -> None:
+        """Write a line for each row. hint: added to the error message if the write fails.
 
         Thread-safe. While a thread writes, it also writes the lines of others, which need not wait for it. Of a durable
         file they do.
         """
-        self._coming.append(self._line(row))
+        self._coming.extend([self._line(row) for row in rows])
         if self._durable:
             with self._writing:
                 self._write(hint)
@@ -178,23 +179,26 @@ def read_lines(path: Path, as_read: Read | None = None) -> Iterator[dict[str, An
             yield row
 
 
-def in_strings(
-    value: Any, change: Callable[[str], str | None], *, keys: bool = False, but: Container[str] = ()
-) -> Any:
+def in_strings(value: Any, change: Callable[[str], str | None], *, keys: bool = False, but: Container[str] = ()) -> Any:
     """A copy of JSON data with `change` applied to every string; with keys=True also to the keys of objects.
 
     A dataclass becomes the object of its fields. Values of keys in `but` are left as they are.
     """
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {
-            change(key) if keys else key: part if key in but else in_strings(part, change, keys=keys, but=but)
-            for key, part in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [in_strings(part, change, keys=keys, but=but) for part in value]
-    return in_strings(vars(value), change, keys=keys, but=but) if is_dataclass(value) else value
+
+    def copied(part: Any) -> Any:
+        if isinstance(part, str):
+            return change(part)
+        if type(part) in _WITHOUT_STRINGS:  # before the questions below, which take longer
+            return part
+        if isinstance(part, (list, tuple)):
+            return [copied(each) for each in part]
+        if not isinstance(part, dict):
+            if not is_dataclass(part):
+                return part
+            part = vars(part)
+        return {change(key) if keys else key: each if key in but else copied(each) for key, each in part.items()}
+
+    return copied(value)
 
 
 def refused(path: Path, error: OSError, hint: str = "") -> StopRun:

@@ -50,7 +50,7 @@ class RolloutLog:
             self._open.pop(index, None)
             self._stale += 1
             n_open = len(self._open)
-        if not n_open or self._stale >= max(64, 2 * n_open):  # seldom while others run: a line is rewritten once or less
+        if not n_open or self._stale >= max(64, 2 * n_open):  # so a line is written again once at most, on average
             self._stale = 0
             self._lines.rewrite(self._rows())
 
