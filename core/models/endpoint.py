@@ -64,7 +64,7 @@ class Endpoint:
     price_per_mtok: dict[str, float] | None = None
     limiter: Limiter = field(init=False, repr=False)
     _client: Any = field(default=None, init=False, repr=False)  # litellm's, around one of `_clients`
-    _clients: Clients | None = field(default=None, init=False, repr=False)
+    _clients: Clients = field(init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _reached: bool = field(default=False, init=False, repr=False)  # whether the server ever answered
     _worked: bool = field(default=False, init=False, repr=False)  # whether it ever answered with a reply
@@ -80,6 +80,7 @@ class Endpoint:
         if self.api_base is not None:
             check_address(self.where, self.api_base)
         self.client = client_of(self.where, self.model, self.client, self.api_base)
+        self._clients = Clients(self.api_base, self._trail)
         self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
         self.limiter = Limiter(
             max_in_flight=self.max_in_flight, requests_per_min=self.requests_per_min, tokens_per_min=self.tokens_per_min
@@ -162,7 +163,7 @@ class Endpoint:
         """One try. Retries of litellm and of the provider's SDK are off: they would multiply ours."""
         if self.client == "openai":
             at = self.api_base or direct.address_of(self.model) or ""
-            with self._own_clients().lease() as http:
+            with self._clients.lease() as http:
                 return direct.ask(http, at, self._key(), function, self.model, self.timeout_s, request)
         return getattr(load_litellm(), function)(
             model=self.model,
@@ -247,23 +248,17 @@ class Endpoint:
             return None  # the client would ask OpenAI
         if provider not in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
             return None
-        clients = self._own_clients()
         with self._lock:
             if self._client is None and provider in _OPENAI_CLIENT:
                 import openai
 
                 how = {"api_key": self._key() or "none", "base_url": self.api_base, "max_retries": 0}
-                self._client = openai.OpenAI(**how, http_client=clients.new())
+                self._client = openai.OpenAI(**how, http_client=self._clients.new())
             elif self._client is None:
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-                self._client = HTTPHandler(client=clients.new())
+                self._client = HTTPHandler(client=self._clients.new())
             return self._client
-
-    def _own_clients(self) -> Clients:
-        with self._lock:
-            self._clients = self._clients or Clients(self.api_base, self._trail)
-            return self._clients
 
     def _key_variable(self) -> str | None:
         """The environment variable with the key; None: no key is sent, or litellm looks for it."""
@@ -282,9 +277,8 @@ class Endpoint:
         """End all waiting and close the connections; calls in flight fail."""
         self.limiter.closing.set()
         with self._lock:
-            if self._clients is not None:
-                self._clients.close()
-                self._clients = self._client = None
+            self._clients.close()
+            self._client = None
 
 
 def _no_server(error: TransientError) -> StopRun:

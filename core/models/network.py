@@ -38,14 +38,17 @@ class Clients:
     """
 
     def __init__(self, address: str | None, trail: Trail) -> None:
-        self._make = client_maker(address, trail)
+        self._address, self._trail, self._lock = address, trail, threading.Lock()
+        self._make: Callable[[], Any] | None = None
         self._all: list[Any] = []
         self._free: list[Any] = []
 
     def new(self) -> Any:
-        """A further client, which `close` closes."""
-        self._all.append(self._make())
-        return self._all[-1]
+        """A further client, which `close` closes. Raises StopRun, as `client_maker`."""
+        with self._lock:
+            self._make = self._make or client_maker(self._address, self._trail)
+            self._all.append(self._make())
+            return self._all[-1]
 
     @contextmanager
     def lease(self) -> Iterator[Any]:
@@ -57,11 +60,14 @@ class Clients:
         try:
             yield client
         finally:
-            self._free.append(client)
+            if not client.is_closed:
+                self._free.append(client)
 
     def close(self) -> None:
-        """Close every connection; calls in flight fail."""
-        for client in self._all:
+        """Close every connection; calls in flight fail. A later call opens another."""
+        with self._lock:
+            clients, self._all, self._free = self._all, [], []
+        for client in clients:
             client.close()
 
 
