@@ -38,6 +38,26 @@ print((time.perf_counter() - began) / int(sys.argv[2]))
 """
 
 
+MANY_BARE = """
+import json, sys, threading, time
+import httpx
+url, k, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a word " * 100}]})
+ended, certificates = [], httpx.create_ssl_context(verify=False)
+def work():
+    with httpx.Client(verify=certificates, timeout=60) as client:
+        for _ in range(n):
+            json.loads(client.post(f"{url}/chat/completions", content=body).content)
+            ended.append(time.time())
+threads = [threading.Thread(target=work) for _ in range(k)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(json.dumps(ended))
+"""
+
+
 class TimedRun:
     """One finished `python main.py`, started on one core or on all, with what it left behind."""
 
@@ -73,6 +93,19 @@ def bare_call_s(url: str, n: int, core: int | None = None) -> float:
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 
+def of_ideal(ended: list[float], k: int) -> tuple[float, str]:
+    """(percent of the ideal of k calls in flight, note), from the times at which calls ended. The first ones load."""
+    ended = sorted(ended)[k - 1 :]
+    seconds, ideal = ended[-1] - ended[0], (len(ended) - 1) / k * LATENCY_S
+    return 100 * ideal / seconds, f"{len(ended) - 1} calls in {seconds:.2f} s, ideally {ideal:.2f}"
+
+
+def many_bare(url: str, k: int, n: int) -> float:
+    """Percent of the ideal of k threads that make n calls each by httpx, and do nothing else."""
+    command = [sys.executable, "-c", MANY_BARE, url, str(k), str(n)]
+    return of_ideal(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout), k)[0]
+
+
 def loop_overhead(lines: Lines, folder: Path, n: int) -> None:
     """Median milliseconds a task beyond its three calls, with the real embedder."""
     words = ("env=warmup", f"limit={n + 2}", f"embedder.path={folder / 'vectors.sqlite'}")
@@ -85,7 +118,7 @@ def loop_overhead(lines: Lines, folder: Path, n: int) -> None:
 
 
 def many_at_once(lines: Lines, folder: Path, n: int) -> None:
-    """Tasks a second with 16 and 128 at once, over the ideal k / latency; threads of 64 calls in flight."""
+    """Tasks a second with 16 and 128 at once, over the ideal k / latency, beside bare httpx's; threads of 64 calls."""
     toy = ("env=toy", "env.families=8", "env.boxes_per_family=200", "embedder=hashing", "max_steps=1")
     rows = [{"id": str(number), "question": f"What is 42 + {number}?", "answer": "42"} for number in range(1600)]
     (folder / "graded.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -96,16 +129,14 @@ def many_at_once(lines: Lines, folder: Path, n: int) -> None:
             "frozen": (*toy, "setting=frozen", f"memory.path={folder / 'learned' / 'bank.sqlite'}"),
             "vanilla graded": ("env=gsm8k", f"env.path={folder / 'graded.jsonl'}", "workflow=vanilla"),
         }
-        for name, words in arms.items():
-            for k, wanted in ((16, 95), (128, 90)):
+        for k, wanted in ((16, 95), (128, 90)):
+            bare = many_bare(url, k, 10)
+            for name, words in arms.items():
                 limit = min(n * k // 16, 1600 - k) + k
-                words_of_k = (*words, f"limit={limit}", f"max_concurrency={k}")
-                ended = [call["ended"] for call in TimedRun(folder / f"{name}{k}", url, *words_of_k).of("agent")]
-                ended = ended[k - 1 :]  # the first ones load libraries
-                seconds, ideal = ended[-1] - ended[0], (len(ended) - 1) / k * LATENCY_S
-                note = f"{len(ended) - 1} calls in {seconds:.2f} s, ideally {ideal:.2f}"
+                run = TimedRun(folder / f"{name}{k}", url, *words, f"limit={limit}", f"max_concurrency={k}")
+                reached, note = of_ideal([call["ended"] for call in run.of("agent")], k)
                 line = f"{k} tasks at once, {name}"
-                lines.add(line, 100 * ideal / seconds, wanted, "% of ideal", least=True, note=note)
+                lines.add(line, reached, wanted, "% of ideal", least=True, note=f"{note}; bare httpx {bare:.0f} %")
         some, many = (
             TimedRun(folder / str(k), url, *toy, "workflow=vanilla", "limit=320", f"max_concurrency={k}").threads
             for k in (16, 64)

@@ -19,17 +19,31 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
     An exception is raised at its item's turn, after the results before it; calls not yet started are then dropped, and
     those in flight are waited for. Ctrl-C does not wait: a call to a server that hangs would block the run.
     """
+    for ready in ordered_groups(function, items, workers):
+        yield from ready
+
+
+def ordered_groups(function: Callable[[In], Out], items: Iterable[In], workers: int) -> Iterator[list[Out]]:
+    """As `ordered_map`, with all results together that are there when the first of them is."""
     if workers <= 1:
-        yield from map(function, items)
+        yield from ([function(item)] for item in items)
         return
     with worker_pool(workers) as pool:
-        waiting: deque = deque()
+        waiting: deque[Future[Out]] = deque()
         for item in items:
             waiting.append(pool.submit(function, item))
             if len(waiting) >= 4 * workers:  # enough that no worker is idle behind a slow one
-                yield waiting.popleft().result()
+                yield _ready(waiting)
         while waiting:
-            yield waiting.popleft().result()
+            yield _ready(waiting)
+
+
+def _ready(calls: deque[Future[Out]]) -> list[Out]:
+    """Wait for the first call; take its result, and those behind it that are there, up to one that failed."""
+    results = [calls.popleft().result()]
+    while calls and calls[0].done() and calls[0].exception() is None:
+        results.append(calls.popleft().result())
+    return results
 
 
 @contextmanager

@@ -6,7 +6,10 @@ import json
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from core.checksum import damaged, loaded
 from core.errors import StopRun
 
 Read = Callable[[dict[str, Any]], dict[str, Any]]
+_WITHOUT_STRINGS = frozenset((int, float, bool, type(None)))
 _BYTES = getattr(os, "O_BINARY", 0)  # without it Windows writes "\r\n" for each newline
 
 
@@ -36,23 +40,44 @@ class JsonLines:
         mode: int = 0o644,
     ) -> None:
         self.path, self._durable, self._redact, self._as_read = path, durable, redact, as_read
+        self._coming: deque[bytes] = deque()  # lines that are to be written
+        self._writing = threading.Lock()
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _BYTES, mode)
         except OSError as error:
             raise refused(path, error) from error
         self._cut_to_line()
 
-    def append(self, row: dict[str, Any], hint: str = "") -> None:
-        """Write one line. hint: added to the error message if the write fails."""
-        data = self._line(row)
-        before = os.fstat(self._file).st_size
+    def append(self, *rows: dict[str, Any], hint: str = "") -> None:
+        """Write a line for each row. hint: added to the error message if the write fails.
+
+        Thread-safe. While a thread writes, it also writes the lines of others, which need not wait for it. Of a durable
+        file they do.
+        """
+        self._coming.extend([self._line(row) for row in rows])
+        if self._durable:
+            with self._writing:
+                self._write(hint)
+        else:
+            self._write_coming(hint)
+
+    def _write_coming(self, hint: str = "") -> None:
+        while self._coming and self._writing.acquire(blocking=False):
+            try:
+                self._write(hint)
+            finally:
+                self._writing.release()
+
+    def _write(self, hint: str) -> None:
+        """Write the lines that are to come. Only for the thread that holds `_writing`."""
+        data, written = b"".join(self._coming.popleft() for _ in range(len(self._coming))), 0
         try:
-            while data:
-                data = data[os.write(self._file, data) :]
-            if self._durable:
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+            if data and self._durable:
                 os.fsync(self._file)
         except OSError as error:
-            os.ftruncate(self._file, before)
+            os.ftruncate(self._file, self.size() - written)
             raise refused(self.path, error, hint) from error
 
     def read(self) -> Iterator[dict[str, Any]]:
@@ -60,15 +85,23 @@ class JsonLines:
         return read_lines(self.path, self._as_read)
 
     def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Replace all lines atomically."""
+        """Replace all lines atomically. `rows` are taken when no line is being written; later ones come behind them."""
+        with self._writing:
+            self._replace([self._line(row) for row in rows])
+        self._write_coming()
+
+    def _replace(self, lines: list[bytes]) -> None:
+        if not lines:
+            os.ftruncate(self._file, 0)
+            return
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
             mode = stat.S_IMODE(os.fstat(self._file).st_mode)  # what others may not read stays so
             with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BYTES, mode), "wb") as file:
-                file.writelines(map(self._line, rows))
+                file.writelines(lines)
                 file.flush()
                 os.fsync(file.fileno())
-            self.close()  # Windows does not replace an open file
+            os.close(self._file)  # Windows does not replace an open file
             try:
                 temporary.replace(self.path)
             finally:
@@ -97,10 +130,6 @@ class JsonLines:
     def drop_last(self) -> None:
         """Remove the last line."""
         self._cut_to_line(-1)
-
-    def clear(self) -> None:
-        """Remove all lines."""
-        os.ftruncate(self._file, 0)
 
     def close(self) -> None:
         """Close the file. A thread that still writes gets an error: the descriptor is invalidated first."""
@@ -150,15 +179,26 @@ def read_lines(path: Path, as_read: Read | None = None) -> Iterator[dict[str, An
             yield row
 
 
-def in_strings(value: Any, change: Callable[[str], str | None], *, keys: bool = False) -> Any:
-    """A copy of JSON data with `change` applied to every string; with keys=True also to the keys of objects."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {change(key) if keys else key: in_strings(part, change, keys=keys) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [in_strings(part, change, keys=keys) for part in value]
-    return value
+def in_strings(value: Any, change: Callable[[str], str | None], *, keys: bool = False, but: Container[str] = ()) -> Any:
+    """A copy of JSON data with `change` applied to every string; with keys=True also to the keys of objects.
+
+    A dataclass becomes the object of its fields. Values of keys in `but` are left as they are.
+    """
+
+    def copied(part: Any) -> Any:
+        if isinstance(part, str):
+            return change(part)
+        if type(part) in _WITHOUT_STRINGS:  # before the questions below, which take longer
+            return part
+        if isinstance(part, (list, tuple)):
+            return [copied(each) for each in part]
+        if not isinstance(part, dict):
+            if not is_dataclass(part):
+                return part
+            part = vars(part)
+        return {change(key) if keys else key: each if key in but else copied(each) for key, each in part.items()}
+
+    return copied(value)
 
 
 def refused(path: Path, error: OSError, hint: str = "") -> StopRun:

@@ -42,17 +42,9 @@ def _each(letters: str, *prefixes: str) -> Iterator[tuple[str, re.Pattern[str]]]
 # The forms of credentials, as their providers publish them: (what a text must hold, the form). The kinds are those of
 # detect-secrets' plugins (Yelp, Apache-2.0) and newer providers'. Nothing is taken for a secret because it looks
 # random: long integers, hashes and LaTeX do so as well.
-SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    # Ends at the END line, the next BEGIN line or the end of the text, whichever comes first within 8,000 characters;
-    # else it is as long as the text looks like a key. To stop at the next BEGIN keeps the time linear.
-    (
-        "PRIVATE KEY",
-        re.compile(
-            rf"{_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)"
-            r"|[A-Za-z0-9+/=\s\\]{0,8000})",
-            re.S,
-        ),
-    ),
+Forms = tuple[tuple[str, re.Pattern[str]], ...]
+# Each of the first has a long word (`_LONG`) in it, which holds its literal: most texts have none, so no form is tried.
+_IN_LONG_WORDS: Forms = (
     *_each(r"(?=[A-Za-z0-9_-]{0,99}\d)[A-Za-z0-9_-]{16,}", "sk-", "pk-", "rk-"),  # OpenAI, Anthropic and many others
     *_each(r"[A-Za-z0-9]{16,120}", "sk_live_", "sk_test_", "rk_live_", "rk_test_"),  # Stripe
     *_each(r"[A-Z0-9]{16}(?![A-Za-z0-9_])", "AKIA", "ASIA", "ABIA", "ACCA"),  # AWS
@@ -87,6 +79,19 @@ SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (".", re.compile(r"(?<!\w)[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}(?!\w)")),  # Discord
     (":", re.compile(r"(?<!\w)\d{8,10}:[A-Za-z0-9_-]{35}(?!\w)")),  # Telegram
     ("AccountKey=", re.compile(r"AccountKey=[A-Za-z0-9+/]{80,100}={0,2}")),  # Azure
+    ("", re.compile(r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*")),
+)
+_ANYWHERE: Forms = (
+    # Ends at the END line, the next BEGIN line or the end of the text, whichever comes first within 8,000 characters;
+    # else it is as long as the text looks like a key. To stop at the next BEGIN keeps the time linear.
+    (
+        "PRIVATE KEY",
+        re.compile(
+            rf"{_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)"
+            r"|[A-Za-z0-9+/=\s\\]{0,8000})",
+            re.S,
+        ),
+    ),
     # Not one word at this very machine, as in postgres://postgres:postgres@localhost: the default of a local service.
     (
         "://",
@@ -102,8 +107,9 @@ SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
         (f"@{net}(", re.compile(rf"(?<![\w.:/-])[\w.-]{{1,64}}:[^\s:@]{{1,200}}(?=@{net}\()"))
         for net in ("tcp", "unix")
     ),
-    ("", re.compile(r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*")),
 )
+SECRETS: Forms = (*_IN_LONG_WORDS, *_ANYWHERE)
+_LONG = re.compile(r"[A-Za-z0-9_+/=.:~-]{15,}")  # as long as the shortest of them
 # What a name says in a text: password=.., the token is .., ?key=.. The value mixes letters and digits, and is no
 # placeholder or formula. In a task such a text may be its very matter, so it stays in the episodes.
 ASSIGNED = (
@@ -130,9 +136,11 @@ _SHORT = 100  # characters of a text that is often the same
 
 def secret_spans(text: str, *, assigned: bool = True) -> Iterator[tuple[int, int]]:
     """(start, end) of what has one of the forms of `SECRETS` and `ASSIGNED`, unsorted, possibly overlapping."""
-    for literal, form in SECRETS:
-        if literal in text:
-            yield from (match.span() for match in form.finditer(text))
+    words = " ".join(_LONG.findall(text))
+    for forms, within in ((_IN_LONG_WORDS, words), (_ANYWHERE, text)):
+        for literal, form in forms if within else ():
+            if literal in within:
+                yield from (match.span() for match in form.finditer(text))
     for form in ASSIGNED if assigned else ():
         yield from (match.span("value") for match in form.finditer(text))
 

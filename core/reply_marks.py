@@ -29,6 +29,7 @@ _MARK = re.compile(
     r"(?P<root>think|thought|reason|reflect|analysis)[a-z_]*(?:\s[^<>\n]{0,80})?(?:[|｜]?>|\]|▷)",
     re.IGNORECASE,
 )
+_BRACKET = re.compile(r"[<\[◁][|｜/A-Za-z]")  # how every mark and token begins
 _ANY_MARK = re.compile(_MARK.pattern.removeprefix(f"{_QUOTED}|"), re.IGNORECASE)  # quoted as well
 # gpt-oss: <|start|>assistant<|channel|>final <|constrain|>json<|message|>...; the prompt may end within the header.
 _HEADER = re.compile(
@@ -93,6 +94,8 @@ def own_turn(text: str) -> str:
 
 def _found(pattern: re.Pattern, text: str, begin: int = 0) -> Iterator[re.Match]:
     """The matches that are not quoted; the pattern begins with `_QUOTED`."""
+    if not _BRACKET.search(text, begin):
+        return iter(())
     return (match for match in pattern.finditer(text, begin) if not match["quoted"])
 
 

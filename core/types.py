@@ -74,7 +74,13 @@ class Usage:
         return total((self.prompt_tokens, self.completion_tokens))
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{name: total((value, getattr(other, name))) for name, value in vars(self).items()})
+        theirs = vars(other)
+        return Usage(
+            **{
+                name: None if value is None or theirs[name] is None else value + theirs[name]
+                for name, value in vars(self).items()
+            }
+        )
 
 
 def total(numbers: Iterable[Any]) -> Any:

@@ -120,6 +120,9 @@ class BaseEnv(AbstractContextManager):
         """A line that a run prints first where something was `settled`; "": none. config: with those values."""
         return ""
 
+    def share(self, other: BaseEnv) -> None:
+        """Take from another env of the same configuration what need not be read again, such as a dataset."""
+
     def tasks(self, split: str | None = None) -> list[Task]:
         """All tasks of a split (None: the configured one), in the benchmark's own order. Raises UserError if absent."""
         found = self._tasks(split)

@@ -45,6 +45,8 @@ class EnvPool:
             if env is None:
                 env = self._factory()
                 with self._lock:
+                    if self._all:
+                        env.share(self._all[0])
                     self._all.append(env)
             env.grader, env.open_answers = self.grader, self.open_answers
             try:

@@ -126,6 +126,10 @@ class QuestionsEnv(SingleTurnEnv):
     def _kinds(self) -> dict[str, str]:
         return kinds_of(self._data.rows, self.kind)
 
+    def share(self, other: QuestionsEnv) -> None:
+        super().share(other)
+        self._kinds = other._kinds
+
     @cached_property
     def _envs(self) -> dict[str, SingleTurnEnv]:
         own = {"instructions": self.instructions, "max_steps": 1, "seed": self.seed, "dataset": self.dataset}

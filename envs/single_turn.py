@@ -64,6 +64,9 @@ class SingleTurnEnv(BaseEnv):
     def _by_id(self) -> dict[str, Row]:
         return {row.id: row for row in self._data.rows}
 
+    def share(self, other: SingleTurnEnv) -> None:
+        self._data, self._by_id = other._data, other._by_id  # neither is ever changed
+
     def _tasks(self, split: str | None) -> list[Task]:
         rows = select(
             self._data.rows, ids=self.ids, subject=self.subject, level=self.level, shuffle=self.shuffle, seed=self.seed
@@ -80,7 +83,8 @@ class SingleTurnEnv(BaseEnv):
         self._row = row
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        found, stated = self.find(action), stated_in(action, self.find, cut_off=self.cut_off)
+        found = self.find(action)
+        stated = stated_in(action, found, self.find, cut_off=self.cut_off)
         won = self.evaluate(found.answer)
         info = {"valid": True, "won": won, "answer": found.answer, "rule": found.rule, "stated": stated}
         return "", float(won), True, {**info, **self.facts(), **self.verdicts()}

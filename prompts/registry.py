@@ -122,4 +122,5 @@ def _environment(*folders: Path):
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=False,
+        auto_reload=False,  # a run goes on with the templates whose hashes its manifest has
     )

@@ -126,12 +126,13 @@ NOTHING = Extracted(None, "none")
 Read = Callable[[str], Extracted]  # how the answer in a response is found
 
 
-def stated_in(response: str, read: Read, *, cut_off: bool) -> bool:
+def stated_in(response: str, found: Extracted, read: Read, *, cut_off: bool) -> bool:
     """Whether a response states its answer; one that was cut off, only if it does so however it might have gone on.
+
+    found   what `read` finds in the response
 
     "... the answer is 12" might have gone on to 120; "<answer>12</answer>" and "the answer is 12.\nTo check" not.
     """
-    found = read(response)
     if not (cut_off and found.stated):
         return found.stated
     longer = read(f"{response}0")

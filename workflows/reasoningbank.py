@@ -188,10 +188,10 @@ class ReasoningBank:
         if episode.status != "stopped":  # a stopped task runs again on resume
             self.update_bank(self.records.rows[-1:])
 
-    def record(self, episode: Episode) -> None:
-        """First half of `consolidate`: write the episode's line to episodes.jsonl."""
+    def record(self, *episodes: Episode) -> None:
+        """First half of `consolidate`: write the episodes' lines to episodes.jsonl."""
         with self.records.shielded():
-            self.records.append(episode)
+            self.records.append(*episodes)
 
     def update_bank(self, rows: list[dict]) -> None:
         """Second half of `consolidate`, for the rows of one episode or of a batch: the bank learns from them."""

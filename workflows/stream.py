@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import groupby
 
-from core.concurrency import ordered_map
+from core.concurrency import ordered_groups, ordered_map
 from core.errors import StopRun, check_choice, check_numbers
+from core.run.metrics import VALID
 from core.run.records import current, place_of
 from core.seeding import derive_seed
 from core.types import Episode, Task, types_before
@@ -116,12 +118,13 @@ class Stream:
         for start in range(done - done % batch, len(tasks), batch):
             end = min(start + batch, len(tasks))
             todo = range(max(start, done), end)
-            for episode in ordered_map(run, todo, min(workers, len(todo))):
-                if stream_consolidates:  # write in the stream's order, let the bank learn at the batch's end
-                    workflow.record(episode)
-                    if episode.index == end - 1 and episode.status != "stopped":
-                        workflow.update_bank(workflow.records.rows[start - end :])
-                yield episode
+            for ready in ordered_groups(run, todo, min(workers, len(todo))):
+                for together in recorded_together(ready):
+                    if stream_consolidates:  # write in the stream's order, let the bank learn at the batch's end
+                        workflow.record(*together)
+                        if together[-1].index == end - 1 and together[-1].status != "stopped":
+                            workflow.update_bank(workflow.records.rows[start - end :])
+                    yield from together
 
     def _retry_broken(
         self, workflow: ReasoningBank, tasks: list[Task], broken: list[dict], workers: int, retries: int
@@ -141,6 +144,13 @@ class Stream:
         for episode in ordered_map(run, range(len(broken)), 1 if workflow.learns else min(workers, len(broken))):
             workflow.consolidate(episode)
             yield episode
+
+
+def recorded_together(ready: list[Episode]) -> Iterator[list[Episode]]:
+    """The episodes that are written at once. One that broke or was stopped is alone, as the stream may end with it."""
+    for whole, group in groupby(ready, lambda episode: episode.status in VALID):
+        episodes = list(group)
+        yield from [episodes] if whole else ([episode] for episode in episodes)
 
 
 def run_with_retries(workflow: ReasoningBank, turn: Turn, retries: int) -> Episode:

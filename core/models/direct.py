@@ -57,7 +57,7 @@ def ask(http: Any, address: str, key: str | None, function: str, model: str, tim
     """A chat completion or an embedding, in the form of litellm's. Raises httpx's errors, StatusError for a status
     that is no success, AnsweredError for an error within the answer, UnreadableError if it is not JSON.
 
-    http       httpx.Client
+    http       a client of `client_maker`
     function   completion | embedding
     model      litellm's name
     request    the arguments of litellm's function
@@ -71,12 +71,11 @@ def ask(http: Any, address: str, key: str | None, function: str, model: str, tim
     if not answer.is_success:
         status = f"{answer.status_code} {answer.reason_phrase}".strip()
         raise StatusError(answer.status_code, f"{status}: {answer.text}")
-    try:
-        body = json.loads(answer.text)
-    except ValueError as error:
+    if "body" not in answer.extensions:
         kind = answer.headers.get("content-type", "of no type")
         what = "a stream that breaks off" if "data:" in answer.text[:200] else "no JSON"
-        raise UnreadableError(f"the answer is {what} (content type {kind}): {answer.text[:200]}") from error
+        raise UnreadableError(f"the answer is {what} (content type {kind}): {answer.text[:200]}")
+    body = answer.extensions["body"]
     return response_of(body) if function == "completion" else embeddings_of(body)
 
 

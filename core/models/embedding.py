@@ -104,9 +104,9 @@ class _LocalModel(Embedder):
                     self._model = self._load()
             parts = [self._windows(text) for text in texts]
             flat = [text for part in parts for text in part]
-            rows, tokens = self._encode(flat), sum(map(self._count, flat))
+            rows, tokens = zip(*self._encode(flat), strict=True)
             self.long_texts += sum(len(part) > 1 for part in parts)
-        usage = Usage(calls=len(texts), prompt_tokens=tokens)
+        usage = Usage(calls=len(texts), prompt_tokens=sum(tokens))
         return mean_of_parts(_unit(rows), [len(part) for part in parts]), usage, 0
 
     def _load(self) -> Any:
@@ -116,12 +116,8 @@ class _LocalModel(Embedder):
         """The text, or its consecutive parts if it is longer than the model reads."""
         raise NotImplementedError
 
-    def _encode(self, texts: list[str]) -> list[Any]:
-        """A vector of each text, of any length; it does not depend on the other texts."""
-        raise NotImplementedError
-
-    def _count(self, text: str) -> int:
-        """Number of tokens."""
+    def _encode(self, texts: list[str]) -> list[tuple[Any, int]]:
+        """(a vector, of any length, the number of tokens) of each text; neither depends on the other texts."""
         raise NotImplementedError
 
 
@@ -151,12 +147,9 @@ class MiniLMEmbedder(_LocalModel):
     def _windows(self, text: str) -> list[str]:
         return self._model.windows(text)
 
-    def _encode(self, texts: list[str]) -> list[Any]:
+    def _encode(self, texts: list[str]) -> list[tuple[Any, int]]:
         run = map if len(texts) < 2 else self._threads.map
         return list(run(self._model.encode, texts))
-
-    def _count(self, text: str) -> int:
-        return self._model.count(text)
 
     @staticmethod
     def weights() -> Path:
@@ -195,12 +188,10 @@ class HuggingFaceEmbedder(_LocalModel):
         read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         return split_tokens(text, read["offset_mapping"], read.word_ids(), most - MARKS)
 
-    def _encode(self, texts: list[str]) -> list[Any]:
+    def _encode(self, texts: list[str]) -> list[tuple[Any, int]]:
         # One text per call: the batch size would change the last bits.
-        return [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
-
-    def _count(self, text: str) -> int:
-        return len(self._model.tokenizer(text)["input_ids"])
+        how = {"convert_to_numpy": True, "show_progress_bar": False}
+        return [(self._model.encode(text, **how), len(self._model.tokenizer(text)["input_ids"])) for text in texts]
 
 
 def sentence_transformers(needed_by: str) -> ModuleType:

@@ -14,7 +14,7 @@ from core.models import direct
 from core.models.faults import is_page
 from core.models.limits import Limiter
 from core.models.litellm_library import load_litellm, without_litellm
-from core.models.network import Trail, http_client
+from core.models.network import Clients, Trail
 from core.models.prices import check_price, usage_of_rejected, usage_of_response
 from core.models.retry import Heard, Retry, explain, why_tried_again
 from core.models.servers import check_address, key_in, window_at
@@ -63,8 +63,8 @@ class Endpoint:
     tokens_per_min: int | None = None
     price_per_mtok: dict[str, float] | None = None
     limiter: Limiter = field(init=False, repr=False)
-    _client: Any = field(default=None, init=False, repr=False)  # litellm's, around `_http`
-    _http: Any = field(default=None, init=False, repr=False)
+    _client: Any = field(default=None, init=False, repr=False)  # litellm's, around one of `_clients`
+    _clients: Clients = field(init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _reached: bool = field(default=False, init=False, repr=False)  # whether the server ever answered
     _worked: bool = field(default=False, init=False, repr=False)  # whether it ever answered with a reply
@@ -80,6 +80,7 @@ class Endpoint:
         if self.api_base is not None:
             check_address(self.where, self.api_base)
         self.client = client_of(self.where, self.model, self.client, self.api_base)
+        self._clients = Clients(self.api_base, self._trail)
         self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
         self.limiter = Limiter(
             max_in_flight=self.max_in_flight, requests_per_min=self.requests_per_min, tokens_per_min=self.tokens_per_min
@@ -156,17 +157,14 @@ class Endpoint:
 
     def _body(self) -> Any:
         """The body of this thread's last answer, as parsed; None if it is unknown."""
-        answer = self._trail.answer
-        try:
-            return answer.json() if answer is not None else None
-        except ValueError:
-            return None
+        return None if self._trail.answer is None else self._trail.answer.extensions.get("body")
 
     def _send(self, function: str, request: dict[str, Any]) -> Any:
         """One try. Retries of litellm and of the provider's SDK are off: they would multiply ours."""
         if self.client == "openai":
             at = self.api_base or direct.address_of(self.model) or ""
-            return direct.ask(self._http_client(), at, self._key(), function, self.model, self.timeout_s, request)
+            with self._clients.lease() as http:
+                return direct.ask(http, at, self._key(), function, self.model, self.timeout_s, request)
         return getattr(load_litellm(), function)(
             model=self.model,
             api_key=self._key(),
@@ -250,23 +248,17 @@ class Endpoint:
             return None  # the client would ask OpenAI
         if provider not in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
             return None
-        http = self._http_client()
         with self._lock:
             if self._client is None and provider in _OPENAI_CLIENT:
                 import openai
 
                 how = {"api_key": self._key() or "none", "base_url": self.api_base, "max_retries": 0}
-                self._client = openai.OpenAI(**how, http_client=http)
+                self._client = openai.OpenAI(**how, http_client=self._clients.new())
             elif self._client is None:
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-                self._client = HTTPHandler(client=http)
+                self._client = HTTPHandler(client=self._clients.new())
             return self._client
-
-    def _http_client(self) -> Any:
-        with self._lock:
-            self._http = self._http or http_client(self.api_base, self._trail)
-            return self._http
 
     def _key_variable(self) -> str | None:
         """The environment variable with the key; None: no key is sent, or litellm looks for it."""
@@ -285,9 +277,8 @@ class Endpoint:
         """End all waiting and close the connections; calls in flight fail."""
         self.limiter.closing.set()
         with self._lock:
-            if self._http is not None:
-                self._http.close()
-                self._http = self._client = None
+            self._clients.close()
+            self._client = None
 
 
 def _no_server(error: TransientError) -> StopRun:

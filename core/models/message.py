@@ -39,16 +39,11 @@ def canonical(body: Any) -> Any:
     return body if changed == choices else body | {"choices": changed}
 
 
-def canonical_bytes(content: bytes) -> bytes:
-    """The same for a body as it was received; what is no JSON is left as it is."""
-    if b'"choices"' not in content:
-        return content
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
-        return content
+def canonical_body(content: bytes, encoding: str = "utf-8") -> tuple[bytes, Any]:
+    """(the same for a body as it was received, parsed). Raises ValueError or RecursionError for what is no JSON."""
+    body = json.loads(content.decode(encoding, "replace").removeprefix("\ufeff"))
     changed = canonical(body)
-    return content if changed is body else json.dumps(changed).encode()
+    return (content if changed is body else json.dumps(changed).encode()), changed
 
 
 def _choice(choice: dict[str, Any]) -> dict[str, Any]:

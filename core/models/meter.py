@@ -97,6 +97,7 @@ class Meter:
     _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
     _stopped: dict[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _prompting: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # of `prompts`
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
@@ -216,12 +217,14 @@ class Meter:
         row["task"] = row["task"].partition(_PASS)[0]
         row["latency_s"] = round(latency_s, 4)
         row["ended"] = round(time.time(), 3)
+        if self.prompts is not None and row["role"] not in _AGENT:
+            with self._prompting:
+                if row["messages"] not in self._kept:
+                    self.prompts.append({"id": row["messages"], "messages": messages})  # before the line that names it
+                    self._kept.add(row["messages"])
+        if self.log is not None:
+            self.log.append(row)
         with self._lock:
-            if self.prompts is not None and row["role"] not in _AGENT and row["messages"] not in self._kept:
-                self.prompts.append({"id": row["messages"], "messages": messages})  # before the line that names it
-                self._kept.add(row["messages"])
-            if self.log is not None:
-                self.log.append(row)
             self._count(row)
 
     def _count(self, row: dict[str, Any]) -> None:

@@ -37,10 +37,6 @@ class MiniLM:
         self._session = onnxruntime.InferenceSession(GRAPH.read_bytes(), options, providers=["CPUExecutionProvider"])
         unload(self._weights)  # the session has made copies
 
-    def count(self, text: str) -> int:
-        """Number of its tokens."""
-        return len(self._tokenizer.encode(text).ids)
-
     def windows(self, text: str) -> list[str]:
         """The text, or its consecutive parts if it has more than LONGEST tokens."""
         if len(text) <= LONGEST - MARKS:
@@ -48,13 +44,13 @@ class MiniLM:
         read = self._tokenizer.encode(text, add_special_tokens=False)
         return split_tokens(text, read.offsets, read.word_ids, LONGEST - MARKS)
 
-    def encode(self, text: str) -> Any:
-        """float32 (384,), of any length."""
+    def encode(self, text: str) -> tuple[Any, int]:
+        """(float32 (384,), of any length; number of tokens)."""
         import numpy as np
 
-        ids = self._tokenizer.encode(text).ids
-        ids = ids if len(ids) <= LONGEST else [*ids[: LONGEST - 1], ids[-1]]
-        return self._session.run(None, {"ids": np.array(ids), "places": np.arange(len(ids))})[0]
+        read = self._tokenizer.encode(text).ids
+        ids = read if len(read) <= LONGEST else [*read[: LONGEST - 1], read[-1]]
+        return self._session.run(None, {"ids": np.array(ids), "places": np.arange(len(ids))})[0], len(read)
 
 
 def released(file: Path) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from core.errors import StopRun
-from core.models.message import canonical_bytes
+from core.models.message import canonical_body
 from core.models.streamed import unstreamed
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -29,65 +30,123 @@ class Trail(threading.local):
         self.answer: Any = None
 
 
-def http_client(address: str | None, trail: Trail | None = None, timeout_s: float | None = 5.0) -> Any:
-    """An httpx client for many threads, with a deadline for the whole response; messages in one form (`canonical`).
+class Clients:
+    """The HTTP clients of one address: one for each call in flight, kept from call to call. Thread-safe.
 
-    address   what it is for; None: several, or unknown
+    One client for all calls would look through all of its connections, several times a call and behind a lock: with 128
+    calls at once that takes longer than the calls.
+    """
+
+    def __init__(self, address: str | None, trail: Trail) -> None:
+        self._address, self._trail, self._lock = address, trail, threading.Lock()
+        self._make: Callable[[], Any] | None = None
+        self._all: list[Any] = []
+        self._free: list[Any] = []
+
+    def new(self) -> Any:
+        """A further client, which `close` closes. Raises StopRun, as `client_maker`."""
+        with self._lock:
+            self._make = self._make or client_maker(self._address, self._trail)
+            self._all.append(self._make())
+            return self._all[-1]
+
+    @contextmanager
+    def lease(self) -> Iterator[Any]:
+        """A client for the length of the with block; nothing else uses it meanwhile."""
+        try:
+            client = self._free.pop()  # the one that was used last, so that as few as possible are
+        except IndexError:
+            client = self.new()
+        try:
+            yield client
+        finally:
+            if not client.is_closed:
+                self._free.append(client)
+
+    def close(self) -> None:
+        """Close every connection; calls in flight fail. A later call opens another."""
+        with self._lock:
+            clients, self._all, self._free = self._all, [], []
+        for client in clients:
+            client.close()
+
+
+def http_client(address: str | None, timeout_s: float | None = 5.0) -> Any:
+    """An httpx client for many threads: see `client_maker`."""
+    return client_maker(address, timeout_s=timeout_s)()
+
+
+def client_maker(address: str | None, trail: Trail | None = None, timeout_s: float | None = 5.0) -> Callable[[], Any]:
+    """A function that makes httpx clients with a deadline for the whole response; messages in one form (`canonical`).
+
+    The answer to a POST is read to its end, and if it is JSON, it is in its `extensions` as "body", as parsed.
+
+    address   what they are for; None: several, or unknown
     trail     is told the answer of each call
 
-    Raises StopRun if a proxy or a certificate that the environment names cannot be used.
+    Raises StopRun if a proxy or a certificate that the environment names cannot be used, as the function does.
     """
     import httpx
+
+    class Bounded(httpx.SyncByteStream):
+        """The content of an answer, with the request's deadline for the whole of it.
+
+        httpx's read timeout alone would let a server send one byte a second for ever.
+        """
+
+        def __init__(self, response: Any) -> None:
+            self.stream, self.request = response.stream, response.request
+
+        def __iter__(self) -> Iterator[bytes]:
+            for chunk in self.stream:
+                if time.monotonic() > self.request.extensions["deadline"]:
+                    raise httpx.ReadTimeout("the answer took longer than the limit", request=self.request)
+                yield chunk
+
+        def close(self) -> None:
+            self.stream.close()
 
     def begin(request: Any) -> None:
         limit = request.extensions.get("timeout", {}).get("read")
         request.extensions["deadline"] = time.monotonic() + limit if limit else float("inf")
 
     def answered(response: Any) -> None:
-        response.stream = _bounded(response)
+        response.stream = Bounded(response)
         if response.request.method != "POST":  # a list of models, which is read as far as needed
             return
         response.read()
-        if response.status_code == 200 and b'"stream":true' not in response.request.content.replace(b" ", b""):
+        if response.is_success and b'"stream":true' not in response.request.content.replace(b" ", b""):
             whole = unstreamed(response.content)
             if whole is not response.content:
                 response.headers["content-type"] = "application/json"
-            response._content = canonical_bytes(whole)  # httpx has no public way to change what was read
+            with suppress(ValueError, RecursionError):  # what is no JSON is left to the client
+                # httpx has no public way to change what was read
+                response._content, response.extensions["body"] = canonical_body(whole, response.encoding)
         if trail is not None:
             trail.answer = response
 
-    try:
-        return httpx.Client(
-            event_hooks={"request": [begin], "response": [answered]},
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            # Without TLS there is no certificate to verify, and reading those that are trusted takes a while.
-            verify=address is None or not address.startswith("http:") or bool(proxies_set()),
-            timeout=timeout_s,
-        )
-    except (ValueError, OSError, ImportError, httpx.InvalidURL) as error:
-        raise StopRun(f"no connection can be made: {' '.join(str(error).split())}{proxies_set(*_OTHERS)}.") from error
+    @contextmanager
+    def usable() -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, OSError, ImportError, httpx.InvalidURL) as error:
+            why = f"{' '.join(str(error).split())}{proxies_set(*_OTHERS)}"
+            raise StopRun(f"no connection can be made: {why}.") from error
 
+    with usable():  # once for all clients, as reading the certificates that are trusted takes a while; without TLS none
+        tls = address is None or not address.startswith("http:") or bool(proxies_set())
+        certificates = httpx.create_ssl_context(verify=tls)
 
-def _bounded(response: Any) -> Any:
-    """The content of an answer, with the request's deadline for the whole of it.
+    def make() -> Any:
+        with usable():
+            return httpx.Client(
+                event_hooks={"request": [begin], "response": [answered]},
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+                verify=certificates,
+                timeout=timeout_s,
+            )
 
-    httpx's read timeout alone would let a server send one byte a second for ever.
-    """
-    import httpx
-
-    stream, request = response.stream, response.request
-
-    class Bounded(httpx.SyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            for chunk in stream:
-                if time.monotonic() > request.extensions["deadline"]:
-                    raise httpx.ReadTimeout("the answer took longer than the limit", request=request)
-                yield chunk
-
-        def close(self) -> None:
-            stream.close()
-
-    return Bounded()
+    return make
 
 
 def proxies_set(*also: str) -> str:

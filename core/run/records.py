@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ from core.types import NOT_TAKEN, Episode, MemoryRecord, Usage, total
 _BY_POLICIES = (
     "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
-_NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold".split()
+_NOT_SCRUBBED = frozenset("id task_id task_type source_trajectory_id parents namespace gold".split())
 MOST_KEYS = 4  # that differ and are named in one line
 _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
@@ -126,27 +126,31 @@ class RunRecords:
         finally:
             self._retrieve_s[index] = round(time.perf_counter() - began, 6)
 
-    def append(self, episode: Episode) -> None:
-        """Write one finished episode, durably, before the bank learns from it."""
-        row = self.row_of(episode)
+    def append(self, *episodes: Episode) -> None:
+        """Write finished episodes, durably, before the bank learns from them."""
+        rows = [self.row_of(episode) for episode in episodes]
         if self._stopped_before:  # the last line is a stopped episode, whose task has now run again
             self._episodes.drop_last()
             self._stopped_before = False
         safe = f"{len(self.rows)} finished episodes are safe"
-        self._episodes.append(row, safe)
-        self.rows.append(row)
-        now = time.monotonic()
+        self._episodes.append(*rows, hint=safe)
+        self.rows += rows
+        self._timings.append(*map(self._timing_of, episodes), hint=safe)
+        for episode in episodes:
+            if episode.status != "stopped":  # a stopped one keeps its finished attempts for the next start
+                self.rollouts.forget(episode.index)
+
+    def _timing_of(self, episode: Episode) -> dict[str, Any]:
+        """The line in timings.jsonl of an episode that has just been written."""
+        before, self._last = self._last, time.monotonic()
         cached = total(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
-        timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(row["index"], None)}
-        self._timings.append(timing | {"cached_tokens": cached}, safe)
-        self._last = now
-        if episode.status != "stopped":  # a stopped one keeps its finished attempts for the next start
-            self.rollouts.forget(row["index"])
+        timing |= {"wall_s": round(self._last - before, 4), "retrieve_s": self._retrieve_s.pop(episode.index, None)}
+        return timing | {"cached_tokens": cached}
 
     def row_of(self, episode: Episode) -> dict:
         """An episode as its row in episodes.jsonl, without credentials; with `scrub_episodes` scrubbed as well."""
-        row = scrubbed(episode_row(episode), self._redact.certain)
+        row = episode_row(in_strings(episode, self._redact.certain, but=_NOT_SCRUBBED))
         return scrubbed(row) if self._scrub_episodes else row
 
     def lines(self, name: str) -> JsonLines:
@@ -281,9 +285,11 @@ def current(rows: list[dict]) -> list[dict]:
     return [last[place] for place in sorted(last)]
 
 
-def episode_row(episode: Episode) -> dict:
-    """An episode as its row, without values that can differ between identical runs or are stored elsewhere."""
-    row = asdict(episode)
+def episode_row(row: dict[str, Any]) -> dict[str, Any]:
+    """An episode's fields as its row, without values that can differ between identical runs or are stored elsewhere.
+
+    The fields themselves are changed.
+    """
     row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
     if row["retries"] is None:
         del row["retries"]
@@ -319,16 +325,9 @@ def as_told(row: dict, kept_back: frozenset[str]) -> dict:
     return told
 
 
-def scrubbed(value: Any, clean: Callable[[str], str] | None = None) -> Any:
-    """Part of an episode's row without credentials and personal data. Ids and the env's answer are kept.
-
-    clean   replaces `scrub`: what is done to each text
-    """
-    if isinstance(value, dict):
-        return {name: part if name in _NOT_SCRUBBED else scrubbed(part, clean) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [scrubbed(part, clean) for part in value]
-    return (clean(value) if clean else scrub(value)[0]) if isinstance(value, str) else value
+def scrubbed(value: Any) -> Any:
+    """Part of an episode's row without credentials and personal data. Ids and the env's answer are kept."""
+    return in_strings(value, lambda text: scrub(text)[0], but=_NOT_SCRUBBED)
 
 
 def usage_of(row: dict) -> Usage:

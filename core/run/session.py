@@ -94,7 +94,7 @@ class Session:
 
     def episode(self, episode: Episode) -> None:
         """Show and track an episode that was just recorded."""
-        row = self.records.rows[-1]
+        row = self.records.rows[episode.index]
         self._progress.update(row)
         if not_shown(row):
             self._progress.warn(

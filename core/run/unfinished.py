@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.jsonl import JsonLines
+from core.jsonl import JsonLines, in_strings
 from core.run.rows import RolloutLine, checked
 from core.run.upgrade import placed, unplaced
 from core.types import Lesson, Recalled, Step, Trajectory, Usage
@@ -26,10 +25,11 @@ class RolloutLog:
 
     def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
         # Attempts are not fsynced: a machine crash may lose one, but no result.
-        self._lines = JsonLines(path, redact=redact, as_read=partial(checked, kind=RolloutLine))
+        self._redact = redact
+        self._lines = JsonLines(path, as_read=partial(checked, kind=RolloutLine))
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Trajectory]] = {}
-        self._stale = 0  # episodes written since the file was last cleared
+        self._stale = 0  # episodes written since the file was last rewritten
         for row in self._lines.read():
             self._open.setdefault(row["index"], {})[row["sample"]] = trajectory_of(row["trajectory"])
 
@@ -40,18 +40,19 @@ class RolloutLog:
 
     def add(self, index: int, trajectory: Trajectory) -> None:
         """Store an attempt until its episode is written."""
-        with self._lock:
-            self._lines.append(_row(index, trajectory))
+        with self._lock:  # before its line: a file that is rewritten meanwhile has it, once or twice
             self._open.setdefault(index, {})[trajectory.sample] = trajectory
+        self._lines.append(self._row(index, trajectory))
 
     def forget(self, index: int) -> None:
         """Drop the entries of the episode with this number, which is now written."""
         with self._lock:
             self._open.pop(index, None)
             self._stale += 1
-            empty = not self._open
-            if empty or self._stale >= 64:  # while other episodes run, the file is rewritten only occasionally
-                self._clear(empty)
+            n_open = len(self._open)
+        if not n_open or self._stale >= max(64, 2 * n_open):  # so a line is written again once at most, on average
+            self._stale = 0
+            self._lines.rewrite(self._rows())
 
     def drop(self, written: Iterable[int]) -> None:
         """Drop written episodes whose entries are still there, because a crash came before `forget`."""
@@ -61,21 +62,15 @@ class RolloutLog:
     def close(self) -> None:
         self._lines.close()
 
-    def _clear(self, empty: bool) -> None:
-        self._stale = 0
-        if empty:
-            self._lines.clear()
-        else:
-            self._lines.rewrite(self._rows())
-
     def _rows(self) -> Iterator[dict[str, Any]]:
-        for index, kept in self._open.items():
-            for trajectory in kept.values():
-                yield _row(index, trajectory)
+        with self._lock:
+            kept = [(index, made) for index, attempts in self._open.items() for made in attempts.values()]
+        for index, trajectory in kept:
+            yield self._row(index, trajectory)
 
-
-def _row(index: int, trajectory: Trajectory) -> dict:
-    return {"index": index, "sample": trajectory.sample, "trajectory": placed(asdict(trajectory))}
+    def _row(self, index: int, trajectory: Trajectory) -> dict[str, Any]:
+        found = placed(in_strings(trajectory, self._redact))
+        return {"index": index, "sample": trajectory.sample, "trajectory": found}
 
 
 def trajectory_of(row: dict) -> Trajectory:

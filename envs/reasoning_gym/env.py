@@ -120,7 +120,7 @@ class ReasoningGymEnv(BaseEnv):
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         read = verbatim_answer(action)
         score, scorer = self._score(read.answer)
-        stated = stated_in(action, verbatim_answer, cut_off=self.cut_off)
+        stated = stated_in(action, read, verbatim_answer, cut_off=self.cut_off)
         facts = {"score": score, "scorer": scorer, "rule": read.rule, "stated": stated}
         return "", score, True, {"valid": True, "won": score == 1.0, "answer": read.answer, **facts}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 
@@ -17,6 +18,42 @@ def test_a_durable_line_is_on_the_disk_before_its_append_returns(tmp_path, monke
     synced.clear()
     lines.append({"a": 1})
     assert len(synced) == durable
+    lines.close()
+
+
+def test_a_line_that_comes_while_another_is_written_waits_for_nothing_and_is_written(tmp_path, monkeypatch):
+    lines, write = JsonLines(tmp_path / "lines.jsonl"), os.write
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(file, data):
+        begun.set()
+        assert go_on.wait(30)
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", slowly)
+    first = threading.Thread(target=lines.append, args=({"a": 1},))
+    first.start()
+    assert begun.wait(30)
+    for number in range(2, 5):
+        lines.append({"a": number})  # would hang here
+    assert lines.size() == 0
+    go_on.set()
+    first.join(30)
+    assert [row["a"] for row in lines.read()] == [1, 2, 3, 4]
+    lines.close()
+
+
+def test_lines_of_many_threads_are_whole_also_while_the_file_is_written_anew(tmp_path):
+    lines = JsonLines(tmp_path / "lines.jsonl")
+    threads = [threading.Thread(target=lambda: [lines.append({"text": "x" * n}) for n in range(200)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    lines.rewrite([{"text": "anew"}])
+    for thread in threads:
+        thread.join()
+    rows = list(lines.read())
+    assert rows.count({"text": "anew"}) == 1 and all(set(row["text"]) <= set("anewx") for row in rows)
+    assert sum(row["text"] == "x" * 199 for row in rows) > 0
     lines.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from core.errors import InfraError, StopRun, UserError
 from core.process import WorkerProcess
 from envs import toy_script
 from envs.pool import EnvPool
+from envs.questions import QuestionsEnv
 from envs.toy import ToyEnv
 
 PARALLEL = (*TOY, "workflow=matts_parallel", "limit=6")
@@ -140,3 +142,18 @@ def test_an_env_that_cannot_be_closed_leaves_no_other_open():
         pool.close()
     assert [worker.poll() is not None for worker in workers] == [True, False, True]
     two.worker.close()
+
+
+def test_the_envs_of_a_pool_read_their_dataset_once(tmp_path):
+    rows, file = ({"question": "1 + 1?", "answer": "2"}, {"question": "Who?", "answer": "Ann"}), tmp_path / "own.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    how = {"instructions": "", "max_steps": 1, "path": str(file)}
+    pool = EnvPool(lambda: QuestionsEnv(**how))
+    with pool.lease() as one:
+        tasks = one.tasks()
+        file.unlink()
+        with pool.lease() as other:
+            assert other is not one and other.tasks() == tasks
+            assert one.reset(tasks[0]) == "1 + 1?" and other.reset(tasks[1]) == "Who?"
+            assert [env.step("Ann")[3]["won"] for env in (one, other)] == [False, True]
+    pool.close()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
 
 import httpx
 import pytest
@@ -298,3 +300,18 @@ def test_a_call_that_breaks_does_not_keep_its_connection(net):
                 client.post(f"{slow.root}/v1/chat/completions", json={})
         slow.pause = 0.0
         assert client.post(f"{slow.root}/v1/chat/completions", json={}, timeout=20).json() == completion("hi")
+
+
+def test_calls_at_once_have_a_connection_each_and_later_ones_take_the_same(net, monkeypatch):
+    monkeypatch.setattr(BaseHTTPRequestHandler, "protocol_version", "HTTP/1.1")  # keeps connections
+    server = net(model_below())
+    opened, connect = [], socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", lambda *to, **how: opened.append(to) or connect(*to, **how))
+    asked = LiteLLMModel(model="hosted_vllm/m", client="openai", api_base=f"{server.root}/v1")
+    server.pause = 0.5
+    with ThreadPoolExecutor(4) as threads:
+        assert [reply.text for reply in threads.map(asked.chat, [ASK] * 4)] == ["hi"] * 4
+    server.pause = 0.0
+    assert [asked.chat(ASK).text for _ in range(5)] == ["hi"] * 5
+    asked.close()
+    assert (len(opened), len(server.asked)) == (4, 9)
