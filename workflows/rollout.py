@@ -56,8 +56,8 @@ class Rollout:
         """One attempt. An error of the model or the env ends it and is recorded, with the steps made before it."""
         attempt = _Attempt(task=task, sample=sample, memories=memories)
         try:
-            observation = env.reset(task)  # before `instruct`, which may depend on the task
-            attempt.opening = self.agent.opening(observation, env.instruct(), memories)
+            observation = env.reset(task)  # before its instructions are read, which may depend on the task
+            attempt.opening = self.agent.opening(observation, env.instructions, memories)
             self._finish(env, attempt)
         except InfraError as error:
             self._break(attempt, error)
