@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import part, plain_data, takes
+from core.make import part, plain_data, takes
 from core.run.keys import ARM_KEYS, METHOD_KEYS, WRITTEN_INTO_OTHERS
 from core.run.manifest import flat, identity
 from prompts.registry import Prompts
