@@ -24,6 +24,7 @@ from core.build import (
     details_for,
     refuse_problems,
 )
+from core.concurrency import in_background
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.make import make, make_with, part, takes
@@ -124,7 +125,8 @@ def assemble(
             tasks, dataset = tasks_of(cfg, env, stream), env.describe()
             env_lessons = env.lessons() if cfg.setting.name == TOLD else None
     recorded = recorded_config(run_dir)
-    models = build_models(cfg, stack, recorded, ask=not recorded or not has_ended(run_dir, len(tasks)))
+    over = bool(recorded) and has_ended(run_dir, len(tasks))
+    models = build_models(cfg, stack, recorded, ask=not over)
     config = OmegaConf.to_container(cfg, resolve=True)
     learn, given_bank = config["setting"]["learn"], config["memory"].get("path")
     stage("preparing the models and the memory")
@@ -175,6 +177,8 @@ def assemble(
         has_memory=workflow.has_memory and bank.learns,
         plays_gold=workflow.rollout.agent.uses_gold,
     )
+    for model in () if over else {id(model): model for model in models.values()}.values():
+        in_background(model.prepare)  # while the first task's envs start; an error is the first call's, too
     limits = {"workers": workers, "retries": config["retry_broken"], "stop_after": config["stop_after_broken"]}
     return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, notes=tuple(notes), **limits)
 

@@ -171,9 +171,10 @@ class Rollout:
             reply = respond(self.agent.seen(messages), attempt.sample, seed)
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
+            if env.max_steps > 1:
+                said = f"no action in: {reply.text}" if action is None else action
+                ACTIONS.info("step %d: %s (%s)", number + 1, said, attempt.task.id)  # of a long id the end is cut
             if action is not None:
-                if env.max_steps > 1:
-                    ACTIONS.info("%s, step %d: %s", attempt.task.id, number + 1, action)
                 env.cut_off = reply.finish_reason in REPLY_ENDS
                 observation, reward, done, info = env.step(action)
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)
