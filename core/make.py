@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from inspect import isfunction, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError, meant
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 OURS = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # packages whose parts need no check
 CONFIG = Path(__file__).parents[1] / "config"
@@ -214,6 +217,31 @@ def option(group: str, name: str) -> Any:
 def options(group: str) -> list[str]:
     """The names of a group's options, including those of --config-dir, sorted."""
     return sorted({path.stem for folder in _config_folders() for path in (folder / group).glob("*.yaml")})
+
+
+def compose_words(config: str, words: Iterable[str], folders: Iterable[Path] = ()) -> DictConfig:
+    """The configuration that words of a command line make, with Hydra's own. Raises what Hydra raises.
+
+    config    the file of config/ that they change, without .yaml
+    folders   those of --config-dir
+    """
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    more = ",".join(f"file://{folder.resolve()}" for folder in folders)
+    current = GlobalHydra.instance()
+    ours, current.hydra = current.hydra, None  # one at a time: that of the run goes on afterwards
+    try:
+        with initialize_config_dir(str(CONFIG), version_base="1.3", job_name="main"):
+            overrides = [*words, *([f"hydra.searchpath=[{more}]"] if more else [])]
+            return compose(config, overrides=overrides, return_hydra_config=True)
+    finally:
+        GlobalHydra.instance().hydra = ours  # another instance by now
+
+
+def without_hydra(config: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain data, without Hydra's own."""
+    return {key: value for key, value in plain_data(config).items() if key != "hydra"}
 
 
 def _config_folders() -> list[Path]:

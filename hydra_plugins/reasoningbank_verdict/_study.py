@@ -42,7 +42,7 @@ from analysis.sequential import Design, Interim
 from analysis.stats import GUESSES, paired_by_seed, paired_spread
 from analysis.verdict import VERDICTS
 from core.errors import UserError
-from core.make import part, plain_data
+from core.make import part, without_hydra
 from core.run.arms import words_that_change
 from core.run.keys import differences
 from core.run.launch import save_config
@@ -128,7 +128,7 @@ class GrowingStudy:
                 f"{word}: arm={arm} of this study sets that itself, and would be another arm with it. Ask about an arm "
                 "that has it, with hydra.sweeper.arm=ARM."
             )
-        if identity(_plain(self.arm)) == identity(_plain(self.baseline)):
+        if identity(without_hydra(self.arm)) == identity(without_hydra(self.baseline)):
             raise UserError(
                 f"arm={question.arm} and arm={question.baseline} are one configuration here: nothing is compared."
             )
@@ -163,7 +163,7 @@ class GrowingStudy:
     @cached_property
     def question(self) -> Question:
         lessons = part(self.baseline.env).lessons is not BaseEnv.lessons
-        about = {"configuration": content_id(identity(_plain(self.baseline))), "lessons": lessons}
+        about = {"configuration": content_id(identity(without_hydra(self.baseline))), "lessons": lessons}
         arm, control = self.asked["arm"], ""
         if _has_memory(self.arm) and not _has_memory(self.baseline) and arm not in WITHOUT_CONTENT:
             control = "placebo" if arm == "reasoningbank" else f"{arm} retrieval=placebo"
@@ -353,11 +353,6 @@ class GrowingStudy:
                     f"budget.run.{key}={limit:g} is too little for the first look, which takes about {needed:.3g}: "
                     "give more, a smaller limit of tasks, or a cheaper model. The same command goes on."
                 )
-
-
-def _plain(config: DictConfig) -> dict[str, Any]:
-    """A composed configuration as plain data, without Hydra's own."""
-    return {key: value for key, value in plain_data(config).items() if key != "hydra"}
 
 
 def _has_memory(config: DictConfig) -> bool:
