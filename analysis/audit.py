@@ -23,9 +23,10 @@ from analysis.notes import kinds_of_limits
 from analysis.runs import Run, explaining, read_run
 from core.models.reply_text import without_surrogates
 from core.run.files import CALLS, changed_files, lines_of
+from core.run.keys import changed_leaves
 from core.run.manifest import code_of, prompt_digests, shown_by
 from core.run.metrics import VALID, limit_of
-from core.run.records import answer_of, changed_leaves, outcomes_of
+from core.run.records import answer_of, outcomes_of
 
 
 def audit_folder(path: Path) -> tuple[Run, dict[str, Any]]:

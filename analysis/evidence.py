@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from analysis.runs import MADE_ANEW, Run
-from core.build import option, options, part
 from core.errors import UserError
+from core.make import option, options, part
 from core.memory.hygiene.scrub import scrub
 from core.memory.open import first_tick, read_records
 from core.run.columns import SHORTEST, source_tasks

@@ -24,10 +24,10 @@ from core.memory.open import read_records
 from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
 from core.run.files import CALLS, lines_of
-from core.run.keys import lasting
+from core.run.keys import changed_leaves, differences, lasting
 from core.run.manifest import BY_CONTENT, identity
 from core.run.metrics import VALID, VALIDATION, followed, rate
-from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
+from core.run.records import evaluated, every_try, outcomes_of, place_of, records_of
 from core.run.unfinished import trajectory_of
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined_labels, labels_of
 from core.types import Task, Usage, content_id

@@ -1,24 +1,19 @@
-"""Build objects from the configuration; the only module that instantiates parts."""
+"""Build what a run, or the server, is made of from its configuration: models, roles, memory, agent and learners."""
 
 from __future__ import annotations
 
-import importlib
 import os
-import re
 import sys
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
-from inspect import isfunction, signature
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from core.details import Details
-from core.errors import UserError, meant
+from core.errors import UserError
+from core.make import check_methods, is_list, make, make_with, option, part, plain_data, takes
 from core.memory.protocol import Memory
 from core.redact import Redactor
-from core.types import Task
 from prompts.registry import Prompts
 
 if TYPE_CHECKING:
@@ -28,22 +23,10 @@ if TYPE_CHECKING:
     from core.models.meter import Meter
 
 ROLES = ("agent", "judge", "extractor", "selector", "grader")
-OURS = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # packages whose parts need no check
-CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that control how lessons are shown, not how they are stored: {key: the agent's field}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
 OF_THE_LOOP = ("validate",)  # keys of `memory` that the loop reads: it plays tasks, which a memory cannot
-
-
-def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
-    """The first `limit` tasks. Raises UserError if there are no tasks, or if ids repeat."""
-    if not tasks:
-        raise UserError("the environment has no tasks: its dataset, or the selection from it, is empty.")
-    ids = [task.id for task in tasks]
-    if len(set(ids)) < len(ids):
-        raise UserError(f"{len(ids)} tasks have only {len(set(ids))} different ids: every task needs its own.")
-    return tasks[:limit]
 
 
 def build_models(
@@ -119,38 +102,6 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
             f"{where}: the option {name} needs {', '.join(missing)}: {{option: {name}, {missing[0]}: ...}}."
         )
     return merged
-
-
-def plain_data(node: Any, *, resolve: bool = False, enum_to_str: bool = False) -> dict[str, Any]:
-    """A node of the configuration that has keys, as plain dictionaries and lists."""
-    from omegaconf import OmegaConf
-
-    made: Any = OmegaConf.to_container(node, resolve=resolve, enum_to_str=enum_to_str)
-    return made
-
-
-def option(group: str, name: str) -> Any:
-    """The configuration of an option, merged with its defaults from the same group. UserError if it does not exist."""
-    from omegaconf import OmegaConf
-
-    file = next((path for folder in _config_folders() if (path := folder / group / f"{name}.yaml").is_file()), None)
-    if file is None:
-        raise UserError(f"there is no option {name} of {group}: choose {', '.join(options(group))}.")
-    body: Any = OmegaConf.load(file)
-    below = [each.partition("@")[0] for each in body.pop("defaults", ()) if isinstance(each, str) and each != "_self_"]
-    return OmegaConf.merge(*(option(group, each) for each in below), body)
-
-
-def options(group: str) -> list[str]:
-    """The names of a group's options, including those of --config-dir, sorted."""
-    return sorted({path.stem for folder in _config_folders() for path in (folder / group).glob("*.yaml")})
-
-
-def _config_folders() -> list[Path]:
-    from hydra.core.hydra_config import HydraConfig
-
-    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else ()
-    return [*(Path(source.path) for source in sources if source.schema == "file"), CONFIG]
 
 
 def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
@@ -290,177 +241,3 @@ def details_of(cfg: Any) -> Details:
 def details_for(node: Any, cfg: Any) -> dict[str, Any]:
     """{name: value} of the details, without those that a part's own node sets."""
     return {name: value for name, value in asdict(details_of(cfg)).items() if name not in node}
-
-
-def part(node: Any) -> Any:
-    """The class, or the function, that a config node names in `_target_`. UserError if it cannot be imported."""
-    if (name := node.get("_target_")) is None:
-        from omegaconf import OmegaConf
-
-        group = node._key() if OmegaConf.is_config(node) else None
-        if group in node:  # as of a file for the top of the configuration
-            raise UserError(
-                f"a part stands one level too deep, under a second {group}: its YAML file, which says `{group}:`, must "
-                "begin with the line `# @package _global_`."
-            )
-        raise UserError(f"a part has no _target_, the name of its class, beside {', '.join(node)}.")
-    return imported(name, f"_target_={name}")
-
-
-def imported(name: str, given: str) -> Any:
-    """What a dotted name names. Raises UserError if it cannot be imported.
-
-    given   how the user named it, for the error's text
-    """
-    try:
-        words = name.split(".")
-        found = importlib.import_module(words[0])
-        for number, word in enumerate(words[1:], 2):
-            try:
-                found = getattr(found, word)
-            except AttributeError:  # a module that is not imported yet
-                found = importlib.import_module(".".join(words[:number]))
-    except Exception as error:  # whatever a user's own module raises while it is imported
-        raise UserError(
-            f"{given} cannot be imported: {type(error).__name__}: {error}. "
-            "For a part from outside, PYTHONPATH names the folder that its package lies in."
-        ) from error
-    return found
-
-
-def takes(node: Any, name: str) -> bool:
-    """Whether a part has a field, or an argument, of this name."""
-    return name in signature(part(node)).parameters
-
-
-def make_with(node: Any, offered: dict[str, Any]) -> Any:
-    """`make`, with those of the offered dependencies for which the part has a field."""
-    return make(node, **{name: value for name, value in offered.items() if takes(node, name)})
-
-
-def make(node: Any, **deps: Any) -> Any:
-    """Build a config node's `_target_`, and those in it, from its keys and the given runtime dependencies.
-
-    Raises UserError for missing values and unknown keys, and passes on what the constructor raises.
-    """
-    from omegaconf.errors import MissingMandatoryValue
-
-    try:
-        check_types(node, given=deps)
-        check_methods(part(node))
-        plain = _plain(node)
-    except MissingMandatoryValue as error:
-        raise UserError(f"{error.full_key} is not given: it has no default, give {error.full_key}=VALUE.") from error
-    try:
-        return _built({key: value for key, value in plain.items() if key not in deps}, deps)
-    except TypeError as error:
-        if any(words in str(error) for words in ("unexpected keyword", "missing", "abstract class")):
-            raise UserError(_misfit(plain, str(error))) from error
-        raise
-
-
-def _plain(value: Any) -> Any:
-    """A node as plain dictionaries and lists, with its interpolations resolved."""
-    from omegaconf import OmegaConf
-
-    if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
-    return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
-def _built(value: Any, deps: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """A plain value in which each node with a `_target_` is built, the innermost first. deps: for the outermost."""
-    if isinstance(value, list):
-        return [_built(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    inner = {key: _built(each) for key, each in value.items() if key != "_target_"}
-    return part(value)(**inner, **deps) if "_target_" in value else inner
-
-
-def _misfit(node: Any, why: str) -> str:
-    """Why a part cannot be built from its keys, with the file that they stand in and the fields that it has."""
-    target, file = node["_target_"], _file_with(node["_target_"])
-    if found := re.search(r"unexpected keyword argument '(\w+)'", why):
-        fields = [*signature(part(node)).parameters]
-        near = meant(found[1], fields)
-        why = f"{target} has no field {found[1]}{near}" + ("" if near != "." else f" It has {', '.join(fields)}.")
-        return f"{file}: {why}" if file else f"config: {why}"
-    return f"{file or 'config'} for {target}: {why}"
-
-
-def _file_with(target: str) -> Path | None:
-    """The file of a chosen option that names a part; None if there is none, or outside of a run."""
-    from hydra.core.hydra_config import HydraConfig
-
-    if not HydraConfig.initialized():
-        return None
-    chosen = HydraConfig.get().runtime.choices.items()
-    files = (f / group.partition("@")[0] / f"{name}.yaml" for f in _config_folders() for group, name in chosen if name)
-    return next((file for file in files if file.is_file() and target in file.read_text(encoding="utf-8")), None)
-
-
-def check_methods(target: Any, like: type | None = None) -> None:
-    """Raise UserError for a method of a part from outside that cannot be called as the harness calls it.
-
-    like   the class whose methods it must have, where it does not inherit from it
-    """
-    if not isinstance(target, type) or target.__module__.partition(".")[0] in OURS:
-        return
-    bases = [each for each in target.__mro__ if each.__module__.partition(".")[0] in OURS] + ([like] if like else [])
-    for cls in target.__mro__[: next((n for n, each in enumerate(target.__mro__) if each in bases), None)]:
-        for name, own in vars(cls).items():
-            base = next((vars(each)[name] for each in bases if name in vars(each)), None)
-            if name[:2] != "__" and isfunction(own) and isfunction(base) and (why := _unlike(own, base)):
-                raise UserError(
-                    f"{target.__name__}.{name}{signature(own)} cannot be called as the harness does, "
-                    f"{name}{signature(base)}: {why}."
-                )
-
-
-def _unlike(own: Any, base: Any) -> str:
-    """Why a function cannot take the arguments of another; "" if it can."""
-    parameters = [p for p in signature(base).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    by_place = [p for p in parameters if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
-    try:
-        signature(own).bind(*by_place, **{p.name: None for p in parameters if p not in by_place})
-    except TypeError as error:
-        return str(error)
-    return ""
-
-
-def is_list(value: Any) -> bool:
-    """Whether a value of the configuration is a list, OmegaConf's or a plain one."""
-    from omegaconf import OmegaConf
-
-    return isinstance(value, (list, tuple)) or OmegaConf.is_list(value)
-
-
-PLAIN = {"int", "float", "bool", "str", "NoneType"}
-
-
-def check_types(node: Any, given: Any = ()) -> None:
-    """Raise UserError for a plain value whose type does not match its field; also in nested nodes.
-
-    given   names that are passed at runtime, and not checked
-    """
-    target = part(node)
-    fields = getattr(target, "__dataclass_fields__", {})
-    for key, value in node.items():
-        if hasattr(value, "items") and "_target_" in value:
-            check_types(value)
-        elif is_list(value) and all(hasattr(each, "items") and "_target_" in each for each in value):
-            for each in value:
-                check_types(each)
-        elif key in fields and key not in given:
-            kind = fields[key].type
-            kind = kind.__name__ if isinstance(kind, type) else str(kind)  # a class, or its name
-            if not fits(value, kind):
-                raise UserError(f"{target.__name__}.{key}={value!r}: give {kind.replace('|', 'or')}.")
-
-
-def fits(value: Any, annotation: str) -> bool:
-    """Whether a value matches an annotation of plain types, e.g. "int | None"; True for every other annotation."""
-    kinds = set(annotation.replace("None", "NoneType").split(" | "))
-    own = type(value).__name__
-    return not kinds <= PLAIN or own in kinds or (own == "int" and "float" in kinds)

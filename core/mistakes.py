@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import meant, nearest
+from core.make import CONFIG, compose_words, without_hydra
 from core.terminal import started
 
 Composed = tuple[
     list[str], str, tuple[Path, ...]
 ]  # words of a command line, the top file's name, folders of --config-dir
-CONFIG = Path(__file__).resolve().parents[1] / "config"
 _FLAGS = (
     "--help --hydra-help --version --cfg --resolve --package --run --multirun --shell-completion --config-path "
     "--config-name --config-dir --experimental-rerun --info"
@@ -150,24 +150,16 @@ def _keys_of(composed: Composed) -> Iterator[str]:
 
 def _values_of(words: list[str], config: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, Any]]:
     """(dotted key, value) of the configuration composed with the chosen options, or with the defaults if that fails."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     groups = _groups()
-    more = ",".join(f"file://{folder.resolve()}" for folder in folders)
-    chosen = [f"hydra.searchpath=[{more}]"] * bool(more)
-    chosen += [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
-    GlobalHydra.instance().clear()
-    for kept in (chosen, []):
+    chosen = [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
+    for kept in ((chosen, folders), ([], ())):
         try:
-            with initialize_config_dir(str(CONFIG), version_base="1.3"):
-                cfg = compose(config, overrides=kept)
+            yield from _dotted(without_hydra(compose_words(config, *kept)))
         except (HydraException, OmegaConfBaseException):  # a chosen option is wrong too: try the defaults
             continue
-        yield from _dotted(OmegaConf.to_container(cfg, resolve=False))
         return
 
 

@@ -8,23 +8,21 @@ Only workflows/rollout.py drives an env, like this:
     success = env.evaluate(answer)
 
 A subclass implements `_tasks`, `_reset`, `_step`, `get_ground_truth` and `evaluate`; this class enforces the rules of
-the contract, so that they are the same for every env. A single-turn benchmark is an env whose first step is the answer
-and ends the episode.
+the contract, so that they are the same for every env. What an env may offer beside them is in offers.py. A single-turn
+benchmark is an env whose first step is the answer and ends the episode.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, SupportsFloat
+from typing import Any, SupportsFloat
 
 from core.errors import UserError, check_returned
-from core.outfit import Outfit
-from core.types import Lesson, Task, content_id
-
-OpenAnswers = Callable[[Task, Sequence[str], str], bool]  # (task, gold answers, answer); raises InfraError
+from core.types import Task, content_id
+from envs.offers import Offers
 
 
 class EnvStateError(RuntimeError):
@@ -39,7 +37,7 @@ class EnvView:
 
     def __init__(self, env: BaseEnv, *, uses_gold: bool) -> None:
         # Functions of their own: a bound method would lead to the env (`__self__`).
-        self.instructions, self.max_steps = env.instruct(), env.max_steps
+        self.instructions, self.max_steps = env.instructions, env.max_steps
         self.admissible = lambda: env.admissible()
         self.equip = lambda outfit: env.equip(outfit)
         self._running = lambda: env.running
@@ -59,33 +57,24 @@ class EnvView:
 
 
 @dataclass(kw_only=True)
-class BaseEnv(AbstractContextManager):
+class BaseEnv(Offers, AbstractContextManager):
     """A benchmark's tasks, and one episode at a time. Not thread-safe: k concurrent rollouts have k envs.
 
     instructions   the benchmark's part of the agent's system prompt
     max_steps      actions allowed in one episode: the env's default, which the top-level `max_steps` overrides
     seed           every random choice of the env is derived by hashing this with names
     workers        max. concurrent envs (used by EnvPool); None: one per concurrent attempt
-    grader         asks the grader's model: (task id, question) -> reply; for benchmarks that a model has to grade
-    open_answers   grader=model: whether an answer means the same as one of the gold ones; None: not asked for
-    cut_off        whether the reply with the next action was cut off, or refused, so that its end may be missing
     """
 
     instructions: str
     max_steps: int
     seed: int = 0
     workers: int | None = None
-    pages: ClassVar[bool] = False  # constant-length observations: dry_run takes the first one's length for all
-    page_tokens: ClassVar[int | None] = None  # tokens of an observation, so that dry_run need not start the engine
-    late: ClassVar[bool] = False  # success known only after `evaluate`, which then also sets the attempt's reward
-    grader: Callable[[str, str], str] | None = field(default=None, init=False, repr=False)
-    open_answers: OpenAnswers | None = field(default=None, init=False, repr=False)
-    cut_off: bool = field(default=False, init=False, repr=False)
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
     _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # the tasks for reset() without a task
     _aborted: bool = field(default=False, init=False, repr=False)
 
-    # What an env defines. Everything below has a default, and enforces the contract or serves what some envs have.
+    # What an env defines. What it may define beside, with a default for each, is in Offers.
 
     @abstractmethod
     def _tasks(self, split: str | None) -> list[Task]: ...
@@ -106,22 +95,6 @@ class BaseEnv(AbstractContextManager):
 
         This is the ground truth, by the benchmark's own rules. The `evaluate` of the loop (workflows/) is the judge.
         """
-
-    @classmethod
-    def settled(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Values for keys of the env's configuration that are left open and depend on the machine, such as its data.
-
-        A run asks once, when it first starts, and records them; its later starts and all cells of its sweep keep them.
-        """
-        return {}
-
-    @classmethod
-    def notice(cls, config: Mapping[str, Any]) -> str:
-        """A line that a run prints first where something was `settled`; "": none. config: with those values."""
-        return ""
-
-    def share(self, other: BaseEnv) -> None:
-        """Take from another env of the same configuration what need not be read again, such as a dataset."""
 
     def tasks(self, split: str | None = None) -> list[Task]:
         """All tasks of a split (None: the configured one), in the benchmark's own order. Raises UserError if absent."""
@@ -176,59 +149,9 @@ class BaseEnv(AbstractContextManager):
         """Actions that solve the running task, played by agent=gold. To be called before the first step."""
         return [self.get_ground_truth()]
 
-    def instruct(self) -> str:
-        """The benchmark's part of the system prompt for the running task; without one, what is the same for all."""
-        return self.instructions
-
-    def answer_kind(self, task: Task) -> str:
-        """How a task's answer is read and graded, where tasks of one env differ in that: dry_run shows each kind."""
-        return ""
-
-    def admissible(self) -> list[str]:
-        """The actions that the env would accept now, in a stable order; agent=random draws from them."""
-        raise UserError(f"{type(self).__name__} has no list of actions to draw from: agent=random cannot play it.")
-
-    def equip(self, outfit: Outfit) -> None:
-        """Prepare what agent=command needs for the next step, whose action is its command, and for `SUBMIT_LEFT`."""
-        raise UserError(f"{type(self).__name__} runs no programs: agent=command needs env=swe or env=folders.")
-
     def first_of_type(self) -> dict[str, Task]:
         """{type of task: its first task}."""
         return {task.type: task for task in reversed(self.tasks())}
-
-    def lessons(self) -> list[tuple[Task, Lesson]]:
-        """One (example task, ideal lesson) pair per task type, for setting=told."""
-        raise UserError(f"{type(self).__name__} has no lessons to tell: setting=told cannot be used with it.")
-
-    @classmethod
-    def follows(cls, task: Task, observation: str, lesson: str, actions: Sequence[str]) -> bool | None:
-        """Whether an attempt at this task followed a lesson, by a rule on recorded data.
-
-        None: not applicable, or undecidable.
-        The result is written beside the lesson in the episode's record; the audit calls this again to check it.
-
-        observation   the first observation of the attempt
-        lesson        title, description and content of the lesson, as one text
-        actions       the actions that the env accepted as valid, in their order
-        """
-        return None
-
-    @classmethod
-    @contextmanager
-    def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
-        """Context manager yielding grade(attempt): True if the attempt solved its task; None if that is unknown.
-
-        The audit grades recorded attempts with it; no task is played. An env that cannot grade an answer afresh returns
-        what it noted at the time, info["won"], which is the default.
-
-        config    the env's own part of the run's configuration
-        attempt   an attempt of an episode's record: {answer, gold, info, ...}
-        """
-        yield lambda attempt: attempt["info"].get("won")
-
-    def measures(self) -> dict[str, tuple[float, int]]:
-        """Measures of the episode beside reward and success: {name: (sum, count)}; each summand is in [0, 1]."""
-        return {}
 
     def close(self) -> None:
         """Release processes and files. Idempotent."""
@@ -247,14 +170,6 @@ class BaseEnv(AbstractContextManager):
     def running(self) -> bool:
         """Whether an episode is going on."""
         return self._state == "running" and not self._aborted
-
-    def files(self, answers: dict[str, str | None], model: str) -> dict[str, str]:
-        """The extra output files of a run: {file name: text}.
-
-        answers   {task id: the answer that counts; None: the attempt gave none}
-        model     name of the agent's model
-        """
-        return {}
 
     def describe(self) -> dict[str, Any]:
         """{dataset, sha256, ...} for the manifest: all that identifies the tasks, so that runs can be compared.

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from core.concurrency import in_background
 from core.errors import InfraError, UserError
-from envs.base import BaseEnv, OpenAnswers
+from envs.base import BaseEnv
 
 Out = TypeVar("Out")
 
@@ -20,7 +20,7 @@ class EnvPool:
 
     workers     max. live envs; a lease beyond them waits. None: no limit
     timeout_s   time limit of one attempt in seconds (`limited`). None: no limit
-    grader, open_answers   given to every leased env (`BaseEnv`)
+    handed      {field: what is set on every leased env that has the field}, such as what asks the grader's model
     """
 
     def __init__(
@@ -30,8 +30,7 @@ class EnvPool:
             raise UserError(f"env.workers={workers}: give at least 1, or null.")
         self._factory, self._timeout_s = factory, timeout_s
         self._slots = nullcontext() if workers is None else threading.Semaphore(workers)
-        self.grader: Callable[[str, str], str] | None = None
-        self.open_answers: OpenAnswers | None = None
+        self.handed: dict[str, Any] = {}
         self._free: list[BaseEnv] = []
         self._all: list[BaseEnv] = []
         self._lock = threading.Lock()
@@ -48,7 +47,8 @@ class EnvPool:
                     if self._all:
                         env.share(self._all[0])
                     self._all.append(env)
-            env.grader, env.open_answers = self.grader, self.open_answers
+            for name in self.handed.keys() & env.__dataclass_fields__.keys():
+                setattr(env, name, self.handed[name])
             try:
                 yield env
             finally:

@@ -107,6 +107,7 @@ class QuestionsEnv(SingleTurnEnv):
     answer_form: Mapping[str, str] | None = None
     timeout_s: float = 5.0
     _playing: SingleTurnEnv | None = field(default=None, init=False, repr=False)
+    _of_all: str = field(init=False, repr=False)  # the instructions, without those of a row's kind
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -117,6 +118,7 @@ class QuestionsEnv(SingleTurnEnv):
             name = min(unknown)
             raise UserError(f"env.answer_form.{name}: the kinds are {', '.join(KINDS)}{meant(name, KINDS)}")
         self.dataset = self.dataset or Path(self.path).name.partition(".")[0]
+        self._of_all = self.instructions = self.instructions.strip()
 
     @cached_property
     def _data(self) -> Dataset:
@@ -149,16 +151,13 @@ class QuestionsEnv(SingleTurnEnv):
     def start(self, row: Row) -> None:
         super().start(row)
         kind = self._kinds[row.id]
+        self.instructions = f"{self._of_all} {(self.answer_form or {}).get(kind, '')}".strip()
         self._playing = self._envs["shown letter" if kind == "letter" and not row.options else kind]
         self._playing.open_answers, self._playing._task = self.open_answers, self._task
         self._playing.start(row)
 
     def answer_kind(self, task: Task) -> str:
         return self._kinds[task.id]
-
-    def instruct(self) -> str:
-        form = (self.answer_form or {}).get(self._kinds[self._row.id], "") if self._row else ""
-        return f"{self.instructions.strip()} {form}".strip()
 
     def question(self, row: Row) -> str:
         return self._envs["letter"].question(row) if row.options else row.question

@@ -25,12 +25,16 @@ from single_turn_bench.columns import Columns
 from single_turn_bench.datasets import Dataset, Row, load_rows, select
 from single_turn_bench.equivalence import shared_grader
 
+OpenAnswers = Callable[[Task, Sequence[str], str], bool]  # (task, gold answers, answer); raises InfraError
+
 
 @dataclass(kw_only=True)
 class SingleTurnEnv(BaseEnv):
     """Base class of the single-turn benchmarks: their rows, and an episode of one action.
 
     Its keys: config/env/math500.yaml and questions.yaml.
+
+    open_answers   grader=model: whether an answer means the same as one of the gold ones; None: not asked for
     """
 
     dataset: str
@@ -43,6 +47,7 @@ class SingleTurnEnv(BaseEnv):
     level: int | str | list | None = None
     shuffle: bool = False
     multiple_choice: ClassVar[bool] = False  # whether its rows have options
+    open_answers: OpenAnswers | None = field(default=None, init=False, repr=False)
     _row: Row | None = field(default=None, init=False, repr=False)
     _task: Task | None = field(default=None, init=False, repr=False)
 

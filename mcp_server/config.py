@@ -13,8 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from core.build import part
 from core.errors import UserError, meant
+from core.make import part
 from core.memory.open import file_of
 from core.memory.open import has_bank as is_there
 from core.memory.place import BANK_ENV, unnamed_bank, user_folders

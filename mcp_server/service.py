@@ -16,8 +16,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
+from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, refuse_problems
 from core.errors import InfraError, StopRun, UserError, check_choice, check_numbers
+from core.make import make, part
 from core.memory.bank import MemoryBank
 from core.memory.by_hand import lesson_of, lookup
 from core.memory.hygiene.notes import told

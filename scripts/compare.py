@@ -42,7 +42,7 @@ from analysis.text_table import TextTable, show
 from analysis.verdict import UNTESTED
 from core.console import Console
 from core.errors import UserError
-from core.run.records import differences
+from core.run.keys import differences
 from scripts.command_line import parser, plain_errors
 from scripts.show import clean, console, one_run
 

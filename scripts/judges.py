@@ -13,8 +13,8 @@ from typing import Any
 from analysis.judges import JudgedAttempt, judged_in, rated
 from analysis.runs import Run, read_run
 from analysis.text_table import TextTable
-from core.build import option, options, part
 from core.errors import UserError
+from core.make import option, options, part
 from core.run.arms import key_of
 from core.run.cells import safe
 from core.types import Usage, content_id, total

@@ -30,10 +30,10 @@ from analysis.matrix import build_matrix
 from analysis.tables import build_tables, columns_named, every_run, load_episodes, tables
 from analysis.text_table import FORMATS, TextTable, show
 from analysis.verdict import ONE_TABLE
-from core.build import imported
 from core.console import Console
 from core.errors import UserError, check_returned, meant
 from core.escaping import spreadsheet
+from core.make import imported
 from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"

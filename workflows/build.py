@@ -22,15 +22,12 @@ from core.build import (
     build_models,
     build_roles,
     details_for,
-    make,
-    make_with,
-    part,
     refuse_problems,
-    select_tasks,
-    takes,
 )
+from core.concurrency import in_background
 from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
+from core.make import make, make_with, part, takes
 from core.memory.open import has_bank
 from core.memory.ports import SEEN
 from core.memory.protocol import Memory
@@ -128,7 +125,8 @@ def assemble(
             tasks, dataset = tasks_of(cfg, env, stream), env.describe()
             env_lessons = env.lessons() if cfg.setting.name == TOLD else None
     recorded = recorded_config(run_dir)
-    models = build_models(cfg, stack, recorded, ask=not recorded or not has_ended(run_dir, len(tasks)))
+    over = bool(recorded) and has_ended(run_dir, len(tasks))
+    models = build_models(cfg, stack, recorded, ask=not over)
     config = OmegaConf.to_container(cfg, resolve=True)
     learn, given_bank = config["setting"]["learn"], config["memory"].get("path")
     stage("preparing the models and the memory")
@@ -179,6 +177,8 @@ def assemble(
         has_memory=workflow.has_memory and bank.learns,
         plays_gold=workflow.rollout.agent.uses_gold,
     )
+    for model in () if over else {id(model): model for model in models.values()}.values():
+        in_background(model.prepare)  # while the first task's envs start; an error is the first call's, too
     limits = {"workers": workers, "retries": config["retry_broken"], "stop_after": config["stop_after_broken"]}
     return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, notes=tuple(notes), **limits)
 
@@ -206,8 +206,12 @@ def open_envs(cfg: Any, stack: ExitStack, stored: StoredRun | None = None) -> En
 
 
 def tasks_of(cfg: Any, env: BaseEnv, stream: Stream) -> list[Task]:
-    """The tasks of all passes of a run, in stream order. Raises UserError if there are none."""
-    return stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
+    """The tasks of all passes of a run, in stream order. Raises UserError if there are none, or if ids repeat."""
+    if not (tasks := stream.ordered(env.tasks(), cfg.seed)):
+        raise UserError("the environment has no tasks: its dataset, or the selection from it, is empty.")
+    if (different := len({task.id for task in tasks})) < len(tasks):
+        raise UserError(f"{len(tasks)} tasks have only {different} different ids: every task needs its own.")
+    return stream.every_pass(tasks[: cfg.limit])
 
 
 def open_bank(
@@ -293,9 +297,8 @@ def build_workflow(
     """
     agent = roles["agent"]
     rollout = partial(StoredAttempts, stored=stored) if stored else Rollout
-    envs.grader = grader_of(roles["grader"])
-    grader = cfg.get("grader")
-    envs.open_answers = build_learner(grader, roles["grader"], cfg).same if grader else None
+    same = build_learner(grader, roles["grader"], cfg).same if (grader := cfg.get("grader")) else None
+    envs.handed = {"grader": grader_of(roles["grader"]), "open_answers": same}
     limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats, "timeout_s": cfg.episode_timeout_s}
     parts = {
         "envs": envs,

@@ -17,10 +17,11 @@ from omegaconf import DictConfig
 from rich.table import Table
 from rich.text import Text
 
-from core.build import build_bank, build_meter, build_models, build_roles, make, part, plain_data, takes
+from core.build import build_bank, build_meter, build_models, build_roles
 from core.console import Console
 from core.errors import InfraError
 from core.learning.attempts import Attempts
+from core.make import make, part, plain_data, takes
 from core.models.base import ChatModel, Reply, Request, Role
 from core.models.embedding import HashingEmbedder
 from core.models.meter import Meter
@@ -198,9 +199,9 @@ def build_plan(
     if takes(cfg.select, "role"):
         workflow.select(made)
     workflow.extract(made, [])
-    if envs.open_answers is not None:
+    if (open_answers := envs.handed["open_answers"]) is not None:
         with suppress(InfraError):  # what it hears is no verdict
-            envs.open_answers(tasks[0], [PLACEHOLDER], PLACEHOLDER)
+            open_answers(tasks[0], [PLACEHOLDER], PLACEHOLDER)
     heard = {name: each.heard for name, each in listeners.items() if each.heard}
     tries = 2 * workflow.gate.n if workflow.gate else 0  # of each task's lessons, with and without them, at most
     if tries and "judge" in heard:
@@ -211,11 +212,11 @@ def build_plan(
     with envs.lease() as env:
         begin = begin and env.page_tokens is None
         observation = env.reset(tasks[0]) if begin else tasks[0].query
-        opening = agent.opening(observation, env.instruct(), [])
+        opening = agent.opening(observation, env.instructions, [])
         kinds, others = Counter(map(env.answer_kind, tasks)), {}
         for kind, task in {env.answer_kind(task): task for task in reversed(tasks)}.items() if begin else ():
             if kind != env.answer_kind(tasks[0]):
-                others[kind] = agent.opening(env.reset(task), env.instruct(), [])
+                others[kind] = agent.opening(env.reset(task), env.instructions, [])
         length = len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS
         steps, length, paged = cfg.max_steps or env.max_steps, env.page_tokens or length, env.page_tokens or env.pages
     plan = Plan(

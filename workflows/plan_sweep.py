@@ -22,9 +22,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from core.build import plain_data
 from core.console import Console
 from core.errors import UserError, extra_for
+from core.make import plain_data
 from core.mistakes import sentence_for
 from core.models.cache import recorded_by
 from core.run.finalize import finalize

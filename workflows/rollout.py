@@ -56,8 +56,8 @@ class Rollout:
         """One attempt. An error of the model or the env ends it and is recorded, with the steps made before it."""
         attempt = _Attempt(task=task, sample=sample, memories=memories)
         try:
-            observation = env.reset(task)  # before `instruct`, which may depend on the task
-            attempt.opening = self.agent.opening(observation, env.instruct(), memories)
+            observation = env.reset(task)  # before its instructions are read, which may depend on the task
+            attempt.opening = self.agent.opening(observation, env.instructions, memories)
             self._finish(env, attempt)
         except InfraError as error:
             self._break(attempt, error)
@@ -171,9 +171,10 @@ class Rollout:
             reply = respond(self.agent.seen(messages), attempt.sample, seed)
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
+            if env.max_steps > 1:
+                said = f"no action in: {reply.text}" if action is None else action
+                ACTIONS.info("step %d: %s (%s)", number + 1, said, attempt.task.id)  # of a long id the end is cut
             if action is not None:
-                if env.max_steps > 1:
-                    ACTIONS.info("%s, step %d: %s", attempt.task.id, number + 1, action)
                 env.cut_off = reply.finish_reason in REPLY_ENDS
                 observation, reward, done, info = env.step(action)
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)

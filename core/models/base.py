@@ -109,6 +109,9 @@ class ChatModel(Protocol):
         """Why no call can succeed, in one sentence, if that is known without a call (e.g. a missing key); else None."""
         return None
 
+    def prepare(self) -> None:
+        """Load what its first call would load: called in the background while a run begins."""
+
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         """The cost of these tokens in USD; None if unknown."""
         return None

@@ -77,6 +77,9 @@ class LocalModel(ConfiguredModel):
             raise InfraError(f"llama.cpp: {message}", "local")
         return self._reply(answer, sent | {"schema": bool(request.schema)})
 
+    def prepare(self) -> None:
+        self._load()
+
     def unsupported(self, more: dict[str, Any]) -> str | None:
         return super().unsupported({name: value for name, value in more.items() if name not in ("top_p", "stop")})
 

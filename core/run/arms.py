@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import part, plain_data, takes
+from core.make import CONFIG, compose_words, part, plain_data, takes
 from core.run.keys import ARM_KEYS, METHOD_KEYS, WRITTEN_INTO_OTHERS
 from core.run.manifest import flat, identity
 from prompts.registry import Prompts
@@ -23,7 +23,6 @@ from prompts.registry import Prompts
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-OWN = Path(__file__).parents[2] / "config"  # the project's arms; --config-dir adds folders with others
 # Where runs differ from an arm only in these numbers, the arm's name alone may stand for them.
 NUMBERS = ("k", "r", "retrieval.top_k", "stream.batch", "stream.passes")
 GIVEN_BANK = ("memory.path", "memory.namespace")  # may differ from seed to seed: a note names it, not the run's name
@@ -124,18 +123,9 @@ def _place(key: str, kept: list[str]) -> tuple[int, str]:
 @cache
 def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(the resolved configuration that words of the command line make, {config group: option})."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
     from omegaconf import open_dict
 
-    more = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]"] if folders else []
-    current = GlobalHydra.instance()
-    ours, current.hydra = current.hydra, None  # one at a time: that of the run goes on afterwards
-    try:
-        with initialize_config_dir(str(OWN), version_base="1.3", job_name="main"):
-            cfg = compose("config", overrides=[*words, *more], return_hydra_config=True)
-    finally:
-        GlobalHydra.instance().hydra = ours  # another instance by now
+    cfg = compose_words("config", words, folders)
     options = plain_data(cfg.hydra.runtime.choices)
     with open_dict(cfg):
         del cfg["hydra"]
@@ -164,14 +154,14 @@ def _own_prompts(config: dict[str, Any]) -> list[str]:
 def _folders(runtime: dict[str, Any]) -> list[Path]:
     """The folders of --config-dir."""
     found = [Path(source["path"]) for source in runtime.get("config_sources", ()) if source.get("schema") == "file"]
-    return [path for path in found if path.resolve() != OWN.resolve()]
+    return [path for path in found if path.resolve() != CONFIG.resolve()]
 
 
 def _set_by(arm: str | None, folders: Iterable[Path]) -> list[str]:
     """The dotted keys that an arm's file sets; [] if there is no such file."""
     import yaml
 
-    file = next((path for folder in (*folders, OWN) if (path := folder / "arm" / f"{arm}.yaml").is_file()), None)
+    file = next((path for folder in (*folders, CONFIG) if (path := folder / "arm" / f"{arm}.yaml").is_file()), None)
     body = (yaml.safe_load(file.read_text(encoding="utf-8")) if file else None) or {}
     return [*flat({key: value for key, value in body.items() if key != "defaults"})]
 

@@ -20,13 +20,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from core.build import part, plain_data
 from core.errors import UserError
+from core.make import part, plain_data
 from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
-from core.run.keys import ARM_KEYS
+from core.run.keys import ARM_KEYS, differences
 from core.run.launch import given_words, other_arm, swept
 from core.run.manifest import identity, recorded_config
-from core.run.records import differences
 from core.run.settle import kept_from
 
 MOST_VALUE, MOST_NAME = 60, 200  # characters; a file name may have 255 bytes

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from textwrap import shorten, wrap
 from typing import Any
@@ -49,7 +50,7 @@ class RunProgress:
         self._waits: set[Wait] = set()  # those in progress
         self._action = ""  # the last one
         self._doing = ""  # what the run waits for besides calls, e.g. loading a model
-        self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
+        self._began, self._shown, self._at_start = time.monotonic(), -inf, len(rows)
         self._warned: set[str] = set()
         self._live = Console().is_terminal and not quiet
         self._ear = logging.Handler()

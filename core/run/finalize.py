@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 from omegaconf import DictConfig, open_dict
 
-from core.build import expand_fallbacks, option, options, part, plain_data, takes
+from core.build import expand_fallbacks
 from core.errors import UserError
+from core.make import option, options, part, plain_data, takes
 from core.run.keys import PER_ENV_KEYS, TOP_KEYS, check_config
 from core.run.launch import choice, given_words, swept, values_of
 

@@ -11,12 +11,15 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+from core.errors import meant
 from core.version import version_line
 
 CONFIG = Path(__file__).parents[2] / "config"
 KEYS = "keys"  # the word that asks for them
+ALL = "--help alone lists the groups."
 WIDEST = 100  # most characters of a line, even in a wider terminal
 # The order of the groups; others follow by name.
 FIRST = "env arm workflow llm memory setting judge retrieval experiment".split()
@@ -55,7 +58,7 @@ def asked(words: list[str]) -> bool:
 def print_help(words: list[str]) -> None:
     """Print what the words ask for: the file of each GROUP=OPTION, the options of each GROUP, the keys of a run.
 
-    Else all groups, a line each; the version, if it alone is asked for.
+    Else all groups, a line each; the version, if it alone is asked for. Ends the program for a group that there is not.
     """
     if words == ["--version"]:
         print(version_line())
@@ -65,6 +68,9 @@ def print_help(words: list[str]) -> None:
     files = [file for group, name in chosen if (file := _file(folders, group.lstrip("+"), name))]
     known = options(folders)
     asked_for = [group for word in words for group in known if group[:-1] == word.rstrip("=/")]
+    behind = next((after for flag, after in pairwise(words) if flag in ("--help", "-h")), KEYS)
+    if not asked_for and behind != KEYS and re.fullmatch(r"\w+", behind):
+        sys.exit(f"error: no group is called {behind}{meant(behind, [KEYS, *(group[:-1] for group in known)])} {ALL}")
     parts = [f"# {file}\n{file.read_text(encoding='utf-8')}" for file in files]
     parts += ["\n".join(choices({group: known[group] for group in asked_for}, width))] if asked_for else []
     parts += ["\n".join(keys(width))] if KEYS in words else []

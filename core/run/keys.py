@@ -7,7 +7,7 @@ shows, and which ones a table notes or has a column for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -171,6 +171,20 @@ def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
         if isinstance(node, dict):
             node.pop(last, None)
     return copy
+
+
+def differences(before: Any, after: Any) -> list[str]:
+    """The leaves in which two nested dictionaries differ, as "key: old -> new"."""
+    return [f"{key}: {old!r} -> {new!r}" for key, old, new in changed_leaves(before, after)]
+
+
+def changed_leaves(before: Any, after: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(dotted key, old, new) of the leaves in which two nested dictionaries differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys([*before, *after]):
+            yield from changed_leaves(before.get(key), after.get(key), f"{where}.{key}" if where else str(key))
+    elif before != after:
+        yield where, before, after
 
 
 def check_config(cfg: Any) -> None:

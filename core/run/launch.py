@@ -13,10 +13,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from core.build import plain_data
 from core.checksum import whole_yaml
 from core.errors import UserError
 from core.jsonl import in_strings
+from core.make import plain_data
 from core.redact import redactor
 from core.run.arms import Name, key_of, name_of
 from core.run.files import read_hydra

@@ -18,7 +18,7 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
-from core.build import part
+from core.make import part
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # which a run is made of, with main.py

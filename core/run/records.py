@@ -38,7 +38,7 @@ from core.run.files import (
     read_file,
 )
 from core.run.growth import check_growth
-from core.run.keys import lasting
+from core.run.keys import differences, lasting
 from core.run.manifest import BY_CONTENT, run_id, without_limit
 from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed
@@ -384,17 +384,3 @@ def did_in(row: dict) -> list[Did]:
 def not_shown(row: dict) -> int:
     """Number of retrieved lessons that did not fit into the prompt."""
     return sum(found["n_items"] - found["n_shown"] for found in row["retrieved"])
-
-
-def differences(before: Any, after: Any) -> list[str]:
-    """The leaves in which two nested dictionaries differ, as "key: old -> new"."""
-    return [f"{key}: {old!r} -> {new!r}" for key, old, new in changed_leaves(before, after)]
-
-
-def changed_leaves(before: Any, after: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(dotted key, old, new) of the leaves in which two nested dictionaries differ."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        for key in dict.fromkeys([*before, *after]):
-            yield from changed_leaves(before.get(key), after.get(key), f"{where}.{key}" if where else str(key))
-    elif before != after:
-        yield where, before, after

@@ -11,8 +11,8 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from core.build import part
 from core.checksum import loaded
+from core.make import part
 from core.run.launch import choice, in_sweep
 from core.run.manifest import recorded_config
 from core.types import content_id

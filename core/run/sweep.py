@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import sys
 import tempfile
@@ -65,6 +66,8 @@ class Sweeping(Callback):
             self.marks = tempfile.mkdtemp(prefix=".cells-", dir=folder.resolve())
         except OSError as error:
             sys.exit(f"error: {folder} cannot be written: {error.strerror}.")
+        if config.hydra.launcher["_target_"] != ONE_BY_ONE:
+            os.environ["PYTHONPATH"] = search_path()
         stop_in_order()  # the sweep prints its own message, and other processes may have to be ended
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         cells = planned(config, list(config.hydra.overrides.task))
@@ -106,6 +109,12 @@ def refuse_parent(run_dir: str | None) -> None:
     """Exit with an error if run_dir is the folder in which all runs lie: a table of it would have all their rows."""
     if run_dir is not None and Path(run_dir).resolve() == PARENT.resolve():
         sys.exit(f"error: run_dir={run_dir} is the folder of all runs: give one in it, run_dir={PARENT / 'NAME'}.")
+
+
+def search_path() -> str:
+    """PYTHONPATH for the processes that a launcher starts for cells: this project first, wherever it is installed."""
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join(dict.fromkeys([str(Path(__file__).parents[2]), *(given.split(os.pathsep) if given else ())]))
 
 
 def one_by_one(config: DictConfig) -> bool:

@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from core.jsonl import JsonLines, in_strings
 from core.run.rows import RolloutLine, checked
-from core.run.upgrade import placed, unplaced
-from core.types import Lesson, Recalled, Step, Trajectory, Usage
+from core.run.upgrade import placed
+from core.types import Trajectory
 
 
 class RolloutLog:
@@ -74,15 +76,5 @@ class RolloutLog:
 
 
 def trajectory_of(row: dict) -> Trajectory:
-    """A Trajectory from its dictionary."""
-    row = unplaced(row)
-    parts = {
-        "opening": tuple(row["opening"]),
-        "steps": tuple(Step(**step) for step in row["steps"]),
-        "usage": Usage(**row["usage"]),
-        "recalled": tuple(
-            Recalled(**each | {"items": tuple(Lesson(**item) for item in each["items"])})
-            for each in row.get("recalled", ())
-        ),
-    }
-    return Trajectory(**row | parts)
+    """A Trajectory from its dictionary, which may have the keys that `placed` adds."""
+    return msgspec.convert(row, Trajectory)

@@ -57,11 +57,3 @@ def placed(trajectory: dict[str, Any]) -> dict[str, Any]:
     if not trajectory.get("recalled", True):
         del trajectory["recalled"]
     return trajectory
-
-
-def unplaced(trajectory: dict[str, Any]) -> dict[str, Any]:
-    """An attempt without the keys that `placed` adds, so that its steps have only the fields of Step."""
-    return trajectory | {"steps": [{k: v for k, v in s.items() if k not in _PLACE} for s in trajectory["steps"]]}
-
-
-_PLACE = ("step_num", "status")

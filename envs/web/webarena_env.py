@@ -99,6 +99,9 @@ class WebArenaEnv(BrowserEnv):
     # its table 1 9.7 steps: 5,240 a step, of which instructions, history and reply are about 1,200.
     page_tokens: ClassVar[int | None] = 4000
     late: ClassVar[bool] = True
+    grader: Callable[[str, str], str] | None = field(
+        default=None, init=False, repr=False
+    )  # (task id, question) -> reply
     _verifier: WebVerifier | None = field(default=None, init=False, repr=False)
     _folder: tempfile.TemporaryDirectory | None = field(default=None, init=False, repr=False)  # of the traffic's file
     _tasks_by_id: dict[str, WebTask] = field(default_factory=dict, init=False, repr=False)

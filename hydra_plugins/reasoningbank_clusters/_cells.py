@@ -18,8 +18,6 @@ from omegaconf import DictConfig, open_dict
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
 
-PROJECT = Path(__file__).parents[2]
-
 
 @dataclass(kw_only=True)
 class CellJob:
@@ -80,11 +78,6 @@ class ClusterLauncher(Launcher):
         if self.config.hydra.sweeper["_target_"] == BASIC:
             return JobReturn(status=JobStatus.COMPLETED, _return_value=None)
         return JobReturn(status=JobStatus.FAILED, _return_value=CompactHydraException(reason))
-
-
-def search_path() -> str:
-    """PYTHONPATH for the processes of cells: this project first, wherever they are started."""
-    return os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
 
 
 def refuse(launcher: str, why: str) -> CompactHydraException:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hydra.core.utils import JobReturn
 
-from hydra_plugins.reasoningbank_clusters._cells import CellJob, ClusterLauncher, refuse, search_path
+from hydra_plugins.reasoningbank_clusters._cells import CellJob, ClusterLauncher, refuse
 
 
 class RayLauncher(ClusterLauncher):
@@ -34,6 +34,8 @@ class RayLauncher(ClusterLauncher):
             ray.shutdown()
 
     def _connect(self, ray: Any) -> None:
+        from core.run.sweep import search_path
+
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else a Ray that starts here reports to its makers
         os.environ.setdefault("RAY_task_oom_retries", str(self.max_retries))  # else without end
         handler = signal.getsignal(signal.SIGTERM)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.utils import JobReturn
 
-from hydra_plugins.reasoningbank_clusters._cells import ClusterLauncher, refuse, search_path
+from hydra_plugins.reasoningbank_clusters._cells import ClusterLauncher, refuse
 
 if TYPE_CHECKING:
     from submitit import SlurmJob
@@ -56,6 +56,8 @@ class SlurmLauncher(ClusterLauncher):
         ]
 
     def _parameters(self) -> dict[str, Any]:
+        from core.run.sweep import search_path
+
         given = {key: value for key, value in self.sbatch.items() if value is not None}
         setup = [f"export PYTHONPATH={shlex.quote(search_path())}", *given.pop("setup", ())]
         found = {key if key in ANY_EXECUTOR else f"slurm_{key}": value for key, value in given.items()}

@@ -171,6 +171,7 @@ def test_every_key_a_user_types_often_is_top_level(compose):
 def test_the_outlines_arms_scale_as_it_says(compose):
     parallel, sequential = (compose(f"arm={name}") for name in ("outline", "outline_sequential"))
     assert (parallel.k, sequential.r) == (6, 3)
+    assert parallel.memory.redact == sequential.memory.redact == "personal"  # "always", it says
 
 
 def raw(path):

@@ -9,8 +9,8 @@ import pytest
 from conftest import TOY
 from jinja2 import TemplateError
 
-from core.build import check_methods, make
 from core.errors import UserError
+from core.make import check_methods, make
 from core.memory.protocol import Memory
 from core.types import Task
 from envs.base import BaseEnv

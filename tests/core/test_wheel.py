@@ -202,6 +202,14 @@ def test_what_is_no_command_is_one_sentence(installed):
     )
 
 
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_the_processes_of_a_launcher_find_it(installed, launcher):
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
+    words = ("limit=2", "seed=0,1", f"hydra/launcher={launcher}", f"run_dir={launcher}")
+    done = installed("reasoningbank", "eval", "-m", *TOY, *words)
+    assert done.returncode == 0 and "2 tasks x 2 seeds" in done.stdout, done.stdout + done.stderr
+
+
 def test_fetched_data_lies_in_the_users_cache(installed):
     where = "import sys; from reasoningbank_harness.__main__ import APPLICATION; sys.path.insert(0, str(APPLICATION)); "
     where += "import single_turn_bench.datasets as d; print(d.FETCHED)"

@@ -223,7 +223,7 @@ def test_each_row_is_asked_for_its_own_kind_of_answer(tmp_path, compose):
         told = {}
         for task in env.tasks():
             env.reset(task)
-            told[task.id.removeprefix("mine/")] = env.instruct()
+            told[task.id.removeprefix("mine/")] = env.instructions
         assert EnvView(env, uses_gold=False).instructions == told["either"]
     assert told["sides"] == "Answer. End with the number alone, between <answer> and </answer>."
     kinds = {"capital": "text", "sides": "number", "half": "math", "fruit": "letter", "shown": "letter", "day": "text"}

@@ -10,7 +10,7 @@ from conftest import REPO
 from memory_kit import Compass, item, record
 
 from benchmarks import recall
-from core.build import make
+from core.make import make
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.ports import CORRECTS, REVISES

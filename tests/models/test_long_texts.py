@@ -14,8 +14,8 @@ import pytest
 from mcp.client.client import Client
 from test_minilm import texts
 
-from core.build import make
 from core.errors import UserError
+from core.make import make
 from core.memory.bank import MemoryBank
 from core.memory.long_texts import LONG, both_ends, own_part
 from core.memory.policies.cosine import Cosine

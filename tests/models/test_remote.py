@@ -10,8 +10,8 @@ from conftest import TOY, read_json, read_rows
 from provider import completion, embedding
 from test_memory import record
 
-from core.build import make
 from core.errors import InfraError, StopRun, TransientError, UserError
+from core.make import make
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.sqlite.store import SqliteStore

@@ -157,6 +157,16 @@ def test_retries_and_loading_stand_in_the_progress_line(caplog, capsys):
     assert progress._retries == 1
 
 
+def test_the_first_action_is_shown_also_in_a_file(capsys):
+    import logging
+
+    with RunProgress(4, [], "a on b"):
+        logging.getLogger("actions").info("step 1: go to bed 1 (%s)", "env/a task with a long id" * 9)
+        logging.getLogger("actions").info("step 2: look (env/a task)")
+    shown = capsys.readouterr().out
+    assert "a on b  0/4  step 1: go to bed 1 (env/" in shown and "step 2" not in shown
+
+
 def test_main_log_holds_what_was_odd(cli, serve, tmp_path):
     def answer(request, number):
         if number == 1:

@@ -6,6 +6,7 @@ import re
 import sys
 
 import forkserver
+import pytest
 from conftest import REPO
 
 from core.run.help import CONFIG, described, options, print_help
@@ -54,6 +55,11 @@ def test_of_a_group_it_shows_the_options_and_of_keys_the_keys_of_a_run(monkeypat
     assert "hydra.run" not in said
     wide = helped(monkeypatch, capsys, "--help", "keys", columns=200)
     assert len(wide.splitlines()) < len(helped(monkeypatch, capsys, "--help", "keys").splitlines())
+
+
+def test_a_group_that_there_is_not_is_one_sentence(monkeypatch, capsys):
+    with pytest.raises(SystemExit, match=r"^error: no group is called judgee: did you mean judge\? --help alone lists"):
+        helped(monkeypatch, capsys, "--help", "judgee")
 
 
 def test_ones_own_options_are_described_too(monkeypatch, capsys, tmp_path):

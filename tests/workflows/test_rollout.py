@@ -101,6 +101,13 @@ def test_the_conversation_is_appended_to_and_never_rewritten():
     ]
 
 
+def test_each_step_is_told_and_a_reply_without_an_action_is_too(caplog):
+    caplog.set_level("INFO", "actions")
+    attempt("no action here", "Action: look")
+    told = [record.getMessage() for record in caplog.records if record.name == "actions"]
+    assert told[0].startswith("step 1: no action in: no action here (") and told[1].startswith("step 2: look (")
+
+
 def test_an_invalid_action_is_an_observation_and_counted():
     trajectory, _ = attempt("Action: dance", "gibberish", "Action: next")
     assert [s.valid for s in trajectory.steps] == [False, False, True, True, True]
