@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core.run.metrics import wilson
+from core.proportions import wilson
 
 EXTRA = np.array([[0.0], [0.0], [1.0], [1.0]])  # tasks added to a rate: two failures, two successes
 # Guesses of a study that has not begun: success, sd of the banks' true differences, likeness of two arms on one task.

@@ -196,7 +196,7 @@ def test_the_figures_of_a_paper(runs, tmp_path):
 
 def test_the_band_of_a_curve():
     from analysis.plots import band
-    from core.run.metrics import wilson
+    from core.proportions import wilson
 
     nothing = float("nan")
     mean, low, high = band(np.array([[nothing], [1.0], [0.0], [nothing], [0.0]]))  # NaN: a broken episode

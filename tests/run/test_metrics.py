@@ -12,7 +12,8 @@ from scipy.stats import binomtest
 from analysis.cells import make_cells, rows_of
 from analysis.load import load_runs
 from core.run.display import facts_of
-from core.run.metrics import summarise, wilson
+from core.proportions import wilson
+from core.run.metrics import summarise
 from core.run.records import differences
 from core.types import Usage
 
