@@ -21,7 +21,7 @@ from analysis.columns import interval, p_value
 from analysis.pairing import against
 from analysis.tables import build_tables, load_episodes, whole_name
 from analysis.text_table import TextTable
-from analysis.verdict import VERDICTS, alike, comparison_outcome, correct, unended
+from analysis.verdict import VERDICTS, comparison_outcome, correct, unended
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ def comparing(arms: dict[str, pd.DataFrame], going_on: Collection[str] = ()) -> 
         if not all(name in arms and len(arms[name]) for name in (arm, than)):
             return None
         mine, other = arms[arm], arms[than]
-        more = {"alike": max(alike(mine), alike(other)), "partial": not {arm, than}.isdisjoint(going_on)}
-        return against(mine, other, mine) | more
+        return against(mine, other, mine) | {"partial": not {arm, than}.isdisjoint(going_on)}
 
     return compare
 

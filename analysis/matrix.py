@@ -10,9 +10,10 @@ from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, seeds, success
 from analysis.notes import labels, learned, limits, qualified, share
 from analysis.reach import findable
-from analysis.tables import gaps, load_episodes, published, tables_of, typed, whole_name
+from analysis.tables import gaps, load_episodes, published, tables_of, usual_baseline, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
 from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders, unended
+from analysis.load import typed
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,13 +70,6 @@ def print_matrix(folder: Path, console: Console) -> None:
         return
     for text in texts:
         show(console, text)
-
-
-def usual_baseline(frame: pd.DataFrame) -> str:
-    """no_memory; where no run is of it and all are of one experiment, the baseline of that one's table."""
-    found = {typed(command).get("experiment", "") for command in frame["command"].unique()}
-    own = [table.baseline for table in tables_of(*found).values()] if len(found) == 1 else []
-    return own[0] if own and "no_memory" not in set(frame["arm"]) else "no_memory"
 
 
 def missing(frame: pd.DataFrame) -> list[str]:

@@ -55,7 +55,7 @@ class Table:
     columns      names in `analysis.columns.HEADINGS`, after ALWAYS; `effect` is EFFECT, `types` and `measures` are
                  several columns
     experiment   file in config/experiment whose cells it has; "": all cells
-    baseline     a label or an arm
+    baseline     a label or an arm; without an experiment it is `usual_baseline`
     """
 
     title: str
@@ -99,6 +99,13 @@ def tables_of(experiment: str) -> dict[str, Table]:
         name: Table(**about | {"columns": columns_named(about["columns"])}, experiment=experiment)
         for name, about in named.items()
     }
+
+
+def usual_baseline(frame: pd.DataFrame) -> str:
+    """no_memory; where no run is of it and all are of one experiment, the baseline of that one's table."""
+    found = {typed(command).get("experiment", "") for command in frame["command"].unique()}
+    own = [table.baseline for table in tables_of(*found).values()] if len(found) == 1 else []
+    return own[0] if own and "no_memory" not in set(frame["arm"]) else "no_memory"
 
 
 def every_run(columns: tuple[str, ...] = (*EFFECT, "steps", "tokens", "validation_tokens")) -> Table:
@@ -229,7 +236,7 @@ def build_tables(
         raise UserError(
             f"none of the runs belongs to the table {name}: python main.py experiment={table.experiment} makes them."
         )
-    base = baseline or table.baseline
+    base = baseline or (table.baseline if table.experiment else usual_baseline(frame))
     cells = make_cells(frame, base, partial=partial, command=command)
     notes = cells.notes + left_out(every, frame, table.experiment)
     cells = replace(cells, table=_sorted(cells.table, table), notes=notes)

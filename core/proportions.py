@@ -15,7 +15,7 @@ def wilson(successes: float, n: float, z: float = 1.959964) -> list[float] | Non
     return [max(0.0, centre - half), min(1.0, centre + half)]
 
 
-def difference(won: int, n: int, other_won: int, other_n: int) -> tuple[float, float, float] | None:
+def difference(n: int, won: int, other_n: int, other_won: int) -> tuple[float, float, float] | None:
     """(difference of two proportions, low, high) in [-1, 1], from Wilson's intervals; None where one has no n.
 
     Newcombe (1998), method 10, of two samples that are independent; of pairs that go together it is too wide.

@@ -137,7 +137,7 @@ def _arm(cell: dict[str, Any], differences: list[dict[str, str]]) -> dict[str, A
     """A row of the picture under the headline; places are in percent."""
     drawn = cell["success"] is not None
     places = {"p": cell["success"], "lo": cell["low"], "hi": cell["high"]}
-    interval = f"{100 * cell['low']:.1f} to {100 * cell['high']:.1f}" if drawn else "no finished run"
+    interval = f"{100 * cell['low']:.1f} to {100 * cell['high']:.1f}" if drawn else words.no_rate(cell)
     return {
         "label": cell["label"],
         "number": cell["colour"] % N_COLOURS,

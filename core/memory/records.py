@@ -47,7 +47,7 @@ def tried(found: dict[str, Any] | None) -> str:
     found   a row of an episode's `validated`, or what the record's provenance has of it
     """
     n, won, without = (len(found["tasks"]), found["won_with"], found["won_without"]) if found else (0, 0, 0)
-    if (effect := difference(won, n, without, n)) is None:
+    if (effect := difference(n, won, n, without)) is None:
         return ""
     gain, low, high = (f"{100 * end:+.1f}" for end in effect)
     tasks = f"{n} earlier task{'s' * (n != 1)}"

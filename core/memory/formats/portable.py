@@ -137,7 +137,7 @@ _FITTING: dict[str, tuple[Callable[[Any], bool], str]] = {
     "confidence": (lambda value: value is None or _is_share(value), "a number from 0 to 1"),
     "last_used": (lambda value: value is None or _is_number(value), "a number"),
     "status": (lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}"),
-    "provenance": (_is_provenance, "an object whose hygiene, quarantine and tasks are lists of texts, validated a trial"),
+    "provenance": (_is_provenance, "an object: hygiene, quarantine and tasks lists of texts, validated a trial"),
     "query_embedding": (_is_direction, "a vector of length 1"),
 }
 
