@@ -33,11 +33,13 @@ def _rates(study: Study) -> str:
     if len(known) == 2 and known[0]["baseline"]:
         rates = f"{known[1]['label']} solved {percent(known[1]['success'])} of the {study.env} tasks"
         return f"{rates}, {known[0]['label']} {percent(known[0]['success'])}"
-    low, high = (pick(known, key=lambda cell: cell["success"]) for pick in (min, max))
-    if low["success"] == high["success"]:
-        return f"{len(known)} arms on {study.env}: each solved {percent(low['success'])} of the tasks"
-    rates = f"from {percent(low['success'])} ({low['label']}) to {percent(high['success'])} ({high['label']})"
-    return f"{len(known)} arms on {study.env}: success {rates}"
+    at: dict[float, list[str]] = {}
+    for cell in known:
+        at.setdefault(cell["success"], []).append(cell["label"])
+    if len(at) == 1:
+        return f"{len(known)} arms on {study.env}: each solved {percent(known[0]['success'])} of the tasks"
+    low, high = (f"{percent(rate)} ({', '.join(at[rate])})" for rate in (min(at), max(at)))
+    return f"{len(known)} arms on {study.env}: success from {low} to {high}"
 
 
 def no_rate(cell: dict[str, Any]) -> str:
