@@ -19,7 +19,7 @@ from core.models.reply_text import without_surrogates
 from core.run.arms import env_label
 from core.run.files import TIMINGS, lines_of
 from core.run.metrics import VALID
-from core.run.records import evaluated
+from core.run.records import evaluated, was_graded
 from core.types import Usage
 
 NO_TIME = 0.0  # of a run without timings.jsonl; an episode's line holds no clock time

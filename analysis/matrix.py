@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, seeds, success
+from analysis.load import typed
 from analysis.notes import labels, learned, limits, qualified, share
 from analysis.reach import findable
 from analysis.tables import gaps, load_episodes, published, tables_of, usual_baseline, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
 from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders, unended
-from analysis.load import typed
 from core.errors import UserError
 
 if TYPE_CHECKING:

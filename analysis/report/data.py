@@ -184,9 +184,9 @@ def lessons_of(run: Run, banked: Sequence[MemoryRecord]) -> list[dict[str, Any]]
     banked   the records of the run's banks, [] where these are gone
 
     An entry is {id, item, title, description, content, task, place, run, attempts, outcome, label, wrong, status,
-    parents, tried, retrieved: [place], shown: [place], with: [n, n_success], without: [n, n_success], effect}. A place is
-    that of an episode in `run.rows`; `place` is None where no episode taught it: `run` is the id of the run that did,
-    None for a lesson that was merged from `parents`. `tried` says what memory.validate found. `without` counts the
+    parents, tried, retrieved: [place], shown: [place], with: [n, n_success], without: [n, n_success], effect}. A place
+    is that of an episode in `run.rows`; `place` is None where no episode taught it: `run` is the id of the run that
+    did, None for a lesson that was merged from `parents`. `tried` says what memory.validate found. `without` counts the
     tasks that came after the lesson, for a merged one after the last of its parents, and were not shown it; a task that
     broke is in neither. `effect` is with minus without, [difference, low, high], None where there was no such task.
     """

@@ -51,7 +51,7 @@ def test_the_page_says_what_the_runs_say(runs, page):
     summary = read_json(runs / "bank-0" / "summary.json")
     assert f"{100 * summary['success_rate']:.1f} %" in made.text
     assert "+90.0 points" in made.text
-    assert "over 2 seeds p &lt; 0.0001" in made.text
+    assert "p &lt; 0.0001: that often chance alone would show so large a difference over 2 seeds" in made.text
     assert "<b>better</b>" in made.text
     assert {run["label"] for run in json.loads(made.elements.scripts["index"])["runs"]} == {
         "no_memory · seed 0",
