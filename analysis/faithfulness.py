@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 from analysis.cells import BLOCK, Cells, rows_of
 from analysis.columns import interval, p_value
 from analysis.pairing import against
-from analysis.tables import build_tables, load_episodes, whole_name
+from analysis.tables import build_tables, print_tables, whole_name
 from analysis.text_table import TextTable
 from analysis.verdict import VERDICTS, comparison_outcome, correct, unended
-from core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,16 +80,8 @@ def build_faithfulness(frame: pd.DataFrame, *, partial: bool = False, **more: An
 
 
 def print_faithfulness(folder: Path, console: Console) -> None:
-    """Print the tables of a folder, as at the end of a sweep. Where there is none, a line says why."""
-    from analysis.text_table import show
-
-    try:
-        _, texts = build_faithfulness(load_episodes([str(folder)]), command=f"reasoningbank tables {folder}")
-    except UserError as error:
-        console.print(f"no table: {error}", soft_wrap=True)
-        return
-    for text in texts:
-        show(console, text)
+    """Print the tables of a folder, as at the end of a sweep."""
+    print_tables(build_faithfulness, folder, console)
 
 
 def uses_of(compare: Compare) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,9 @@ from analysis.columns import HEADINGS, broken, seeds, success
 from analysis.load import typed
 from analysis.notes import labels, learned, limits, qualified, share
 from analysis.reach import findable
-from analysis.tables import gaps, load_episodes, published, tables_of, usual_baseline, whole_name
+from analysis.tables import gaps, print_tables, published, tables_of, usual_baseline, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
 from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders, unended
-from core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,17 +57,8 @@ def build_matrix(
 
 
 def print_matrix(folder: Path, console: Console) -> None:
-    """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
-    from analysis.text_table import show
-
-    command = shlex.join(["reasoningbank", "tables", str(folder)])
-    try:
-        _, texts = build_matrix(load_episodes([str(folder)]), command=command)
-    except UserError as error:
-        console.print(f"no table: {error}", soft_wrap=True)
-        return
-    for text in texts:
-        show(console, text)
+    """Print the table of all runs in a folder, as at the end of a sweep."""
+    print_tables(build_matrix, folder, console)
 
 
 def missing(frame: pd.DataFrame) -> list[str]:

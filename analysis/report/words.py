@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.cells import BLOCK
 from analysis.made_of import cells_differ
-from analysis.notes import labels, missing_seeds, not_answered, qualified
+from analysis.notes import broken, labels, missing_seeds, not_answered, one_bank, qualified
 from analysis.reach import findable
 from analysis.studies import Study
 from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason, unended
@@ -120,24 +120,11 @@ def warnings(study: Study) -> list[str]:
         some = any(cell["partial"] for cell in study.cells)
         fate = "counted as far as they go" if some else "not counted (--partial counts them)"
         found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
-    if errors := sum(cell["n_infra_error"] for cell in study.cells):
-        what = "1 episode is" if errors == 1 else f"{errors} episodes are"
-        found.append(
-            f"{what} broken: in no rate and no comparison, and nothing was learned there."
-            " The command of the run tries them again."
-        )
-    if attempts := sum(cell["n_broken_attempts"] for cell in counted):
-        found.append(f"{attempts} attempts are broken in episodes that count: the rates are of the others.")
-    if again := sum(cell["n_retried"] for cell in counted):
-        found.append(f"{again} tasks broke and were tried again at the end of the stream, with the whole bank.")
-    found += missing_seeds(counted) + not_answered(counted)
+    found += broken(study.cells) + missing_seeds(counted) + not_answered(counted) + one_bank(counted)
     if wrong := [f"{cell['label']} {labels(cell)}" for cell in counted if "%" in labels(cell)]:
         found.append(f"The judge is wrong at times, by the environment's own evaluation: {'; '.join(wrong)}.")
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
         found.append(UNTESTED[:1].upper() + UNTESTED[1:])
-    if any(cell["n_shared_banks"] for cell in counted):
-        alone = ", ".join(cell["label"] for cell in counted if cell["n_shared_banks"])
-        found.append(f"Of this bank alone: seeds of {alone} began from one given bank; another one may do otherwise.")
     if told := [c["label"] for c in counted if c["setting"] in TRUE_LABELS or "oracle" in str(c["label_source"])]:
         who = "" if len(told) == len(counted) else f" of {', '.join(told)}"
         are = "these rates" if len(told) == len(counted) else "its rates" if len(told) == 1 else "their rates"

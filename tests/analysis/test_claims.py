@@ -276,7 +276,7 @@ def test_an_arm_of_which_everything_broke_is_not_called_unfinished_and_is_counte
     [study] = studies(cells)
     assert words.headline(study).startswith("no_memory solved 0.0 % of the toy tasks (40 tasks are broken and in no")
     assert [words.no_rate(cell) for cell in study.cells if not cell["n"]] == ["every task broke"]
-    assert any(line.startswith("40 episodes are broken") for line in words.warnings(study))
+    assert any(line.startswith("reasoningbank: 40 of 40 episodes broke") for line in words.warnings(study))
 
 
 def test_lessons_that_found_no_room_are_exported_as_not_shown(toy_runs, tmp_path):

@@ -111,7 +111,7 @@ def test_broken_episodes_are_named_and_in_no_rate(runs, page, tmp_path):
             row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
 
     made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "broken", broken))
-    assert "2 episodes are broken:" in made.text and "in 38 pairs" in made.text
+    assert "reasoningbank: 2 of 40 episodes broke" in made.text and "in 38 pairs" in made.text
     assert "(2 tasks are broken and in no rate)" in made.text
 
 

@@ -33,9 +33,7 @@ def test_the_results_open_and_fit_their_window(tab, pages):
 
 
 def test_at_1280_pixels_a_table_begins_with_six_columns_and_nothing_is_cut_off(tab, pages):
-    heads = (
-        "[...document.querySelectorAll('#table thead th')].filter((e) => e.offsetWidth).map((e) => e.innerText)"
-    )
+    heads = "[...document.querySelectorAll('#table thead th')].filter((e) => e.offsetWidth).map((e) => e.innerText)"
     cut = (
         "[...document.querySelectorAll('#results *')].filter((e) => e.checkVisibility() && e.clientWidth"
         " && e.scrollWidth > e.clientWidth + 1).map((e) => e.outerHTML.slice(0, 200))"
