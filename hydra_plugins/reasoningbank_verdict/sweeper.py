@@ -242,7 +242,7 @@ class VerdictSweeper(Sweeper):
 
     def _climb(self, looks: list[Interim]) -> None:
         """Unless memory helps, run the ladder's arms, step by step, until a link breaks, or cannot be run."""
-        from analysis.answer import Runs, content_looks, outcome_of
+        from analysis.answer import Runs, content_looks, n_run, outcome_of
         from analysis.ladder import climb, first_break, seeds_needed
         from analysis.stats import paired_by_seed, paired_spread
 
@@ -251,7 +251,7 @@ class VerdictSweeper(Sweeper):
         if self.diagnose is False or (self.diagnose is None and helps):
             return
         question, effect, steps = self.question, self.question.design.effect, self.question.steps()
-        values, baseline, _, _, seeds = Runs(self.folder, question).outcomes(last.n_seeds)
+        values, baseline, _, _, seeds = Runs(self.folder, question).outcomes(n_run(question, looks))
         about = paired_spread(paired_by_seed(values, baseline, seeds))
         n_seeds = seeds_needed(about, last.n_seeds, effect, len(steps), question.design.most)
         print(f"which link breaks? {len(steps)} steps, each with {n_seeds} seeds, until one does", flush=True)
