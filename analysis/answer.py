@@ -16,10 +16,10 @@ from analysis.cells import make_cells, rows_of
 from analysis.ladder import BREAKS, StepResult, climb, first_break, steps_for
 from analysis.load import load_runs
 from analysis.notes import qualified
-from analysis.pairing import against, paired_outcomes
+from analysis.pairing import against, luck, paired_outcomes
 from analysis.runs import read_run
 from analysis.sequential import Design, Interim
-from analysis.verdict import VERDICTS, alike
+from analysis.verdict import VERDICTS
 from core.errors import UserError
 from core.textfile import write_whole
 from core.types import total, types_before
@@ -133,8 +133,11 @@ class Runs:
 
     def outcomes(self, n_seeds: int, than: str | None = None) -> tuple[Any, ...]:
         """`analysis.pairing.paired_outcomes` of the arm and `than` (the baseline) over the first n_seeds seeds."""
-        mine, other = (self.of(arm, n_seeds) for arm in (self._question.arm, than or self._question.baseline))
+        mine, other = self._pair(n_seeds, than)
         return paired_outcomes(mine, other, mine)
+
+    def _pair(self, n_seeds: int, than: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return self.of(self._question.arm, n_seeds), self.of(than or self._question.baseline, n_seeds)
 
     def cells(self, n_seeds: int) -> list[dict[str, Any]]:
         """The rows that the two arms have in a table of the first n_seeds seeds, the baseline's first."""
@@ -146,8 +149,8 @@ class Runs:
     def look(self, n_seeds: int, than: str | None = None) -> Interim:
         """What the first n_seeds seeds show of the arm against `than` (the baseline)."""
         values, base, broke, base_broke, names = self.outcomes(n_seeds, than)
-        luck = max(alike(self.of(arm, n_seeds)) for arm in (self._question.arm, than or self._question.baseline))
-        given = {"broke": broke, "baseline_broke": base_broke, "alike": luck, "n_run": n_seeds}
+        alike = luck(*self._pair(n_seeds, than))
+        given = {"broke": broke, "baseline_broke": base_broke, "alike": alike, "n_run": n_seeds}
         return self._question.design.look(values, base, names, **given)
 
     def recur(self) -> tuple[int, int]:
@@ -170,7 +173,7 @@ class Runs:
             mine, other = (each[had_earlier(each)] for each in (mine, other))
         if not len(mine) or not len(other):
             return None
-        return against(mine, other, mine) | {"alike": max(map(alike, (mine, other)))}
+        return against(mine, other, mine)
 
 
 def had_earlier(episodes: pd.DataFrame) -> pd.Series:
@@ -232,7 +235,7 @@ def answer_of(folder: Path, question: Question) -> dict[str, Any]:
         "same_cost": equal,
         "ladder": [asdict(each) for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
-        "costs": costs(question, runs, last),
+        "costs": costs(question, runs, looks),
         "try": things_to_try(question, outcome, ladder),
         "not_tested": not_tested(question, runs, ladder, outcome, has_same_cost=equal is not None),
     }
@@ -300,7 +303,7 @@ def _against_control(question: Question, content: list[Interim]) -> str:
 
 
 def same_cost(question: Question, runs: Runs, looks: list[Interim]) -> dict[str, Any] | None:
-    """The arm against attempts without memory for what memory costs (SAME_COST), on the study's seeds; None: not run.
+    """The arm against attempts without memory for what memory costs (SAME_COST), on the study's seeds; None: no test.
 
     {k: the attempts, n_seeds, difference, low, high, p, tokens: {arm, same_cost}}; p and the interval as at the study's
     last look, tokens as multiples of the baseline's
@@ -308,6 +311,8 @@ def same_cost(question: Question, runs: Runs, looks: list[Interim]) -> dict[str,
     if not looks or looks[-1].outcome == "go on" or runs.n_seeds(SAME_COST) < n_run(question, looks):
         return None
     look = asdict(runs.look(n_run(question, looks), SAME_COST))
+    if look["p"] is None:  # its runs broke, or repeat each other
+        return None
     k = int(runs.of(SAME_COST)["k"].iloc[0])
     n_seeds = n_run(question, looks)
     mine, base, other = (spent(runs.of(arm, n_seeds))["tokens"] for arm in (question.arm, question.baseline, SAME_COST))
@@ -315,14 +320,15 @@ def same_cost(question: Question, runs: Runs, looks: list[Interim]) -> dict[str,
     return {"k": k, "tokens": tokens} | {name: look[name] for name in ("n_seeds", "difference", "low", "high", "p")}
 
 
-def costs(question: Question, runs: Runs, last: Interim | None) -> dict[str, Any]:
+def costs(question: Question, runs: Runs, looks: list[Interim]) -> dict[str, Any]:
     """What a task costs in both arms, and a further solved one; None where it is unknown, or none is solved.
 
     {usd, tokens: {arm, baseline, per_extra_success}}
     """
-    if last is None:
+    if not looks:
         return {}
-    mine, base = (spent(runs.of(arm, last.n_seeds)) for arm in (question.arm, question.baseline))
+    last, n_seeds = looks[-1], n_run(question, looks)
+    mine, base = (spent(runs.of(arm, n_seeds)) for arm in (question.arm, question.baseline))
     found = {}
     for name in ("usd", "tokens"):
         more = None if None in (mine[name], base[name]) else mine[name] - base[name]

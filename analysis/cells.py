@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 BLOCK = ("env", "model", "task_set")
 PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # from analysis.stats.paired
 CORRECTED = ("p_holm", "p_worst_holm", "n_compared")  # from analysis.verdict.correct
-SCOPE = ("n_orders", "n_banks", "scope", "alike")  # from analysis.verdict.scope
+SCOPE = ("n_orders", "n_banks", "scope")  # from analysis.verdict.scope
 SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *COLUMNS]
-COMPARED = (*PAIRED, *WORST, *CORRECTED, *GAIN, *OVER_TYPES, *SCOPE, *ANSWERED, "times_tokens")
+COMPARED = (*PAIRED, *WORST, "alike", *CORRECTED, *GAIN, *OVER_TYPES, *SCOPE, *ANSWERED, "times_tokens")
 MAX_LABEL_SETTINGS, MAX_LABEL_CHARS = 2, 60  # more settings than this, or longer ones, are not written into a label
 
 # The order of arms in every table: the paper's, then those that this project adds, then the user's own by name.

@@ -17,7 +17,7 @@ from core.run.arms import named
 from core.run.columns import episode_columns
 from core.run.files import TIMINGS, lines_of
 from core.run.metrics import VALID, summarise
-from core.run.records import answer_of
+from core.run.records import answer_of, status_of
 from core.types import content_id
 
 
@@ -58,9 +58,9 @@ def episode_rows(paths: list[str]) -> Iterator[dict[str, Any]]:
                 "question": without_surrogates(row["query"]),
                 "answer": without_surrogates(chosen["answer"] or ""),
                 "gold": without_surrogates(chosen["gold"] or ""),
-                "correct": None if facts["status"] not in VALID else facts["status"] == "success",
+                "correct": None if status_of(row) not in VALID else facts["status"] == "success",
                 "judged": facts["verdict"],
-                "lessons_shown": facts["n_retrieved"],
+                "lessons_shown": facts["lessons_shown"],
                 "lessons_learned": facts["n_lessons"],
                 "steps": facts["steps"],
                 "tokens": facts["tokens"],

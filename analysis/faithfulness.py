@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 from analysis.cells import BLOCK, Cells, rows_of
 from analysis.columns import interval, p_value
 from analysis.pairing import against
-from analysis.tables import build_tables, load_episodes, whole_name
+from analysis.tables import build_tables, print_tables, whole_name
 from analysis.text_table import TextTable
-from analysis.verdict import VERDICTS, alike, comparison_outcome, correct, unended
-from core.errors import UserError
+from analysis.verdict import VERDICTS, comparison_outcome, correct, unended
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,16 +80,8 @@ def build_faithfulness(frame: pd.DataFrame, *, partial: bool = False, **more: An
 
 
 def print_faithfulness(folder: Path, console: Console) -> None:
-    """Print the tables of a folder, as at the end of a sweep. Where there is none, a line says why."""
-    from analysis.text_table import show
-
-    try:
-        _, texts = build_faithfulness(load_episodes([str(folder)]), command=f"reasoningbank tables {folder}")
-    except UserError as error:
-        console.print(f"no table: {error}", soft_wrap=True)
-        return
-    for text in texts:
-        show(console, text)
+    """Print the tables of a folder, as at the end of a sweep."""
+    print_tables(build_faithfulness, folder, console)
 
 
 def uses_of(compare: Compare) -> list[dict[str, Any]]:
@@ -110,8 +101,7 @@ def comparing(arms: dict[str, pd.DataFrame], going_on: Collection[str] = ()) -> 
         if not all(name in arms and len(arms[name]) for name in (arm, than)):
             return None
         mine, other = arms[arm], arms[than]
-        more = {"alike": max(alike(mine), alike(other)), "partial": not {arm, than}.isdisjoint(going_on)}
-        return against(mine, other, mine) | more
+        return against(mine, other, mine) | {"partial": not {arm, than}.isdisjoint(going_on)}
 
     return compare
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from analysis.cells import BLOCK, Cells, make_cells, rows_of
 from analysis.columns import HEADINGS, number
 from analysis.funnel_steps import STEPS, at_steps, steps_above
-from analysis.matrix import usual_baseline
 from analysis.measure import grid
 from analysis.pairing import against
 from analysis.stats import rate_interval
+from analysis.tables import usual_baseline
 from analysis.text_table import TextTable
-from analysis.verdict import ONE_TABLE, correct
+from analysis.verdict import ONE_TABLE, correct, unended
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,10 +79,8 @@ def _steps(cells: Cells, row: dict[str, Any], table: dict[str, dict[str, Any]]) 
     base = table.get(row["base"]) if row["base"] != row["cell"] else None
     other = None if base is None else cells.episodes(base["cell"])
     by_step, every = at_steps(mine[mine["success"].notna()]), at_steps(mine)
-    about = {key: row[key] for key in ("cell", "base", "label", *BLOCK, "n_tasks", "partial", "scope")} | {
-        "n_partial": 0
-    }
-    about["base_partial"] = bool(base and base["partial"])
+    about = {key: row[key] for key in ("cell", "base", "label", *BLOCK, "n_tasks", "partial", "scope")}
+    about |= {"n_partial": 0, "going_on": unended(row) or bool(base and unended(base))}
     for step, inside in by_step.items():
         if not len(inside) and step not in ALWAYS:
             continue
@@ -90,7 +88,7 @@ def _steps(cells: Cells, row: dict[str, Any], table: dict[str, dict[str, Any]]) 
         counts = {"n": len(inside), "of": n_of, "n_success": n_success}
         rate = rate_interval(grid(inside).to_numpy()) if len(inside) else {}
         compared = _compared(mine, other, every[step]) if other is not None and len(inside) else {}
-        if step not in TESTED or row["partial"] or about["base_partial"]:
+        if step not in TESTED or about["going_on"]:
             compared |= {"p": None, "p_worst": None}
         yield about | {"step": step, **counts, "success": rate.pop("mean", None), **rate, **compared}
 
@@ -151,5 +149,7 @@ def notes_of(rows: list[dict[str, Any]], base: str) -> list[str]:
             f"tested; Holm: over this table. {ONE_TABLE}"
         )
     if any(row["partial"] for row in rows):
-        notes.append("* holds runs that did not finish; nothing is tested while runs go on.")
+        notes.append("* holds runs that did not finish.")
+    if any(row["going_on"] for row in rows):
+        notes.append("Nothing is tested while runs have not finished, or seeds of the sweep are missing.")
     return notes

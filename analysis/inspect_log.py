@@ -19,7 +19,7 @@ from core.models.reply_text import without_surrogates
 from core.run.arms import env_label
 from core.run.files import TIMINGS, lines_of
 from core.run.metrics import VALID
-from core.run.records import evaluated
+from core.run.records import evaluated, was_graded
 from core.types import Usage
 
 NO_TIME = 0.0  # of a run without timings.jsonl; an episode's line holds no clock time
@@ -140,13 +140,14 @@ def sample(row: Json, number: int, run: Run, time: tuple[float, float] | None) -
 
 
 def scores(attempt: Json, verdict: Json) -> Json:
-    """`success`, the env's own evaluation, and beside it what the judge said; nothing of an attempt that broke."""
+    """`success`, the env's own evaluation if it made one, and what the judge said; nothing of an attempt that broke."""
     if attempt["ended_by"] == "infra_error":
         return {}
     steps = attempt["steps"]
     answer = attempt["answer"] or (steps[-1]["action"] if steps else "")
     why = f"ended by {attempt['ended_by']} after {len(steps)} step{'s' * (len(steps) != 1)}"
-    found = {"success": {"value": "C" if attempt["success"] else "I", "answer": answer, "explanation": why}}
+    outcome = {"value": "C" if attempt["success"] else "I", "answer": answer, "explanation": why}
+    found = {"success": outcome} if was_graded(attempt) else {}
     if verdict["label"]:
         facts = {key: verdict[key] for key in ("source", "confidence", "parsed")}
         found["judge"] = {"value": SCORE[verdict["label"]], "explanation": verdict["reason"], "metadata": facts}

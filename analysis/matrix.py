@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, seeds, success
+from analysis.load import typed
 from analysis.notes import labels, learned, limits, qualified, share
 from analysis.reach import findable
-from analysis.tables import gaps, load_episodes, published, tables_of, typed, whole_name
+from analysis.tables import gaps, print_tables, published, tables_of, usual_baseline, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
 from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders, unended
-from core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,24 +57,8 @@ def build_matrix(
 
 
 def print_matrix(folder: Path, console: Console) -> None:
-    """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
-    from analysis.text_table import show
-
-    command = shlex.join(["reasoningbank", "tables", str(folder)])
-    try:
-        _, texts = build_matrix(load_episodes([str(folder)]), command=command)
-    except UserError as error:
-        console.print(f"no table: {error}", soft_wrap=True)
-        return
-    for text in texts:
-        show(console, text)
-
-
-def usual_baseline(frame: pd.DataFrame) -> str:
-    """no_memory; where no run is of it and all are of one experiment, the baseline of that one's table."""
-    found = {typed(command).get("experiment", "") for command in frame["command"].unique()}
-    own = [table.baseline for table in tables_of(*found).values()] if len(found) == 1 else []
-    return own[0] if own and "no_memory" not in set(frame["arm"]) else "no_memory"
+    """Print the table of all runs in a folder, as at the end of a sweep."""
+    print_tables(build_matrix, folder, console)
 
 
 def missing(frame: pd.DataFrame) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason, unended
@@ -167,7 +167,7 @@ def twins(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def broken(rows: Rows) -> list[str]:
+def broken(rows: Sequence[dict[str, Any]]) -> list[str]:
     """For each cell in which something broke: what, and the bounds of its rates had all of it failed, or succeeded."""
     lines = []
     for row in rows:
@@ -176,6 +176,8 @@ def broken(rows: Rows) -> list[str]:
             lines.append(
                 f"{row['label']}: {said}; the 95 % interval would be {failed} had all of them failed, {solved} had all "
                 f"of them succeeded{_attempts_between(row)}."
+                + " Its command tries them again; nothing was learned there."
+                * bool(row["n_infra_error"])
             )
     if len({row["n_unsure"] for row in rows}) > 1:
         counts = ", ".join(f"{row['label']} {row['n_unsure']}" for row in rows)

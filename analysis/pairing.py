@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.measure import grid, outcomes, unanswered, unsure
 from analysis.stats import late_minus_early, paired, paired_worst, spread
+from analysis.verdict import alike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +19,7 @@ OVER_TYPES = ("n_types", "over_types", "over_types_low", "over_types_high")  # t
 
 
 def against(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> dict[str, Any]:
-    """The paired difference of a cell (`mine`) to its baseline (`other`): `analysis.stats.paired`, with WORST.
+    """The paired difference of a cell (`mine`) to its baseline (`other`): `analysis.stats.paired`, WORST and `luck`.
 
     inside   those of the cell's episodes that are compared, broken ones too
     """
@@ -26,7 +27,14 @@ def against(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> di
     found, worst = paired(*pair[:2], seeds), paired_worst(*pair, seeds)
     p_worst = None if found["p"] is None else worst["p"]
     n_broke, n_broke_base = (int(each.sum()) for each in pair[2:])
-    return found | dict(zip(WORST, (worst["difference"], p_worst, n_broke, n_broke_base), strict=True))
+    found |= dict(zip(WORST, (worst["difference"], p_worst, n_broke, n_broke_base), strict=True))
+    return found | {"alike": luck(mine, other)}
+
+
+def luck(mine: pd.DataFrame, other: pd.DataFrame) -> float:
+    """The higher `analysis.verdict.alike` of a cell and its baseline, over the seeds that are compared."""
+    seeds = distinct_pairs(mine, other)
+    return max(alike(cell[cell["seed"].isin(seeds)]) for cell in (mine, other)) if seeds else 0.0
 
 
 def paired_outcomes(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from analysis.measure import grid
 from analysis.notes import qualified
 from analysis.stats import cumulative, rate_interval
 from analysis.studies import Study
-from core.run.metrics import wilson
+from core.proportions import wilson
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

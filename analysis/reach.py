@@ -33,7 +33,7 @@ def findable(rows: list[dict[str, Any]]) -> list[str]:
     compared = [row for row in rows if row.get("difference") is not None]
     if not tested or "same" not in map(comparison_outcome, compared):
         return []
-    sizes = dict.fromkeys((row["n_tasks"], row["n_seeds"]) for row in compared)
+    sizes = dict.fromkeys((row["n_tasks"], int(row["n_paired_seeds"])) for row in compared)
     try:
         could = [could_find(*size, tested) for size in sizes]
     except ModuleNotFoundError as error:

@@ -52,7 +52,7 @@ def differences(rows: list[dict[str, Any]]) -> Iterator[str]:
         if row.get("p") is not None:
             gain, least, most = (100 * row[name] for name in ("difference", "difference_low", "difference_high"))
             yield (
-                f"{row['label']} solves {abs(gain):.1f} points {'more' if gain > 0 else 'less'} on the same tasks and "
+                f"{row['label']} solves {abs(gain):.1f} points {'more' if gain >= 0 else 'less'} on the same tasks and "
                 f"seeds (95 % interval {least:+.1f} to {most:+.1f}, p = {row['p']:.2g}). {PLANNED}"
             )
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isnan, sqrt
+from fractions import Fraction
+from math import isnan, lcm, sqrt
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from core.run.metrics import wilson
+from core.proportions import wilson
 
 EXTRA = np.array([[0.0], [0.0], [1.0], [1.0]])  # tasks added to a rate: two failures, two successes
 # Guesses of a study that has not begun: success, sd of the banks' true differences, likeness of two arms on one task.
 GUESSES = {"rate": 0.5, "sd": 0.05, "alike": 0.3}
+FINEST = 1000  # steps of a graded score in the permutation test
 NOTHING = 1e-9  # a smaller standard error is rounding: it counts as 0
 
 
@@ -245,11 +247,15 @@ def _by_seed(delta: np.ndarray, names: np.ndarray) -> np.ndarray:
 
 
 def sign_flip(differences: Iterable[float]) -> float:
-    """Two-sided exact p of a sum of integer differences, under random signs (Fisher's permutation test, 1935).
+    """Two-sided exact p of a sum of differences, under random signs (Fisher's permutation test, 1935).
 
-    All sign patterns are counted, by convolution. With differences of +1 and -1 this is McNemar's exact test.
+    All sign patterns are counted, by convolution. With differences of +1 and -1 this is McNemar's exact test. Graded
+    scores are taken in steps of their common denominator, of at most FINEST of 1.
     """
-    whole = [round(difference) for difference in differences]
+    values = np.fromiter(differences, float)
+    graded = values[values != np.rint(values)]
+    unit = lcm(*(Fraction(value).limit_denominator(FINEST).denominator for value in graded.tolist()))
+    whole = np.rint(values * min(unit, FINEST)).astype(int).tolist()
     reached = np.ones(1)  # the chance of each sum, from the lowest to the highest
     for step in (abs(difference) for difference in whole if difference):
         coin = np.zeros(2 * step + 1)

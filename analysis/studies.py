@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.runs import Run
+from analysis.tables import usual_baseline
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AnyRun = TypeVar("AnyRun", bound=Run)
-
-BASELINES = ("no_memory", "vanilla")  # taken by themselves, the first that is there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +44,8 @@ class Study:
 
 
 def compared(frame: pd.DataFrame, baseline: str | None = None, partial: bool = False) -> Cells:
-    """The cells of the episodes, compared with the baseline, or with what is one by its name."""
-    arms = list(dict.fromkeys(frame["arm"]))
-    return make_cells(frame, baseline or next((name for name in BASELINES if name in arms), arms[0]), partial=partial)
+    """The cells of the episodes, compared with the baseline, or with the usual one."""
+    return make_cells(frame, baseline or usual_baseline(frame), partial=partial)
 
 
 def studies(cells: Cells) -> list[Study]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from analysis.columns import HEADINGS, of_measure, of_type
 from analysis.load import load_runs, swept, typed
 from analysis.notes import qualified
 from analysis.published import reference
-from analysis.text_table import TextTable
+from analysis.text_table import TextTable, show
 from analysis.verdict import ONE_TABLE, orders
 from core.errors import UserError, meant
 from core.run.keys import COLUMNS
@@ -23,6 +23,8 @@ from core.run.manifest import flat
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from core.console import Console
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "config" / "experiment"
 COLUMN = {key: column for column, key in COLUMNS.items()}  # {a key: the column that the episodes' table has of it}
@@ -55,7 +57,7 @@ class Table:
     columns      names in `analysis.columns.HEADINGS`, after ALWAYS; `effect` is EFFECT, `types` and `measures` are
                  several columns
     experiment   file in config/experiment whose cells it has; "": all cells
-    baseline     a label or an arm
+    baseline     a label or an arm; without an experiment it is `usual_baseline`
     """
 
     title: str
@@ -99,6 +101,13 @@ def tables_of(experiment: str) -> dict[str, Table]:
         name: Table(**about | {"columns": columns_named(about["columns"])}, experiment=experiment)
         for name, about in named.items()
     }
+
+
+def usual_baseline(frame: pd.DataFrame) -> str:
+    """no_memory; where no run is of it and all are of one experiment, the baseline of that one's table."""
+    found = {typed(command).get("experiment", "") for command in frame["command"].unique()}
+    own = [table.baseline for table in tables_of(*found).values()] if len(found) == 1 else []
+    return own[0] if own and "no_memory" not in set(frame["arm"]) else "no_memory"
 
 
 def every_run(columns: tuple[str, ...] = (*EFFECT, "steps", "tokens", "validation_tokens")) -> Table:
@@ -229,7 +238,7 @@ def build_tables(
         raise UserError(
             f"none of the runs belongs to the table {name}: python main.py experiment={table.experiment} makes them."
         )
-    base = baseline or table.baseline
+    base = baseline or (table.baseline if table.experiment else usual_baseline(frame))
     cells = make_cells(frame, base, partial=partial, command=command)
     notes = cells.notes + left_out(every, frame, table.experiment)
     cells = replace(cells, table=_sorted(cells.table, table), notes=notes)
@@ -262,6 +271,17 @@ def build_tables(
         )
     texts[-1].notes.extend(cells.notes)
     return cells, texts + published(name, rows_of(cells.table), every_published)
+
+
+def print_tables(build: Callable[..., tuple[Cells, list[TextTable]]], folder: Path, console: Console) -> None:
+    """Print the tables that `build` makes of a folder's runs; where there is none, a line says why."""
+    try:
+        _, texts = build(load_episodes([str(folder)]), command=shlex.join(["reasoningbank", "tables", str(folder)]))
+    except UserError as error:
+        console.print(f"no table: {error}", soft_wrap=True)
+        return
+    for text in texts:
+        show(console, text)
 
 
 def whole_name(row: dict[str, Any]) -> str:

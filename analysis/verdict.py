@@ -100,12 +100,11 @@ def over_types(row: dict[str, Any]) -> str:
 
 
 def scope(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
-    """Of what the comparison of a cell with its baseline speaks, from their runs: {n_orders, n_banks, scope, alike}.
+    """Of what the comparison of a cell with its baseline speaks, from their runs: {n_orders, n_banks, scope}.
 
     n_orders   different orders of the tasks over the seeds
     n_banks    banks that were given to more than one seed: what is found may be their luck; 0: each seed has its own
     scope      both in words
-    alike      the higher `alike` of the two
     """
     n_orders = mine["task_order"].nunique()
     shared = [n for cell in (mine, other) if (n := shared_banks(cell))]
@@ -115,21 +114,15 @@ def scope(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
         "n_orders": n_orders,
         "n_banks": max(shared, default=0),
         "scope": f"for these tasks {orders}{banks}",
-        "alike": max(map(alike, (mine, other))),
     }
 
 
 def alike(episodes: pd.DataFrame) -> float:
     """The share of a cell's episodes that are word for word those of another seed; 0 for a cell without lessons.
 
-    Such seeds have in part the same bank, and so the same luck, of which the variance between them tells nothing. Seeds
-    that repeat another one throughout are counted once elsewhere, and are not counted here.
+    Such seeds have in part the same bank, and so the same luck, of which the variance between them tells nothing.
     """
-    if not episodes["n_retrieved"].sum():
-        return 0.0
-    firsts = episodes.drop_duplicates("run_dir").drop_duplicates("trace")["run_dir"]
-    own = episodes[episodes["run_dir"].isin(firsts)]
-    return float(own.duplicated(["said", "visit"], keep=False).mean())
+    return float(episodes.duplicated(["said", "visit"], keep=False).mean()) if episodes["n_retrieved"].any() else 0.0
 
 
 def orders(rows: list[dict[str, Any]]) -> str:

@@ -195,7 +195,7 @@ WORLDS: dict[str, tuple[str, Callable[[Rng], Study]]] = {  # {name: (what is cla
 
 def verdict_shares(world: str, n: int) -> dict[str, float]:
     """{p, verdict}: in per cent of n studies of a world, see the top of the file."""
-    rng, draw = np.random.default_rng(sorted(WORLDS).index(world)), WORLDS[world][1]
+    rng, draw = np.random.default_rng([*world.encode()]), WORLDS[world][1]
     found = [_row(draw(rng)) for _ in range(n)]
     given = sum(comparison_outcome(row) in VERDICTS for row in found)
     return {"p": 100 * sum(_below(row["p"]) for row in found) / n, "verdict": 100 * given / n}

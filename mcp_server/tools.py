@@ -24,6 +24,7 @@ from core.memory.formats.markdown import dated, shown
 from core.memory.moment import added_at, last_use
 from core.memory.policies.points import Points
 from core.memory.policies.trust import feedback
+from core.memory.records import tried
 from core.redact import redactor
 from core.types import MemoryRecord, content_id
 from core.version import package_version
@@ -176,8 +177,9 @@ class MemoryTools:
         own = record.namespace == bank.namespace
         record = mark_used(bank, record.id) if own and not bank.read_only else record
         bank = bank if own else bank.of(record.namespace)
-        asked = {} if record.provenance.get("kind") == "insight" else {"query": record.original_query}
-        return result(detail(record) | asked, escape(shown(record, dated(bank.link_details(record.id)))))
+        about = {} if record.provenance.get("kind") == "insight" else {"query": record.original_query}
+        about |= {"tried": said} if (said := tried(record.provenance.get("validated"))) else {}
+        return result(detail(record) | about, escape(shown(record, dated(bank.link_details(record.id)))))
 
     def bank_status(self, agent_id: str = "") -> CallToolResult:
         """The memory's counts, settings and faults."""

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     to.add_argument("-o", "--output", type=Path, metavar="FILE.html")
     to.add_argument("--figures", type=Path, metavar="DIR")
     options.add_argument("--format", action="append", choices=("pdf", "svg", "png"), help="of --figures: pdf and svg")
-    options.add_argument("--baseline", help="the arm to compare with (default: no_memory, or vanilla, or the first)")
+    options.add_argument("--baseline", help="the arm to compare with (default: no_memory, or its experiment's)")
     options.add_argument("--partial", action="store_true", help="count runs that have not finished, marked as partial")
     options.add_argument("--table", action="append", choices=tables(), help="of `reasoningbank tables` (default: all)")
     options.add_argument("--title", default="ReasoningBank report")

@@ -22,7 +22,7 @@ from core.errors import UserError
 from core.run.columns import episode_columns
 from core.run.display import counted, facts_of
 from core.run.metrics import limit_of
-from core.run.records import evaluated, place_of, status_of
+from core.run.records import evaluated, place_of, status_of, was_graded
 from core.types import Usage
 from scripts.command_line import parser, plain_errors
 
@@ -64,7 +64,7 @@ def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> T
         if (status and row["status"] != status) or (kind and row["task_type"] != kind) or (flagged and not note):
             continue
         state = Text(status_of(row), COLOUR[row["status"]])
-        cells = [facts["n_retrieved"], facts["n_lessons"], facts["steps"], counted(facts["tokens"])]
+        cells = [facts["lessons_shown"], facts["n_lessons"], facts["steps"], counted(facts["tokens"])]
         task, verdict = clean(row["task_id"]), facts["verdict"] or "-"
         asked = shorten(clean(row["query"]), WORDS, placeholder=" ...")
         table.add_row(str(place_of(row)), task, asked, state, verdict, *map(str, cells), clean(note))
@@ -126,7 +126,8 @@ def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
                 say(out, f"-> {step['observation']}", 4)
         if attempt["error"]:
             say(out, attempt["error"], 4)
-        for line in graded(attempt, "right" if attempt["success"] else "wrong"):
+        outcome = ("right" if attempt["success"] else "wrong") if was_graded(attempt) else "not evaluated"
+        for line in graded(attempt, outcome):
             say(out, line, 2)
     verdict = row["verdict"]
     say(out, f"\nverdict {verdict['label']} by {verdict['source']}", 0, "bold")

@@ -3,7 +3,7 @@ const bank = { run: null, all: [], show: "all", text: "", sort: "", up: false, k
 const lessons = longList(byId("lessons"), byId("bank-inner"), lessonRow, "lesson", () => bank.run ? "No lesson fits these filters." : "No run of this report has a lesson.");
 
 const rate = ([n, won]) => n ? won / n : null;
-const gain = (lesson) => rate(lesson.with) === null || rate(lesson.without) === null ? null : rate(lesson.with) - rate(lesson.without);
+const gain = (lesson) => lesson.effect && lesson.effect[0];
 const lessonKey = (lesson) => `${lesson.id}.${lesson.item}`;
 const percent = (value) => value === null ? "–" : `${Math.round(100 * value)} %`;
 const signed = (value) => value === null ? "–" : `${value < 0 ? "−" : "+"}${Math.abs(Math.round(100 * value))}`;
@@ -187,7 +187,9 @@ function lessonArticle(lesson) {
     el("h2", { class: "query" }, lesson.title || "(no title)"), el("p", { class: "soft" }, lesson.description), long(lesson.content),
     section("Success of the tasks after it", null, el("div", { class: "scroll" }, el("table", {},
       el("thead", {}, el("tr", {}, ["", "tasks", "solved", "rate"].map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, line("that were shown it", lesson.with), line("that were not", lesson.without)))), el("p", { class: "soft small" }, CAUTION)),
+      el("tbody", {}, line("that were shown it", lesson.with), line("that were not", lesson.without)))),
+      lesson.effect && el("p", {}, `Shown it, ${signed(lesson.effect[0])} points (95 % interval ${lesson.effect.slice(1).map(signed).join(" to ")}).`), el("p", { class: "soft small" }, CAUTION)),
+    lesson.tried && section("Tried before it was shown", null, el("p", {}, `${lesson.tried[0].toUpperCase()}${lesson.tried.slice(1)}.`)),
     section("Shown to", lesson.shown.length, lesson.shown.length ? episodeList(run, lesson.shown) : el("p", { class: "soft" }, "No task has been shown this lesson.")),
     unseen.length > 0 && section("Retrieved, no room in the prompt", unseen.length, episodeList(run, unseen)),
     others.length > 0 && section("Other lessons of the same experience", others.length, links(others)),

@@ -19,10 +19,12 @@ from analysis.funnel_steps import STEPS, steps_within
 from analysis.load import columns_of
 from analysis.runs import Run, explaining, read_banks, read_run
 from analysis.studies import cell_names, slug
+from core.memory.records import tried
 from core.memory.store.schema import to_dict
+from core.proportions import difference
 from core.run.columns import kinds_of, lesson_step
 from core.run.metrics import VALID
-from core.run.records import answer_of, status_of, usage_of
+from core.run.records import answer_of, status_of, usage_of, was_graded
 from core.types import MemoryRecord
 
 CHUNK_CHARS = 400_000  # of episodes in one packed piece: what opening one of them costs
@@ -123,7 +125,7 @@ def _task(row: dict) -> tuple[str, str, str]:
 
 
 def _status(row: dict) -> dict[str, str]:
-    return {"status": row["status"]}
+    return {"status": status_of(row)}
 
 
 def _facts(row: dict) -> list[Any]:
@@ -176,19 +178,22 @@ def _known(run: Run, banked: list[MemoryRecord]) -> dict[str, dict]:
     return {record["id"]: {name: record[name] for name in ("items", "task_id", "outcome")} for record in records}
 
 
-def lessons_of(run: Run, banked: Iterable[MemoryRecord]) -> list[dict[str, Any]]:
+def lessons_of(run: Run, banked: Sequence[MemoryRecord]) -> list[dict[str, Any]]:
     """One entry a lesson, oldest first: those of the run's episodes, and those that only its banks hold.
 
     banked   the records of the run's banks, [] where these are gone
 
     An entry is {id, item, title, description, content, task, place, run, attempts, outcome, label, wrong, status,
-    parents, retrieved: [place], shown: [place], with: [n, n_success], without: [n, n_success]}. A place is that of an
-    episode in `run.rows`; `place` is None where no episode taught it: `run` is the id of the run that did, None for a
-    lesson that was merged from `parents`. `without` counts the tasks that came after the lesson, for a merged one
-    after the last of its parents, and were not shown it; a task that broke is in neither.
+    parents, tried, retrieved: [place], shown: [place], with: [n, n_success], without: [n, n_success], effect}. A place
+    is that of an episode in `run.rows`; `place` is None where no episode taught it: `run` is the id of the run that
+    did, None for a lesson that was merged from `parents`. `tried` says what memory.validate found. `without` counts the
+    tasks that came after the lesson, for a merged one after the last of its parents, and were not shown it; a task that
+    broke is in neither. `effect` is with minus without, [difference, low, high], None where there was no such task.
     """
     made = {record["id"]: (place, record) for place, row in enumerate(run.rows) for record in row["records"]}
     stored = {record.id: to_dict(record) for record in banked}
+    trials = {record.id: record.provenance.get("validated") for record in banked}
+    trials |= {found["id"]: found for row in run.rows for found in row.get("validated", ())}
     hits, later, lessons = _hits(run), _later(run), []
     began = _began(made, stored)
     for id_ in sorted(began, key=began.__getitem__):
@@ -196,10 +201,12 @@ def lessons_of(run: Run, banked: Iterable[MemoryRecord]) -> list[dict[str, Any]]
         facts = {"id": id_, "task": record["task_id"], "place": place, "outcome": record["outcome"]}
         facts |= _source(run, record, place) | {"label": record["label_source"]}
         facts |= {"status": stored.get(id_, record).get("status", "active"), "parents": record.get("parents", [])}
+        facts |= {"tried": tried(trials.get(id_))}
         for item, lesson in enumerate(record["items"]):
             uses = _uses(run, hits.get(id_, []), item, len(record["items"]), began[id_])
             without = [n - used for n, used in zip(later[began[id_] + 1], uses["with"])]
-            lessons.append(facts | {"item": item, **lesson, **uses, "without": without})
+            effect = difference(*uses["with"], *without)
+            lessons.append(facts | {"item": item, **lesson, **uses, "without": without, "effect": effect})
     return lessons
 
 
@@ -221,8 +228,8 @@ def _source(run: Run, record: dict[str, Any], place: int | None) -> dict[str, An
     own = next((attempt for attempt in attempts if attempt["id"] == record["source_trajectory_id"]), None)
     samples = provenance.get("attempts") or ([] if own is None else [own["sample"]])
     which = [number for number, attempt in enumerate(attempts) if attempt["sample"] in samples]
-    truth = own and ("success" if own["success"] else "failure")
-    return {"run": run.manifest["run"], "attempts": which, "wrong": bool(own) and truth != record["outcome"]}
+    wrong = bool(own) and was_graded(own) and own["success"] != (record["outcome"] == "success")
+    return {"run": run.manifest["run"], "attempts": which, "wrong": wrong}
 
 
 def _later(run: Run) -> list[list[int]]:

@@ -47,12 +47,13 @@ function stepItem(step, place) {
   const read = [step.thought, step.action].filter(Boolean).join("");
   const notes = [!step.valid && badge("failure", "invalid"), step.finish_reason === "length" && badge("infra_error", "cut off"),
     !String(step.text).trim() && badge("infra_error", "empty reply")];
+  const thought = step.thought !== step.action && step.thought; // a single-turn reply is both
   const differs = read && step.text.replace(/\s/g, "").length > read.replace(/\s/g, "").length + 40;
   return el("li", { class: "step" },
     el("span", { class: "place", "aria-label": `step ${place + 1}` }, String(place + 1)),
     el("div", {},
-      step.thought && long(step.thought, "p", "thought"),
-      step.action ? long(step.action, "pre", "action") : long(step.text, "pre", "said"),
+      thought && long(thought, "p", "thought"),
+      step.action && step.action !== step.text ? long(step.action, "pre", "action") : long(step.text, "pre", "said"),
       notes,
       step.observation && long(step.observation, "pre", "observation"),
       differs && step.action && el("details", {}, el("summary", {}, "the reply as written"), long(step.text, "pre", "said"))));

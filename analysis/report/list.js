@@ -121,7 +121,7 @@ function dot(entry) {
 function rowOf(entry, place) {
   const other = view.b && view.b.byKey.get(entry.key);
   const change = flip(entry);
-  const facts = [entry.within && `seed ${entry.run.seed}`, entry.type, plural(entry.steps, "step"), entry.attempts > 1 && `${entry.attempts} attempts`,
+  const facts = [entry.within && `seed ${entry.run.seed}`, entry.type, entry.steps !== 1 && plural(entry.steps, "step"), entry.attempts > 1 && `${entry.attempts} attempts`,
     entry.retrieved > 0 && `${entry.retrieved} retrieved`, entry.lessons > 0 && plural(entry.lessons, "lesson")].filter(Boolean).join(" · ");
   return el("div", { class: "row", onclick: () => go(place) }, el("span", { class: "dots" }, dot(entry), other ? dot(other) : null),
     el("span", { class: "words" }, el("span", { class: "what" }, entry.query || entry.id), el("span", { class: "soft" }, facts)),

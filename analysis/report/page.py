@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.answer import stored
 from analysis.answer_page import page as answer_page
 from analysis.cells import Cells
+from analysis.columns import HEADINGS
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
 from analysis.funnel_steps import STEPS, steps_above
 from analysis.plots import MARKERS, Palette, Plot, plots_of
@@ -21,6 +22,8 @@ from analysis.report import words
 from analysis.report.data import PackedRun, embedded, groups_of, index_of
 from analysis.runs import Run
 from analysis.studies import Study, compared, run_labels, studies
+from analysis.tables import ALWAYS, ANSWERS
+from analysis.text_table import TextTable
 from core.run.display import percent
 from core.run.keys import HIDDEN_KEYS, without
 from core.run.manifest import flat
@@ -33,6 +36,10 @@ STYLES = ("style.css", "viewer.css")
 SCRIPTS = ("base.js", "tables.js", "episode.js", "list.js", "bank.js", "app.js")
 LISTED = 5  # arms whose differences are told one by one under the headline; of more they are counted
 CELL_CHARS = 300  # of a value
+# Headings of a table: the columns that are shown at first, with its own where it lacks some, and those that stand in
+# every table and can wait: titles and notes say what is odd in them.
+FIRST = [HEADINGS[name][0] for name in ("method", "seeds", "success", "difference", "p_holm", "tokens")]
+LATER = [HEADINGS[name][0] for name in (*ALWAYS, *ANSWERS)]
 # Colours that stand in a figure for those of the page, which are light or dark as the reader's screen is.
 N_COLOURS = len(Palette().cells)
 PAGE = Palette(
@@ -99,7 +106,7 @@ def _render(**values: Any) -> bytes:
     templates = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    templates.filters["sha256"] = _hash
+    templates.filters |= {"sha256": _hash, "rest": rest}
     parts = templates.get_template("page.html").generate(
         style=Markup("\n".join(_read(name) for name in STYLES)),
         script=Markup(script),
@@ -116,6 +123,13 @@ def _hash(text: str) -> str:
     from markupsafe import Markup
 
     return Markup("sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
+
+
+def rest(table: TextTable) -> list[int]:
+    """The places of the columns of a table of cells that are shown only when all are asked for."""
+    first = [place for place, head in enumerate(table.head) if head in FIRST]
+    own = [place for place, head in enumerate(table.head) if head not in {*FIRST, *LATER}]
+    return sorted({*range(len(table.head))} - {*(first + own)[: len(FIRST)]}) if table.cells else []
 
 
 def _study(study: Study) -> dict[str, Any]:
@@ -137,7 +151,7 @@ def _arm(cell: dict[str, Any], differences: list[dict[str, str]]) -> dict[str, A
     """A row of the picture under the headline; places are in percent."""
     drawn = cell["success"] is not None
     places = {"p": cell["success"], "lo": cell["low"], "hi": cell["high"]}
-    interval = f"{100 * cell['low']:.1f} to {100 * cell['high']:.1f}" if drawn else "no finished run"
+    interval = f"{100 * cell['low']:.1f} to {100 * cell['high']:.1f}" if drawn else words.no_rate(cell)
     return {
         "label": cell["label"],
         "number": cell["colour"] % N_COLOURS,

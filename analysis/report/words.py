@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.cells import BLOCK
 from analysis.made_of import cells_differ
-from analysis.notes import labels, missing_seeds, not_answered, qualified
+from analysis.notes import broken, labels, missing_seeds, not_answered, one_bank, qualified
 from analysis.reach import findable
 from analysis.studies import Study
 from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason, unended
@@ -17,7 +17,7 @@ from core.setting import TRUE_LABELS
 
 def headline(study: Study) -> str:
     """One sentence with the rates, and how many tasks are in none; no arm is picked out because it came out best."""
-    broken = sum(cell["n_infra_error"] for cell in study.counted)
+    broken = sum(cell["n_infra_error"] for cell in study.cells)
     missing = "1 task is" if broken == 1 else f"{broken} tasks are"
     said = _rates(study) + (f" ({missing} broken and in no rate)" if broken else "")
     return qualified(said, study.counted, counts=False)
@@ -26,17 +26,27 @@ def headline(study: Study) -> str:
 def _rates(study: Study) -> str:
     known = study.counted
     if not known:
-        return f"No run on {study.env} has finished"
+        whys = dict.fromkeys(f"{cell['label']}: {no_rate(cell)}" for cell in study.cells)
+        return f"No success rate on {study.env} ({'; '.join(whys)})"
     if len(known) == 1:
         return f"{known[0]['label']} solved {percent(known[0]['success'])} of the {study.env} tasks"
     if len(known) == 2 and known[0]["baseline"]:
         rates = f"{known[1]['label']} solved {percent(known[1]['success'])} of the {study.env} tasks"
         return f"{rates}, {known[0]['label']} {percent(known[0]['success'])}"
-    low, high = (pick(known, key=lambda cell: cell["success"]) for pick in (min, max))
-    if low["success"] == high["success"]:
-        return f"{len(known)} arms on {study.env}: each solved {percent(low['success'])} of the tasks"
-    rates = f"from {percent(low['success'])} ({low['label']}) to {percent(high['success'])} ({high['label']})"
-    return f"{len(known)} arms on {study.env}: success {rates}"
+    at: dict[float, list[str]] = {}
+    for cell in known:
+        at.setdefault(cell["success"], []).append(cell["label"])
+    if len(at) == 1:
+        return f"{len(known)} arms on {study.env}: each solved {percent(known[0]['success'])} of the tasks"
+    low, high = (f"{percent(rate)} ({', '.join(at[rate])})" for rate in (min(at), max(at)))
+    return f"{len(known)} arms on {study.env}: success from {low} to {high}"
+
+
+def no_rate(cell: dict[str, Any]) -> str:
+    """Why a cell has no success rate."""
+    if not cell["evaluated"]:
+        return "the environment did not evaluate"
+    return "every task broke" if cell["n_infra_error"] else "no finished run"
 
 
 def differences(study: Study) -> list[dict[str, str]]:
@@ -54,12 +64,14 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
     scope   what a verdict speaks of, or why a difference that looks like one has none; "" where neither is to be said
     """
     seeds = int(cell["n_paired_seeds"])
-    tests = f"over {seeds} seeds {p_value(cell['p'])}"
+    by_chance = "that often chance alone would show so large a difference"
     if cell["p"] is None:
         tests = "no test allows for how another bank would do" + (": one seed" if seeds == 1 else "")
-    elif n_compared > 1:
-        tests += f" ({p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons)"
-    tests += f"; of these banks alone, exact over tasks, {p_value(cell['p_tasks'])}"
+        tests += f"; {p_value(cell['p_tasks'])}: {by_chance} on these tasks, with these banks"
+    else:
+        tests = f"{p_value(cell['p'])}: {by_chance} over {seeds} seeds"
+    if cell["p"] is not None and n_compared > 1:
+        tests += f"; {p_value(cell['p_holm'])}: the same for the {n_compared} comparisons here (Holm)"
     outcome, scope = _verdict(cell | {"n_compared": n_compared})
     if said := over_types(cell):
         tests += f"; {said}"
@@ -108,24 +120,11 @@ def warnings(study: Study) -> list[str]:
         some = any(cell["partial"] for cell in study.cells)
         fate = "counted as far as they go" if some else "not counted (--partial counts them)"
         found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
-    if errors := sum(cell["n_infra_error"] for cell in counted):
-        what = "1 episode is" if errors == 1 else f"{errors} episodes are"
-        found.append(
-            f"{what} broken: in no rate and no comparison, and nothing was learned there."
-            " The command of the run tries them again."
-        )
-    if attempts := sum(cell["n_broken_attempts"] for cell in counted):
-        found.append(f"{attempts} attempts are broken in episodes that count: the rates are of the others.")
-    if again := sum(cell["n_retried"] for cell in counted):
-        found.append(f"{again} tasks broke and were tried again at the end of the stream, with the whole bank.")
-    found += missing_seeds(counted) + not_answered(counted)
+    found += broken(study.cells) + missing_seeds(counted) + not_answered(counted) + one_bank(counted)
     if wrong := [f"{cell['label']} {labels(cell)}" for cell in counted if "%" in labels(cell)]:
         found.append(f"The judge is wrong at times, by the environment's own evaluation: {'; '.join(wrong)}.")
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
         found.append(UNTESTED[:1].upper() + UNTESTED[1:])
-    if any(cell["n_shared_banks"] for cell in counted):
-        alone = ", ".join(cell["label"] for cell in counted if cell["n_shared_banks"])
-        found.append(f"Of this bank alone: seeds of {alone} began from one given bank; another one may do otherwise.")
     if told := [c["label"] for c in counted if c["setting"] in TRUE_LABELS or "oracle" in str(c["label_source"])]:
         who = "" if len(told) == len(counted) else f" of {', '.join(told)}"
         are = "these rates" if len(told) == len(counted) else "its rates" if len(told) == 1 else "their rates"

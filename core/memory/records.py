@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.memory.protocol import Memory
+from core.proportions import difference
 from core.redact import HIDDEN
 from core.setting import ORACLE
 from core.types import Lesson, MemoryRecord, Task, Trajectory, Verdict, content_id
@@ -38,6 +39,19 @@ def short_id(id: str) -> str:
 def n_records(n: int) -> str:
     """A number of records in words."""
     return f"{n} record" if n == 1 else f"{n} records"
+
+
+def tried(found: dict[str, Any] | None) -> str:
+    """What the trials of memory.validate found of a record, in words; "" of one that was not tried.
+
+    found   a row of an episode's `validated`, or what the record's provenance has of it
+    """
+    n, won, without = (len(found["tasks"]), found["won_with"], found["won_without"]) if found else (0, 0, 0)
+    if (effect := difference(n, won, n, without)) is None:
+        return ""
+    gain, low, high = (f"{100 * end:+.1f}" for end in effect)
+    tasks = f"{n} earlier task{'s' * (n != 1)}"
+    return f"on {tasks}: {won} solved with it, {without} without: {gain} points, 95 % interval {low} to {high}"
 
 
 def source_of(record: MemoryRecord, by: str) -> str:

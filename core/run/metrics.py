@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from math import comb, sqrt
+from math import comb
 from statistics import fmean
 from typing import Any
 
 from core.normal_form import folded
+from core.proportions import wilson
 from core.run.records import answer_of, evaluated, not_shown, outcomes_of, place_of, usage_of
 from core.types import CUT_OFF, MEMORY, NOT_TAKEN, Lesson, Task, Trajectory, Usage, total
 
 VALIDATION = "validation"  # in the usage of an episode, beside the roles: what trying lessons cost (memory.validate)
 VALID = ("success", "failure")  # statuses that count: an infra_error is in no denominator
 Follows = Callable[[Task, str, str, Sequence[str]], bool | None]  # see BaseEnv.follows
-
-
-def wilson(successes: float, n: int, z: float = 1.959964) -> list[float] | None:
-    """Wilson's 95 % interval of a proportion, [low, high] in [0, 1]; None for n = 0 (Wilson 1927)."""
-    if n == 0:
-        return None
-    p, zz = successes / n, z * z
-    centre = (p + zz / (2 * n)) / (1 + zz / n)
-    half = z * sqrt(p * (1 - p) / n + zz / (4 * n * n)) / (1 + zz / n)
-    return [max(0.0, centre - half), min(1.0, centre + half)]
 
 
 def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage | None = None) -> dict[str, Any]:

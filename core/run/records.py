@@ -355,7 +355,12 @@ def answer_of(row: dict) -> dict:
 
 def evaluated(row: dict) -> bool:
     """Whether the env has evaluated the episode's answer; if not, `status` is meaningless."""
-    return answer_of(row).get("info", {}).get("evaluated", True)
+    return was_graded(answer_of(row))
+
+
+def was_graded(attempt: dict) -> bool:
+    """Whether the env has evaluated an attempt; if not, its `success` is meaningless."""
+    return attempt.get("info", {}).get("evaluated", True)
 
 
 def status_of(row: dict) -> str:

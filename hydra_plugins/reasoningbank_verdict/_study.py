@@ -240,7 +240,7 @@ class GrowingStudy:
         if self.diagnose is False or (self.diagnose is None and helps):
             return
         question, effect, steps = self.question, self.design.effect, self.question.steps()
-        values, baseline, _, _, seeds = Runs(self.folder, question).outcomes(last.n_seeds)
+        values, baseline, _, _, seeds = Runs(self.folder, question).outcomes(n_run(question, looks))
         about = paired_spread(paired_by_seed(values, baseline, seeds))
         n_seeds = seeds_needed(about, last.n_seeds, effect, len(steps), self.design.most)
         print(f"which link breaks? {len(steps)} steps, each with {n_seeds} seeds, until one does", flush=True)

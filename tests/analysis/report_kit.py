@@ -50,6 +50,13 @@ EVIL = (
 NAME = "evil\"'><img src=x onerror=window.hacked=20>&lt;;background:url(x)#~?%2F"  # of a run's folder, and of a model
 
 
+class Reply:
+    """A model for single-turn tasks."""
+
+    def __call__(self, messages: list, role: str, sample: int) -> str:
+        return "Two and two are four.\n\nThe answer is \\boxed{4}."
+
+
 def make_runs(folder: Path) -> Path:
     """Every run of RUNS, made as a user makes them."""
     for name, words in RUNS.items():

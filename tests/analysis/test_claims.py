@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
+import zipfile
 
 import pandas as pd
 import pytest
 from conftest import TOY, read_json, read_rows, write_rows
+from report_kit import rewritten
 
 from analysis.answer import Question, answer_of
 from analysis.audit import audit
 from analysis.cells import make_cells, rows_of
+from analysis.funnel import funnel_of
 from analysis.load import load_runs
 from analysis.matrix import build_matrix
 from analysis.notes import qualified
+from analysis.reach import findable
+from analysis.report import words
+from analysis.report.data import lessons_of
 from analysis.runs import read_run
 from analysis.sequential import Design
+from analysis.studies import studies
 from analysis.tables import build_tables, load_episodes
+from analysis.verdict import comparison_outcome
 from core.run.metrics import limit_of
-from scripts import report
+from scripts import export, report
 
 N = 10
 
@@ -225,3 +234,95 @@ def test_twins_in_the_stream_are_named_below_the_table(here, tmp_path):
     shutil.rmtree(run)
     run, _ = here(*TOY, "arm=no_memory", "limit=12", run_dir=run)
     assert not any("nearly the same" in note for note in make_cells(load_runs([run])).notes)
+
+
+def ungraded(row):
+    for attempt in row["trajectories"]:
+        attempt["info"]["evaluated"] = False
+
+
+def unshown(row):
+    row["retrieved"] = [hit | {"n_shown": 0} for hit in row["retrieved"]]
+
+
+def broken(row):
+    row["status"] = "infra_error"
+    row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
+
+
+def exported(run, to):
+    assert export.main([str(run), "--to", "episodes", "-o", str(to)]) == 0
+    with to.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_nobody_evaluated_is_nowhere_called_wrong(toy_runs, tmp_path):
+    run = rewritten(toy_runs / "bank-0", tmp_path / "runs" / "ungraded", ungraded)
+    assert {row["correct"] for row in exported(run, tmp_path / "all.csv")} == {""}
+    assert not any(lesson["wrong"] for lesson in lessons_of(read_run(run), []))
+    assert export.main([str(run), "--to", "inspect", "-o", str(tmp_path)]) == 0
+    [log] = tmp_path.glob("*.eval")
+    with zipfile.ZipFile(log) as file:
+        samples = [json.loads(file.read(name)) for name in file.namelist() if name.startswith("samples/")]
+    assert len(samples) == 40 and {*samples[0]["scores"]} == {"judge"}
+    [study] = studies(make_cells(load_episodes([str(run)]), "no_memory"))
+    said = "No success rate on toy (reasoningbank: the environment did not evaluate)"
+    assert words.headline(study).startswith(said)
+
+
+def test_an_arm_of_which_everything_broke_is_not_called_unfinished_and_is_counted(toy_runs, tmp_path):
+    run = rewritten(toy_runs / "bank-0", tmp_path / "runs" / "broken", broken)
+    cells = make_cells(load_episodes([str(run), str(toy_runs / "none-0")]), "no_memory")
+    [study] = studies(cells)
+    assert words.headline(study).startswith("no_memory solved 0.0 % of the toy tasks (40 tasks are broken and in no")
+    assert [words.no_rate(cell) for cell in study.cells if not cell["n"]] == ["every task broke"]
+    assert any(line.startswith("reasoningbank: 40 of 40 episodes broke") for line in words.warnings(study))
+
+
+def test_lessons_that_found_no_room_are_exported_as_not_shown(toy_runs, tmp_path):
+    before = exported(toy_runs / "bank-0", tmp_path / "before.csv")
+    assert sum(int(row["lessons_shown"]) for row in before) > 30 and len(before[0]) == 15
+    run = rewritten(toy_runs / "bank-0", tmp_path / "unshown", unshown)
+    assert {row["lessons_shown"] for row in exported(run, tmp_path / "after.csv")} == {"0"}
+
+
+def toy_frame(toy_runs):
+    return load_episodes([str(toy_runs / name) for name in ("none-0", "none-1", "bank-0", "bank-1")])
+
+
+def test_the_funnel_has_no_verdict_where_the_table_has_none(toy_runs):
+    """Two seeds whose attempts are largely the same share a bank; of seeds that are missing nobody knows."""
+    frame = toy_frame(toy_runs)
+
+    def outcomes(frame):
+        cells = make_cells(frame, "no_memory")
+        row = next(row for row in rows_of(cells.table) if row["arm"] == "reasoningbank")
+        relevant = [each for each in funnel_of(cells) if each["step"] == "relevant"]
+        return comparison_outcome(row), {*map(comparison_outcome, relevant)}
+
+    assert outcomes(frame) == ("better", {"better"})
+    repeats = (frame["arm"] == "reasoningbank") & (frame["index"] < 36)
+    assert outcomes(frame.assign(said=frame["said"].mask(repeats, frame["task_id"]))) == ("untested", {"untested"})
+    assert outcomes(frame.assign(seeds_asked="[0, 1, 2]")) == ("unfinished", {"untested"})
+
+
+def test_an_arm_whose_seeds_are_one_is_not_tested_by_the_luck_of_its_baseline(toy_runs):
+    """Both seeds of the arm have the same bank, word for word; only the baseline differs between them."""
+    frame = toy_frame(toy_runs)
+    mine = frame["arm"] == "reasoningbank"
+    same = frame.assign(said=frame["said"].mask(mine, frame["task_id"]), trace=frame["trace"].mask(mine, "one"))
+    row = next(row for row in rows_of(make_cells(same, "no_memory").table) if row["arm"] == "reasoningbank")
+    assert (row["n_paired_seeds"], row["alike"], comparison_outcome(row)) == (2, 1.0, "untested")
+
+
+def test_what_could_be_found_is_said_of_the_seeds_that_have_a_partner():
+    row = {"p_holm": 0.4, "difference": 0.1, "n_tasks": 100, "n_seeds": 10, "n_paired_seeds": 3.0}
+    assert "100 tasks x 3 seeds find" in findable([row])[0]
+
+
+def test_without_a_usual_baseline_headline_and_table_choose_none(toy_runs, tmp_path):
+    file = tmp_path / "page.html"
+    assert report.main([str(toy_runs / "bank-0"), str(toy_runs / "par-0"), "-o", str(file)]) == 0
+    page = file.read_text(encoding="utf-8")
+    assert "Nothing is compared" in page and "no finished run of the baseline no_memory" in page
+    assert "against reasoningbank" not in page

@@ -51,7 +51,7 @@ def test_the_page_says_what_the_runs_say(runs, page):
     summary = read_json(runs / "bank-0" / "summary.json")
     assert f"{100 * summary['success_rate']:.1f} %" in made.text
     assert "+90.0 points" in made.text
-    assert "over 2 seeds p &lt; 0.0001" in made.text
+    assert "p &lt; 0.0001: that often chance alone would show so large a difference over 2 seeds" in made.text
     assert "<b>better</b>" in made.text
     assert {run["label"] for run in json.loads(made.elements.scripts["index"])["runs"]} == {
         "no_memory · seed 0",
@@ -111,7 +111,7 @@ def test_broken_episodes_are_named_and_in_no_rate(runs, page, tmp_path):
             row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
 
     made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "broken", broken))
-    assert "2 episodes are broken:" in made.text and "in 38 pairs" in made.text
+    assert "reasoningbank: 2 of 40 episodes broke" in made.text and "in 38 pairs" in made.text
     assert "(2 tasks are broken and in no rate)" in made.text
 
 
@@ -130,7 +130,10 @@ def test_what_the_corrected_p_says_is_what_is_called_better():
     cell |= {"won": 9.0, "lost": 1.0, "n_pairs": 30.0, "p": 0.02, "p_tasks": 0.001, "p_holm": 0.06}
     said = words.difference(cell, "base", 3)
     assert said["verdict"] == "no difference shown"
-    assert "over 3 seeds p = 0.0200 (p = 0.0600 after Holm's correction for 3 comparisons)" in said["tests"]
+    often = "that often chance alone would show so large a difference"
+    assert said["tests"] == f"p = 0.0200: {often} over 3 seeds; p = 0.0600: the same for the 3 comparisons here (Holm)"
+    alone = words.difference(cell | {"p": None, "p_holm": None, "n_paired_seeds": 1}, "base", 3)["tests"]
+    assert alone.endswith(f": one seed; p = 0.0010: {often} on these tasks, with these banks")
     assert words.difference(cell | {"p_holm": 0.04}, "base", 2)["verdict"] == "better"
     assert words.difference(cell | {"p_holm": 0.04, "difference": -0.1}, "base", 2)["verdict"] == "worse"
     assert words.difference(cell | {"p_holm": None, "p": None}, "base", 2)["verdict"] == "not tested"
@@ -196,7 +199,7 @@ def test_the_figures_of_a_paper(runs, tmp_path):
 
 def test_the_band_of_a_curve():
     from analysis.plots import band
-    from core.run.metrics import wilson
+    from core.proportions import wilson
 
     nothing = float("nan")
     mean, low, high = band(np.array([[nothing], [1.0], [0.0], [nothing], [0.0]]))  # NaN: a broken episode

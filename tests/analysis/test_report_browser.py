@@ -32,6 +32,29 @@ def test_the_results_open_and_fit_their_window(tab, pages):
     assert not tab.run("document.getElementById('episodes-page').checkVisibility()")
 
 
+def test_at_1280_pixels_a_table_begins_with_six_columns_and_nothing_is_cut_off(tab, pages):
+    heads = "[...document.querySelectorAll('#table thead th')].filter((e) => e.offsetWidth).map((e) => e.innerText)"
+    cut = (
+        "[...document.querySelectorAll('#results *')].filter((e) => e.checkVisibility() && e.clientWidth"
+        " && e.scrollWidth > e.clientWidth + 1).map((e) => e.outerHTML.slice(0, 200))"
+    )
+    tab.screen(1280, 900)
+    tab.open(pages[0])
+    first = ["method", "seeds", "success % [95 %]", "difference [95 %]", "p (Holm)", "tokens / task"]
+    assert tab.run(heads) == first and tab.run(cut) == []
+    tab.run("document.querySelector('.table input').click()")
+    assert len(tab.run(heads)) == 17 and tab.run(cut) == []
+
+
+def test_a_single_turn_reply_stands_once(tab, here, tmp_path):
+    words = ("env=warmup", "llm=scripted", "~llm.script.path", "llm.script._target_=report_kit.Reply")
+    run, _ = here("arm=no_memory", "embedder=hashing", *words)
+    assert report.main([str(run), "-o", str(tmp_path / "once.html")]) == 0
+    tab.open((tmp_path / "once.html").as_uri() + "#episodes")
+    tab.wait("document.querySelector('article .step')")
+    assert text(tab, "article").count("Two and two") == 1
+
+
 def test_a_link_leads_to_an_episode(tab, pages):
     tab.open(pages[0] + "#reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
     tab.wait("document.querySelector('article .step')")

@@ -62,7 +62,8 @@ def test_a_sign_flip_is_scipys_permutation_test(seed):
 
 def test_a_sign_flip_by_hand():
     assert sign_flip([2, 1]) == 0.5  # of +3 +1 -1 -3 two are as far out
-    assert sign_flip([1, 1, 1]) == 0.25
+    assert sign_flip([1, 1, 1]) == sign_flip([0.5, 0.5, 0.5]) == sign_flip([1 / 3, 1 / 3, 1 / 3]) == 0.25
+    assert sign_flip([1, 0.5]) == 0.5 and sign_flip([0.1234567, 0.7654321]) == 0.5  # graded scores
     assert sign_flip([]) == sign_flip([0, 0]) == sign_flip([1, -1]) == 1.0
 
 

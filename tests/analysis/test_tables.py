@@ -24,7 +24,7 @@ from analysis.runs import find_runs, read_run
 from analysis.tables import COLUMN, EXPERIMENTS, build_tables, load_episodes, tables, wanted
 from benchmarks import bench_tables
 from core.errors import UserError
-from core.run.metrics import wilson
+from core.proportions import wilson
 from scripts.compare import main as compare
 from scripts.tables import main
 

@@ -11,9 +11,10 @@ from scipy.stats import binomtest
 
 from analysis.cells import make_cells, rows_of
 from analysis.load import load_runs
+from core.proportions import difference, wilson
 from core.run.display import facts_of
 from core.run.keys import differences
-from core.run.metrics import summarise, wilson
+from core.run.metrics import summarise
 from core.types import Usage
 
 
@@ -22,6 +23,18 @@ def test_wilson_is_scipys(k, n):
     interval = binomtest(k, n).proportion_ci(method="wilson")
     assert wilson(k, n) == pytest.approx([interval.low, interval.high], abs=1e-4)
     assert wilson(0, 0) is None
+
+
+def test_a_difference_of_proportions_is_newcombes():
+    """His table II: 56 of 70 against 48 of 80 by method 10 is 0.0524 to 0.3339, 9 of 10 against 3 of 10 0.1705 to
+    0.8090, 10 of 10 against 0 of 10 0.6075 to 1."""
+    for (n, won, other_n, other_won), ends in (
+        ((70, 56, 80, 48), (0.2, 0.0524, 0.3339)),
+        ((10, 9, 10, 3), (0.6, 0.1705, 0.8090)),
+        ((10, 10, 10, 0), (1.0, 0.6075, 1.0)),
+    ):
+        assert difference(n, won, other_n, other_won) == pytest.approx(ends, abs=5e-5)
+    assert difference(0, 0, 10, 3) is difference(10, 3, 0, 0) is None
 
 
 def row(status, label=None, kind="", steps=2, cost=0.5):

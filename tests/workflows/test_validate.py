@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from conftest import TOY, command, read_json, read_rows, wait_for
 
 from analysis.audit import audit
+from analysis.report.data import lessons_of
 from analysis.runs import read_run
 from core.errors import UserError
 from core.memory.open import read_records
@@ -107,11 +109,23 @@ def test_what_the_trials_cost_is_counted(here):
 
 
 @pytest.mark.slow
-def test_a_record_says_how_it_was_tried(here, program):
+def test_a_record_says_how_it_was_tried_in_show_in_the_report_and_over_mcp(here, program):
+    """One of three with the lesson, none of three without it. Wilson's intervals are, with z z = 3.84146,
+
+    of 1 in 3   (1/3 + 0.64024 -+ 1.95996 sqrt(0.07407 + 0.10671)) / 2.28049 = 0.06149 to 0.79234
+    of 0 in 3   0 to 3.84146 / 6.84146 = 0.56150
+
+    so Newcombe's of the difference 1/3 reaches from 1/3 - sqrt(0.27184^2 + 0.56150^2) = -0.29051 to 1/3 + 0.45901.
+    """
+    said = "on 3 earlier tasks: 1 solved with it, 0 without: +33.3 points, 95 % interval -29.1 to +79.2"
     run, _ = here(*TOY, *EVERY, "limit=8")
-    id = read_rows(run)[0]["records"][0]["id"]
-    shown = program("-m", "core.memory", "show", run / "bank.sqlite", id)
-    assert "tried: on 3 earlier tasks: 1 solved with it, 0 without" in shown.stdout, shown.stdout + shown.stderr
+    id, bank = read_rows(run)[0]["records"][0]["id"], run / "bank.sqlite"
+    shown = program("-m", "core.memory", "show", bank, id)
+    assert f"tried: {said}" in shown.stdout, shown.stdout + shown.stderr
+    asked = program("-m", "mcp_server", "get_detail", "--bank", bank, "--memory-id", id, "--json")
+    assert json.loads(asked.stdout)["tried"] == said, asked.stdout + asked.stderr
+    for stored in (read_records(bank, "default"), []):  # also where the bank is gone
+        assert {each["tried"] for each in lessons_of(read_run(run), stored) if each["id"] == id} == {said}
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from core.escaping import markdown, printable
 from core.memory.formats.portable import Portable
 from core.memory.moment import last_use
 from core.memory.policies.trust import feedback, warning_of
-from core.memory.records import n_records
+from core.memory.records import n_records, tried
 from core.textfile import read_text
 from core.types import Lesson, MemoryRecord, content_id
 
@@ -94,7 +94,7 @@ def shown(record: MemoryRecord, links: Sequence[tuple[str, str, str, str]] = (),
         "marked": f"helpful {record.n_helpful}, harmful {record.n_harmful}, trust score {feedback(record):+.2f}"
         if whole or record.n_helpful or record.n_harmful
         else "",
-        "tried": _tried(record.provenance.get("validated")) if whole else "",
+        "tried": tried(record.provenance.get("validated")) if whole else "",
         "warning": warning_of(record),
         "merged from": ", ".join(record.parents),
         "created": record.created_at,
@@ -119,14 +119,6 @@ def shown(record: MemoryRecord, links: Sequence[tuple[str, str, str, str]] = (),
         lines += [f"*{_line(item.description)}*", ""] if item.description.strip() else []
         lines += _block(item.content)
     return "\n".join(lines)
-
-
-def _tried(found: dict[str, Any] | None) -> str:
-    """What the trials of memory.validate found of a record."""
-    if not found:
-        return ""
-    n = len(found["tasks"])
-    return f"on {n} earlier task{'s' * (n != 1)}: {found['won_with']} solved with it, {found['won_without']} without"
 
 
 def _flat(text: str) -> str:

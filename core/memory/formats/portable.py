@@ -103,8 +103,22 @@ def _is_share(value: Any) -> bool:
 
 
 def _is_provenance(value: Any) -> bool:
-    named = [value.get(name, []) for name in ("hygiene", "quarantine", "tasks")] if isinstance(value, dict) else [None]
-    return all(isinstance(some, list | tuple) and _are_texts(some) for some in named)
+    if not isinstance(value, dict):
+        return False
+    named = [value.get(name, []) for name in ("hygiene", "quarantine", "tasks")]
+    return all(map(_are_listed_texts, named)) and ("validated" not in value or _is_trial(value["validated"]))
+
+
+def _are_listed_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and _are_texts(value)
+
+
+def _is_trial(value: Any) -> bool:
+    """Whether it is what memory.validate notes of a record: see `Gate` in workflows/validate.py."""
+    if not isinstance(value, dict) or not _are_listed_texts(value.get("tasks")):
+        return False
+    won = [value.get(name) for name in ("won_with", "won_without")]
+    return all(_is_count(n) and n <= len(value["tasks"]) for n in won)
 
 
 def _is_direction(value: Any) -> bool:
@@ -123,7 +137,7 @@ _FITTING: dict[str, tuple[Callable[[Any], bool], str]] = {
     "confidence": (lambda value: value is None or _is_share(value), "a number from 0 to 1"),
     "last_used": (lambda value: value is None or _is_number(value), "a number"),
     "status": (lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}"),
-    "provenance": (_is_provenance, "an object whose hygiene, quarantine and tasks are lists of texts"),
+    "provenance": (_is_provenance, "an object: hygiene, quarantine and tasks lists of texts, validated a trial"),
     "query_embedding": (_is_direction, "a vector of length 1"),
 }
 
