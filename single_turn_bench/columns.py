@@ -12,6 +12,9 @@ import re
 from ast import literal_eval
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from mimetypes import guess_type
 from typing import Any
 
 from core import normal_form
@@ -39,21 +42,19 @@ LABELLED = re.compile(r"\s*[(\[]?([A-Za-z]|\d{1,2})(?:[)\]、]\s*|[.:]\s+)(\S.*)
 CALLED = re.compile(r"(?:(?:the )?(?:correct )?(?:answer|option)(?: is)?:? *)?[(\[]?([a-z]|\d{1,2})[)\].]*", re.I)
 BARE_LETTER = re.compile(r"[(\[]?[A-Ha-h][)\].]?")
 SHOWN_LETTERS = re.compile(r"(?:^|[\s(\[])A\s?[).:\]].*?(?:^|[\s(\[])B\s?[).:\]]", re.S)  # in a question's text
-# What only a model that sees or hears could be asked: columns of it by name, files of it, and its place in a text.
-SEEN = re.compile(
-    r"(?:question|problem|context|input|decoded)?(?:image|picture|photo|img|figure|visual|audio|video|screenshot)s?"
-    r"(?:file|name|path|url|data|bytes|base64)?\d*"
-)
-FILES = re.compile(r"(?:file|media|attachment)s?(?:name|path|url)?|path")
-MEDIUM = re.compile(r"\S.*\.(?:png|jpe?g|gif|webp|bmp|tiff?|svg|avif|heic|mp3|wav|flac|ogg|mp4)(?:\?\S*)?", re.I)
-EMBEDDED = re.compile(r"data:(?:image|audio|video)/")
-PLACE = re.compile(
-    r"<(?:image|audio|video)(?:[ _]?\d+)?>|!\[[^\]\n]*\]\([^)\s]+\)|data:image/\w+;base64"
-    r"|<img\b[^<>]*?src=[\"']?(?:https?:|data:)",
-    re.I,
+MEDIA = (
+    "image",
+    "picture",
+    "photo",
+    "figure",
+    "audio",
+    "video",
+    "screenshot",
+)  # columns for a model that sees or hears
+PLACE = re.compile(  # of one in a text
+    r"<(?:image|audio|video)[ _]?\d*>|!\[[^\]\n]*\]\([^)\s]+\)|<img\b[^<>]*?src=[\"']?(?:https?:|data:)", re.I
 )
 SYNONYMS = {"true": ("Yes",), "yes": ("True",), "false": ("No",), "no": ("False",)}
-NONE = ("", "none", "null", "no", "false", "n/a", "nan", "-", "0", "[]")  # how a table writes that there is none
 LETTER, TEXT, FROM_0, FROM_1 = WAYS = ("letter", "text", "from_0", "from_1")
 
 
@@ -146,7 +147,8 @@ def literal(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float)
+    """Whether a value is written as one text: parquet has decimals and dates, too."""
+    return isinstance(value, str | int | float | Decimal | date)
 
 
 def listed(said: str | Sequence[str] | None) -> list[str]:
@@ -171,31 +173,43 @@ def end_of(text: str) -> tuple[str, str | None]:
     return (box.content, text) if box and box.content.strip() else (text, None)
 
 
-def check_seen(fields: Fields, texts: Iterable[str]) -> None:
-    """Raises UserError for a row with pictures, sound or film: it would be asked without them. texts: what is asked."""
-    if fields.said.image is not None:
+def check_seen(fields: Fields, texts: Iterable[str], options: Collection[str]) -> None:
+    """Raises UserError for a row with pictures, sound or film: it would be asked without them.
+
+    texts     what is asked
+    options   plain names of the columns that hold the options: names of files may stand there
+    """
+    said = fields.said
+    if said.image is not None:
         return
-    held = next((fields.names[name] for name, value in fields.values.items() if is_seen(name, value)), None)
+    read = {*options, *QUESTION, *ANSWER, *map(plain_name, [*listed(said.question), *listed(said.answer)])}
+    held = next((name for name, value in fields.values.items() if name not in read and is_seen(name, value)), None)
     if held is None and (place := next(filter(None, map(PLACE.search, texts)), None)) is None:
         return
-    what = (
-        f"its text has a picture's place, {place[0][:40]!r}" if held is None else f"{held!r} is a picture or the like"
+    where = (
+        f"its text has a picture's place, {place[0][:40]!r}" if held is None else f"{fields.names[held]!r} is a picture"
     )
-    raise fields.error(f"{what}, and only text is asked: leave such rows out", "image=[] if they need none")
+    raise fields.error(
+        f"{where} or the like, and only text is asked: leave such rows out", "image=[] if they need none"
+    )
 
 
 def is_seen(name: str, value: Any) -> bool:
-    """Whether a column, by its plain name, holds what only a model that sees or hears could be asked."""
+    """Whether a column holds a picture, sound or film: its bytes, or the name, address or code of a file of it.
+
+    Under a name that says so, any text is one that is longer than "False".
+    """
     value = literal(value)
-    values = value if isinstance(value, list) else [value]
-    if any(isinstance(each, dict) and (each.get("bytes") or each.get("sampling_rate")) for each in values):
+    if isinstance(value, list):
+        return any(is_seen(name, each) for each in value)
+    if isinstance(value, dict):  # as the datasets library writes them: {"bytes", "path"}, {"array", "sampling_rate"}
+        return any(map(value.get, ("bytes", "sampling_rate"))) or is_seen(name, [*value.values()])
+    if not isinstance(value, str):
+        return isinstance(value, bytes)
+    if name.rstrip("s0123456789") in MEDIA and len(value.strip()) > len("False"):
         return True
-    values = [(each.get("path") or each.get("url")) if isinstance(each, dict) else each for each in values]
-    texts = [each.strip() for each in values if isinstance(each, str) and each.strip().casefold() not in NONE]
-    if not texts:
-        return any(isinstance(each, bytes) and each for each in values)
-    files = FILES.fullmatch(name) and all(map(MEDIUM.fullmatch, texts))
-    return bool(SEEN.fullmatch(name) or files or any(map(EMBEDDED.match, texts)))
+    kind, _ = guess_type(value.strip().partition("?")[0], strict=False)
+    return len(value.split()) == 1 and (kind or "").partition("/")[0] in ("image", "audio", "video")
 
 
 def question_of(fields: Fields) -> str:
@@ -307,7 +321,7 @@ def right_of(choice: Choice, ways: Collection[str] = WAYS) -> int:
     found = readings(choice, value)
     found = {way: place for way, place in found.items() if said.answer_as in (None, way)}
     shown = f"{fields.names[column]!r} is {value[:60]!r}"
-    if not found and len(parts := re.findall(r"\w+", value)) > 1 and all(readings(choice, part) for part in parts):
+    if not found and names_several(choice, value):
         raise fields.error(
             f"{shown}, several options, but a question has one that is right: leave it out, ask for one option in each "
             "row, or take the options away, so that the answer is graded as a text"
@@ -327,23 +341,35 @@ def right_of(choice: Choice, ways: Collection[str] = WAYS) -> int:
     return next(iter(found.values()))
 
 
+def names_several(choice: Choice, value: str) -> bool:
+    """Whether words of a value tell several options in one way: "A and C", but not "B green"."""
+    parts = [found for word in re.findall(r"\w+", value) if (found := readings(choice, word))]
+    ways = set(WAYS).intersection(*parts) if parts else ()
+    return bool(ways) and all(len({found[way] for found in parts}) > 1 for way in ways)
+
+
 def ways_of(choices: Iterable[Choice]) -> set[str]:
     """The ways in which each of a file's rows tells one of its options."""
     return set(WAYS).intersection(*(readings(choice, value_of(choice)[1]) for choice in choices))
 
 
 def value_of(choice: Choice) -> tuple[str, str]:
-    """(plain name of the column that tells the right option, its text)."""
+    """(plain name of the column that tells the right option, its text; of a list of one, the text of that)."""
     known = [name for name in (*ANSWER, *POINTER) if name not in choice.taken]
     value = choice.fields.need(choice.fields.said.answer, known, "the right option", "answer")
+    found = literal(value)
+    if isinstance(found, list) and len(found) == 1 and (found is value or isinstance(found[0], str)):  # "[5]" is a text
+        value = found[0]
     return choice.fields.name(choice.fields.said.answer, known), str(value)
 
 
 def readings(choice: Choice, value: str) -> dict[str, int]:
     """{way: place} of all ways in which a value tells one of the options."""
-    text = normal_form.normal_form(end_of(value)[0]).strip()
-    texts = [folded(option) for option in choice.options]
-    found = {TEXT: texts.index(folded(text))} if texts.count(folded(text)) == 1 else {}
+    text = re.sub(r"^(\d+)\.0$", r"\1", normal_form.normal_form(end_of(value)[0]).strip())  # as a table writes a number
+    texts, found = [folded(option) for option in choice.options], {}
+    for own, said in ((choice.options, text), (texts, folded(text))):  # exactly this one, else the one that is alike
+        if not found and own.count(said) == 1:
+            found[TEXT] = own.index(said)
     both = LABELLED.fullmatch(text)  # "B) its text"
     called = CALLED.fullmatch(text) or (both if both and folded(both[2]) in texts else None)
     labels = {label: place for names in (choice.labels, choice.taken) for place, label in enumerate(names)}
@@ -352,9 +378,8 @@ def readings(choice: Choice, value: str) -> dict[str, int]:
     own = [match and match[1].upper() for match in map(LABELLED.fullmatch, choice.options)]
     if label in own and None not in own and in_order(sorted(own)):  # labels before the texts, in another order
         found[TEXT] = own.index(label)
-    number = re.fullmatch(r"(\d+)(?:\.0)?", text)  # a table writes 1.0 where another row is empty
-    if number and not (LETTER in found and choice.labels[0].isdigit()):
-        places = {FROM_0: int(number[1]), FROM_1: int(number[1]) - 1}
+    if re.fullmatch(r"\d+", text) and not (LETTER in found and choice.labels[0].isdigit()):
+        places = {FROM_0: int(text), FROM_1: int(text) - 1}
         found |= {way: place for way, place in places.items() if 0 <= place < len(texts)}
     return found
 
@@ -368,11 +393,15 @@ def answer_of(fields: Fields) -> dict[str, Any]:
         raise fields.error(why, "options=NAME")
     value = fields.need(fields.said.answer, known, "the answer", "answer")
     found = literal(value)
-    if found is not value and not all(isinstance(each, int | float) for each in found):  # "[1, 2]" is an interval
+    if isinstance(found, list) and all(type(each) in (int, float) for each in found):
+        value = value if found is not value else ", ".join(map(str, found))  # as a text "[1, 2]" is an interval
+    else:
         value = found
     if isinstance(value, dict):  # TriviaQA, SQuAD
         value = [value["value"], *value.get("aliases", ())] if "value" in value else value.get("text")
-    values = [str(each) for each in (value if isinstance(value, list) else [value]) if is_plain(each)]
+    values = [
+        str(each) for each in (value if isinstance(value, list) else [value]) if is_plain(each) and not is_missing(each)
+    ]
     if not values:
         column = fields.names[fields.name(fields.said.answer, known)]
         raise fields.error(f"{column!r} holds no answer", "answer=NAME")

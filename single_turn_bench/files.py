@@ -74,7 +74,7 @@ def json_lines(name: str, text: str) -> Iterator[tuple[str, dict]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise UserError(f"{where}: not JSON ({error}).") from error
+            raise UserError(f"{where}: not JSON ({error}): {line[:60]!r}.") from error
         except RecursionError as error:
             raise UserError(f"{where}: not JSON that can be read (nested too deep).") from error
         yield where, checked(where, row)

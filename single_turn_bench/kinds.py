@@ -18,7 +18,7 @@ from single_turn_bench.answers import gold_answer
 from single_turn_bench.choice import LETTERS
 from single_turn_bench.columns import BARE_LETTER
 from single_turn_bench.notation import normalize
-from single_turn_bench.plain_numbers import read
+from single_turn_bench.plain_numbers import read, with_point
 from single_turn_bench.rows import Row
 from single_turn_bench.verbatim import plain
 
@@ -53,7 +53,11 @@ def checked(row: Row, kind: str, own: bool) -> str:
         raise UserError(
             f"{row.id}: a letter of what? Give its options as a column, or as 'A) ...' lines in its question."
         )
-    if kind == "number" and (wrong := next((each for each in golds(row) if not is_number(each)), None)) is not None:
+    if (
+        kind == "number"
+        and (wrong := next((each for each in golds(row) if not (is_number(each) or is_grouped(each))), None))
+        is not None
+    ):
         raise UserError(f"{row.id}: its answer {wrong!r} is not a number: its kind may be math or text.")
     return kind
 
@@ -63,7 +67,9 @@ def looks_like(row: Row) -> str:
         return "letter"
     if all(is_number(each) for each in golds(row)):
         return "number"
-    return "math" if all(is_number(each) or is_formula(each) for each in golds(row)) else "text"
+    if all(is_number(each) or is_formula(each) for each in golds(row)):
+        return "math"
+    return "number" if all(map(is_grouped, golds(row))) else "text"
 
 
 def golds(row: Row) -> tuple[str, ...]:
@@ -72,6 +78,12 @@ def golds(row: Row) -> tuple[str, ...]:
 
 def is_number(text: str) -> bool:
     return read(normalize(gold_answer(text))) is not None
+
+
+def is_grouped(text: str) -> bool:
+    """Whether it is a number as other languages write it: 1.234,50 · 1'234.50 · 1 234,5 km."""
+    text = normalize(gold_answer(text))
+    return with_point(text) != text and read(with_point(text)) is not None
 
 
 def is_formula(text: str) -> bool:

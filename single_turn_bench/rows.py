@@ -74,7 +74,9 @@ def parse_rows(raws: Sequence[tuple[str, dict]], dataset: str, columns: Columns 
     questions = [question_of(fields) for fields in read]
     choices = {number: choice for number, fields in enumerate(read) if (choice := options_of(fields)) is not None}
     for number, fields in enumerate(read):
-        check_seen(fields, (questions[number], *(choices[number].options if number in choices else ())))
+        choice = choices.get(number)
+        options, columns = (choice.options, choice.taken) if choice else ((), ())
+        check_seen(fields, (questions[number], *options), columns)
     taken = {name for choice in choices.values() for name in choice.taken}
     for number, fields in enumerate(read):
         if number not in choices and (empty := taken & set(fields.names)):

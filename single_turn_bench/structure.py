@@ -22,6 +22,7 @@ THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
 SIGNS = re.compile(r"\\pm(?![a-z])")
 WORDS = re.compile(r"^[A-Za-z][A-Za-z' -]*$")
 
+DATE = re.compile(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}")
 ABBREVIATION = re.compile(r"^[A-Z]{3,}$")
 BASED = re.compile(
     r"^\(?(?P<sign>-?)\(?(?:\\overline)?\{?(?P<whole>[0-9A-F]*\d[0-9A-F]*|[A-F]+|)"
@@ -112,6 +113,8 @@ def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
 
 def alike_in_form(pred: str, gold: str, leaf: Equal, level: int) -> bool:
     """Whether the answers are equal number by number, word by word, item by item."""
+    if DATE.fullmatch(pred) or DATE.fullmatch(gold):
+        return False  # 2024-05-01 is not 2018
     for rule in (plain_numbers.compare, same_words, same_base):
         if (decided := rule(pred, gold)) is not None:
             return decided
@@ -198,6 +201,9 @@ def same_groups(p: Group, g: Group, same: Equal) -> bool:
         return False  # an interval is no list; a list may be written as [1, 2] by a model
     if kinds == {"list", "tuple"} or (kinds == {"list"} and named_apart(p) != named_apart(g)):
         return same_order(p, g, same)
+    if kinds == {"list"} and all(len(set(units(each))) == len(each.items) for each in (p, g)):  # 3 apples and 2 pears
+        named = Group("list", tuple(zip(p.items, units(p)))), Group("list", tuple(zip(g.items, units(g))))
+        return same_order(p, g, same) or same_members(*named, lambda a, b: a[1] == b[1] and same(a[0], b[0]))
     return kinds <= {"list", "set"} and same_members(p, g, same)
 
 
@@ -209,6 +215,11 @@ def same_members(p: Group, g: Group, same: Equal) -> bool:
     """Every member of the one is in the other."""
     found = all(any(same(a, b) for b in g.items) for a in p.items)
     return found and all(any(same(a, b) for a in p.items) for b in g.items)
+
+
+def units(some: Group) -> list[str]:
+    """The unit behind each item, without case."""
+    return [split_unit(item)[1].casefold() for item in some.items]
 
 
 def named_apart(some: Group) -> bool:

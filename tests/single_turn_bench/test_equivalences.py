@@ -12,6 +12,12 @@ def grader():
 
 # (answer, gold answer); each is tried both ways round.
 SAME = {
+    "things that are counted": [
+        ("3 apples and 2 pears", "2 pears and 3 apples"),
+        ("3 apples and 2 pears", "3 red apples and 2 green pears"),
+        ("3 apples and 2 pears", "3, 2"),
+    ],
+    "time": [("3:00 PM", "3 PM"), ("3:00 p.m.", "3 pm")],
     "unit": [
         ("3m", "3"),
         ("12 gm", "12 g"),
@@ -198,6 +204,11 @@ DIFFERENT = {
         ("1f_{16}", "1F_{15}"),
         ("a_1", "a_2"),
     ],
+    "things that are counted": [
+        ("3 apples and 2 pears", "2 apples and 3 pears"),
+        ("3 apples, 2 pears", "3 apples, 2 pears, 1 plum"),
+    ],
+    "date": [("2024-05-01", "2018"), ("1/5/2024", "1/10120"), ("2024-05-01", "2024-05-02")],
     "order": [
         ("f(2)<f(1)<f(4)", "f(1)<f(2)<f(4)"),
         ("f(2)<f(1)<f(4)", "f(2)<f(4)<f(1)"),
