@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import re
+import threading
 import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -78,11 +79,15 @@ def decoded(name: str, data: bytes) -> str:
     return text
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file whole or not at all, also in a power failure. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    into_place(temporary, path)
+def write_whole(path: Path, data: str | bytes) -> None:
+    """Write a file whole or not at all, also in a power failure, and beside others who write it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+        into_place(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def into_place(temporary: Path, path: Path) -> None:

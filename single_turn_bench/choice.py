@@ -105,6 +105,7 @@ BRACKETED = re.compile(r"(?<![\w)\]])[(\[](?P<bare>[A-Z])[)\]](?!\w)")
 MENTION = re.compile(
     r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
 )
+LABEL = re.compile(r"(?:^|[\s(\[])([A-Z])\s?[).:\]]")  # before an option
 OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
 # How an option begins that speaks of the others: "none of the other options", "both are correct", "the last two".
 BY_PLACE = re.compile(
@@ -248,6 +249,12 @@ def lone_letter(lines: list[str]) -> str | None:
         if len(labels) <= 1 or (line is lines[-1] and len(re.findall(r"\w", line)) == 1):
             return match["bare"].upper()
     return None
+
+
+def n_lettered(text: str) -> int:
+    """How many lettered options a text shows: the letters from A on without a gap."""
+    shown = set(LABEL.findall(text))
+    return next((place for place, letter in enumerate(LETTERS) if letter not in shown), len(LETTERS))
 
 
 def order_matters(options: Sequence[str]) -> bool:

@@ -201,8 +201,9 @@ def same_groups(p: Group, g: Group, same: Equal) -> bool:
         return False  # an interval is no list; a list may be written as [1, 2] by a model
     if kinds == {"list", "tuple"} or (kinds == {"list"} and named_apart(p) != named_apart(g)):
         return same_order(p, g, same)
-    if kinds == {"list"} and all(len(set(units(each))) == len(each.items) for each in (p, g)):  # 3 apples and 2 pears
-        named = Group("list", tuple(zip(p.items, units(p)))), Group("list", tuple(zip(g.items, units(g))))
+    units = [[split_unit(item)[1].casefold() for item in each.items] for each in (p, g)]
+    if kinds == {"list"} and all(len(set(each)) == len(each) for each in units):  # 3 apples and 2 pears
+        named = [Group("list", tuple(zip(each.items, words))) for each, words in zip((p, g), units)]
         return same_order(p, g, same) or same_members(*named, lambda a, b: a[1] == b[1] and same(a[0], b[0]))
     return kinds <= {"list", "set"} and same_members(p, g, same)
 
@@ -215,11 +216,6 @@ def same_members(p: Group, g: Group, same: Equal) -> bool:
     """Every member of the one is in the other."""
     found = all(any(same(a, b) for b in g.items) for a in p.items)
     return found and all(any(same(a, b) for a in p.items) for b in g.items)
-
-
-def units(some: Group) -> list[str]:
-    """The unit behind each item, without case."""
-    return [split_unit(item)[1].casefold() for item in some.items]
 
 
 def named_apart(some: Group) -> bool:

@@ -121,7 +121,7 @@ CHOICES = {
 def test_several_right_options_are_told_as_such():
     row = {"question": "Which are even?", "options": ["1", "2", "4"], "answer": "B, C"}
     for answer in ("B, C", ["B", "C"], "B/C", "B and C", [1, 2]):
-        with pytest.raises(UserError, match="several options, but a question has one that is right"):
+        with pytest.raises(UserError, match="no single one .*where several are right, leave the row out"):
             parse_row(row | {"answer": answer}, "mine", "mine.jsonl line 1")
 
 
@@ -203,6 +203,7 @@ FREE = {
     "several as JSON": ({"question": "W?", "answers": '["42", "forty-two"]'}, "42|forty-two"),
     "TriviaQA": ({"question": "W?", "answer": {"value": "42", "aliases": ["forty-two"]}}, "42|forty-two"),
     "SQuAD": ({"question": "W?", "answers": {"text": ["42", "42"], "answer_start": [1, 7]}}, "42"),
+    "no aliases": ({"question": "W?", "answer": {"value": "42", "aliases": None}}, "42"),
     "an empty alias": (
         {"question": "W?", "answer": {"value": "42", "aliases": ["", None, "forty-two"]}},
         "42|forty-two",
@@ -271,8 +272,8 @@ REFUSED = {
     "letters in another order": ([{"question": "W?", "options": ["B) x", "A) y"], "answer": "A"}], ["answer_as="]),
     "the same option twice": ([{"question": "W?", "options": ["x", "x", "y"], "answer": "x"}], ["no single one"]),
     "a list that pandas wrote": ([{"question": "W?", "options": "['red' 'green']", "answer": "B"}], ["'options'"]),
-    "several letters": ([{**FOUR, "answer": "A, C"}], ["line 1", "'answer'", "several options"]),
-    "a list of letters": ([{**FOUR, "answer": ["A", "C"]}], ["line 1", "'answer'", "several options"]),
+    "several letters": ([{**FOUR, "answer": "A, C"}], ["line 1", "'answer'", "where several are right"]),
+    "a list of letters": ([{**FOUR, "answer": ["A", "C"]}], ["line 1", "'answer'", "where several are right"]),
     "several marks": ([{**FOUR, "labels": [1, 0, 1, 0]}], ["line 1", "'labels'"]),
     "no answer": ([FOUR], ["line 1", "the right option", "env.columns.answer=NAME", "id, question, choices"]),
     "an empty answer": ([{**FOUR, "id": 1, "answer": "A"}, {**FOUR, "answer": ""}], ["line 2", "'answer'", "empty"]),
