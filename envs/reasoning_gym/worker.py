@@ -7,20 +7,16 @@ import json
 import random
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.process import WorkerPool, WorkerProcess, WorkerTimeout
+from core.process import BARE, OURS, WorkerPool, WorkerProcess, WorkerTimeout
 from core.types import digest
 from envs.reasoning_gym.families import ONLY_GOLD, is_gold
 from single_turn_bench.verbatim import tagged, verbatim_answer
 from single_turn_bench.worker import alarm, limit_memory, shut_off
 
-ROOT = Path(__file__).resolve().parents[2]
 MAKE_S = 120.0  # for the imports, and for one batch of tasks
-# All that a worker is told of the environment: no key, no proxy, no home; sets in the same order in every process.
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 NEARLY = 0.99  # of an answer that the scorer took and that is none: no success
 BATCH = 20  # tasks of one seed of the package
 MISSING = 'env=reasoning_gym needs the package reasoning-gym: pip install "reasoning-gym==0.1.25"'
@@ -57,9 +53,8 @@ class Gyms:
 def shared_gyms(timeout_s: float, options: str) -> Gyms:
     """The program's one `Gyms` of such a time limit and options (as JSON); it is closed when the program ends."""
     factory = partial(Gym, timeout_s + 1, json.loads(options))
-    # their path is not ours: the folder of the program or the working directory must not stand in for libraries
-    kind = {"timeout_s": MAKE_S, "path": [str(ROOT)], "environment": ENVIRONMENT}
-    workers = WorkerPool(partial(WorkerProcess, factory=factory, **kind))
+    make = partial(WorkerProcess, factory=factory, timeout_s=MAKE_S, path=OURS, environment=BARE)
+    workers = WorkerPool(make)
     atexit.register(workers.close)
     return Gyms(workers)
 

@@ -19,7 +19,7 @@ from env_contract import EnvContract
 from omegaconf import OmegaConf
 
 from core.errors import InfraError, UserError
-from core.process import WorkerPool, WorkerProcess
+from core.process import BARE, WorkerPool, WorkerProcess
 from core.types import Task
 from envs.reasoning_gym import env as reasoning_gym_env
 from envs.reasoning_gym import worker as reasoning_gym_worker
@@ -139,7 +139,7 @@ def echo(monkeypatch, tmp_path):
     library.mkdir()
     (library / "reasoning_gym.py").touch()
     path = [str(ROOT), str(ROOT / "tests" / "envs"), str(library)]
-    kind = {"path": path, "environment": reasoning_gym_worker.ENVIRONMENT}
+    kind = {"path": path, "environment": BARE}
     workers = WorkerPool(partial(WorkerProcess, factory=partial(EchoGym, str(tmp_path / "flag")), **kind), size=2)
     with make("echo", timeout_s=0.5) as env:
         env._gyms = Gyms(workers)
@@ -188,7 +188,7 @@ def test_a_worker_killed_from_outside_is_replaced(echo):
 
 def test_the_worker_sees_no_environment_of_ours(echo, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    assert echo.step("environment")[1] == len(reasoning_gym_worker.ENVIRONMENT) / 100
+    assert echo.step("environment")[1] == len(BARE) / 100
 
 
 def test_envs_share_a_few_workers_however_many_score_at_once(echo):
