@@ -132,8 +132,8 @@ def alike_in_form(pred: str, gold: str, leaf: Equal, level: int) -> bool:
 
 
 def squash(text: str) -> str:
-    """Without what TeX ignores: spaces, and braces around one character of an index or exponent."""
-    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"\s+", "", text))
+    """Without what TeX ignores: spaces, but between two digits, and braces around one character of an index."""
+    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"\s+(?!\d)|(?<!\d)\s+", "", text))
 
 
 def same_words(pred: str, gold: str) -> bool | None:
