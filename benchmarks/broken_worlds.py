@@ -15,8 +15,10 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.lines import Lines, lines_parser
 from core.types import Message, Task
@@ -24,6 +26,7 @@ from envs.toy import FAMILIES, ToyEnv
 from envs.toy_script import play
 
 LUCK = ("env.families=8", "env.boxes_per_family=5", "env.p_word=0.9", "env.p_guess=0.3")
+Rate = Callable[[str, list[Any]], tuple[int, str]]
 SEEDS_APART = 100  # of one run's seeds from the next one's
 
 
@@ -122,34 +125,48 @@ WORLDS = {
 }
 
 
-def answer(name: str, run: int, into: Path) -> dict:
-    """The verdict of one run of a world."""
-    folder = into / name.replace(" ", "_") / str(run)
-    command = [sys.executable, "main.py", "experiment=verdict", "env=toy", "llm=scripted", "embedder=hashing"]
-    command += ["hydra.sweeper.diagnose=true", "hydra.sweeper.pilot=0", f"hydra.sweeper.first_seed={SEEDS_APART * run}"]
-    done = subprocess.run([*command, *WORLDS[name].words, f"run_dir={folder}"], capture_output=True, text=True)
+def played(where: str, *words: str) -> None:
+    """A command of main.py on env=toy with scripted players; where: the world and the run, told if it fails."""
+    command = [sys.executable, "main.py", "env=toy", "llm=scripted", "embedder=hashing", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"{name}, run {run}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    return json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
+        sys.exit(f"{where}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}")
 
 
-def main() -> int:
-    options = lines_parser(__doc__)
+def measure(doc: str, worlds: Iterable[str], answer: Callable[[str, int, Path], Any], rate: Rate, into: str) -> int:
+    """The program: runs of each world, and how many of their answers are the true one.
+
+    answer   of a run of a world: (name, number, folder) -> what it says
+    rate     (name, answers) -> (how many are right, a note)
+    """
+    options = lines_parser(doc)
     options.add_argument("--runs", type=int, default=20)
     options.add_argument("--start", type=int, default=0)
-    options.add_argument("--world", choices=WORLDS, action="append")
-    options.add_argument("--into", type=Path, default=Path("outputs/broken_worlds"))
+    options.add_argument("--world", choices=worlds, action="append")
+    options.add_argument("--into", type=Path, default=Path(into))
     given, lines = options.parse_args(), Lines()
-    for name in given.world or WORLDS:
-        found = [answer(name, run, given.into) for run in range(given.start, given.start + given.runs)]
-        true = WORLDS[name]
-        right = sum(each["breaks"] == true.broken and each["outcome"] in true.verdicts for each in found)
-        verdicts = ", ".join(f"{verdict} {n}" for verdict, n in Counter(each["outcome"] for each in found).items())
-        seeds = sum(each["looks"][-1]["n_seeds"] for each in found) / len(found)
-        note = f"broken: {true.broken or '-'}; verdicts: {verdicts}; mean seeds {seeds:.1f}"
+    for name in given.world or worlds:
+        numbers = range(given.start, given.start + given.runs)
+        found = [answer(name, n, given.into / name.replace(" ", "_") / str(n)) for n in numbers]
+        right, note = rate(name, found)
         lines.add(f"{name}, named rightly", right, len(found), f"of {len(found)}", least=True, note=note)
     return lines.end(given.json)
 
 
+def answer(name: str, run: int, folder: Path) -> dict:
+    """The verdict of one run of a world."""
+    words = ["hydra.sweeper.diagnose=true", "hydra.sweeper.pilot=0", f"hydra.sweeper.first_seed={SEEDS_APART * run}"]
+    played(f"{name}, run {run}", "experiment=verdict", *words, *WORLDS[name].words, f"run_dir={folder}")
+    return json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
+
+
+def rate(name: str, found: list[dict]) -> tuple[int, str]:
+    true = WORLDS[name]
+    right = sum(each["breaks"] == true.broken and each["outcome"] in true.verdicts for each in found)
+    verdicts = ", ".join(f"{verdict} {n}" for verdict, n in Counter(each["outcome"] for each in found).items())
+    seeds = sum(each["looks"][-1]["n_seeds"] for each in found) / len(found)
+    return right, f"broken: {true.broken or '-'}; verdicts: {verdicts}; mean seeds {seeds:.1f}"
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure(__doc__, WORLDS, answer, rate, "outputs/broken_worlds"))

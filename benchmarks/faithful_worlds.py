@@ -10,7 +10,6 @@ Prints for each world how often the answer is the true one.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -18,8 +17,7 @@ from pathlib import Path
 
 from analysis.faithfulness import build_faithfulness
 from analysis.tables import load_episodes
-from benchmarks.broken_worlds import LUCK, SEEDS_APART, play_encouraged
-from benchmarks.lines import Lines, lines_parser
+from benchmarks.broken_worlds import LUCK, SEEDS_APART, measure, play_encouraged, played
 from core.seeding import derive_seed
 from core.types import Message, Task
 from envs.toy import ToyEnv
@@ -58,32 +56,18 @@ WORLDS = {  # {what the agent uses: words on the command line}
 }
 
 
-def answer(world: str, run: int, into: Path) -> str:
+def answer(world: str, run: int, folder: Path) -> str:
     """The sentence of one study."""
-    folder, first = into / world / str(run), SEEDS_APART * run
-    command = [sys.executable, "main.py", "experiment=faithfulness", "env=toy", "llm=scripted", "embedder=hashing"]
-    command += [f"arm={ARMS}", f"seed=range({first},{first + N_SEEDS})", f"run_dir={folder}", *WORLDS[world]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{world}, run {run}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    seeds = f"seed=range({SEEDS_APART * run},{SEEDS_APART * run + N_SEEDS})"
+    played(f"{world}, run {run}", "experiment=faithfulness", f"arm={ARMS}", seeds, f"run_dir={folder}", *WORLDS[world])
     _, [uses, *_] = build_faithfulness(load_episodes([str(folder)]))
     return uses.notes[0]
 
 
-def main() -> int:
-    options = lines_parser(__doc__)
-    options.add_argument("--runs", type=int, default=20)
-    options.add_argument("--start", type=int, default=0)
-    options.add_argument("--world", choices=WORLDS, action="append")
-    options.add_argument("--into", type=Path, default=Path("outputs/faithful_worlds"))
-    given, lines = options.parse_args(), Lines()
-    for world in given.world or WORLDS:
-        found = [answer(world, run, given.into) for run in range(given.start, given.start + given.runs)]
-        right = sum(said.startswith(f"The agent uses {world}") for said in found)
-        note = "; ".join(f"{n} x {said}" for said, n in Counter(found).items())
-        lines.add(f"{world}, named rightly", right, len(found), f"of {len(found)}", least=True, note=note)
-    return lines.end(given.json)
+def rate(world: str, found: list[str]) -> tuple[int, str]:
+    right = sum(said.startswith(f"The agent uses {world}") for said in found)
+    return right, "; ".join(f"{n} x {said}" for said, n in Counter(found).items())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure(__doc__, WORLDS, answer, rate, "outputs/faithful_worlds"))

@@ -8,11 +8,10 @@ log-normal, of which a run takes half as long or twice as long by chance (sd .7 
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-from pathlib import Path
+import sys
 
+from benchmarks.lines import Lines, lines_parser
 from mcp_server.holdout import FIRST, compare
 
 RATES, HOLDOUTS, GAINS = (0.05, 0.3, 0.5, 0.8, 0.95), (0.1, 0.2, 0.5), (0.1, 0.2, 0.3)
@@ -38,24 +37,21 @@ def user(rng: random.Random, n: int, holdout: float, rate: float | None, gain: f
     return {"errs": errs, "found": found}
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> int:
+    options = lines_parser(__doc__)
     options.add_argument("--users", type=int, default=2000)
     options.add_argument("--runs", type=int, default=200)
-    options.add_argument("--json", type=Path)
-    given = options.parse_args()
-    rng, rows = random.Random(68), []
+    given, lines, rng = options.parse_args(), Lines(), random.Random(68)
     worlds = [(holdout, rate, 0.0) for holdout in HOLDOUTS for rate in (*RATES, None)]
     worlds += [(holdout, 0.4, gain) for holdout in HOLDOUTS[1:] for gain in GAINS]
     for holdout, rate, gain in worlds:
         users = [user(rng, given.runs, holdout, rate, gain) for _ in range(given.users)]
-        row = {"holdout": holdout, "rate": rate, "gain": gain, "errs": sum(bool(each["errs"]) for each in users)}
-        row |= {f"found by {n}": sum(each["found"] is not None and each["found"] <= n for each in users) for n in LOOKS}
-        rows.append({name: value / given.users if name[0] in "ef" else value for name, value in row.items()})
-        print("   ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        found = [sum(each["found"] is not None and each["found"] <= n for each in users) for n in LOOKS]
+        note = ", ".join(f"{count} found by {n}" for count, n in zip(found, LOOKS, strict=True))
+        errs = 100 * sum(bool(each["errs"]) for each in users) / given.users
+        lines.add(f"holdout {holdout}, rate {rate}, gain {gain}: users who err", errs, 5, "%", note=note)
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -35,6 +35,10 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 
+# The path of a worker in which no file may stand in for a library: not the working directory, nor the program's folder.
+OURS = (str(Path(__file__).resolve().parents[1]),)
+# The environment of one that reads what a model wrote: no key, no proxy, no home; sets in one order in every process.
+BARE = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 GRACE_S = 5.0  # time that a child gets to close before it is killed
 PATIENCE_S = 0.2  # until a pool whose workers are all busy starts another: most calls are shorter than a start
 HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)

@@ -6,6 +6,8 @@ import codecs
 import gzip
 import io
 import os
+import re
+import threading
 import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -22,18 +24,11 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-GZIP = b"\x1f\x8b"  # how such a file begins, and how others do
-PACKED = {
-    b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"7z\xbc\xaf": "7z",
-    b"Rar!\x1a": "RAR",
-}  # fmt: skip
-OTHERS = {
-    b"PK\x03\x04": "an archive or a spreadsheet", b"\xd0\xcf\x11\xe0": "a spreadsheet of an old Office",
-    b"PAR1": "a parquet file", b"ARROW1": "an Arrow file", b"\xff\xff\xff\xff": "an Arrow file", b"%PDF": "a PDF",
-    b"\x89HDF": "an HDF5 file", b"\x93NUMPY": "a NumPy array", b"SQLite format 3\0": "an SQLite database",
-    **{bytes((128, n)): "a pickle of Python, which is code" for n in range(2, 6)},
-}  # fmt: skip
-STAND_INS = (b"version https://git-lfs", b"<!DOCTYPE", b"<!doctype", b"<html")
+GZIP = b"\x1f\x8b"  # how such a file begins
+BINARY = re.compile(rb"[\0-\x08\x0e-\x1a]")  # bytes that stand in no text
+NO_TEXT = (
+    "is no text, or UTF-16 without a byte order mark: unpack what is packed, save a table as CSV, rows as JSON lines."
+)
 MOST_UNPACKED = 512 << 20  # bytes that are unpacked into memory: a file of some MB may hold a thousand times as much
 
 
@@ -71,29 +66,28 @@ def read_member(archive: ZipFile, name: str, pwd: bytes | None = None) -> bytes:
 
 def decoded(name: str, data: bytes) -> str:
     """UTF-8, or what the byte order mark says. Other encodings cannot be told from each other: they are refused."""
-    head = data[:64].lstrip()
-    if packed := "tar" if data[257:262] == b"ustar" else next((v for k, v in PACKED.items() if head.startswith(k)), ""):
-        raise UserError(f"{name} is packed by {packed}: unpack it first.")
-    if other := next((what for start, what in OTHERS.items() if head.startswith(start)), ""):
-        raise UserError(f"{name} is {other}: save it as text (a table as CSV, rows as JSON lines).")
-    if head.startswith(STAND_INS):
-        raise UserError(f"{name} is a pointer of Git LFS, or a page of the web: fetch the file itself.")
     encoding = next((encoding for mark, encoding in MARKS if data.startswith(mark)), "utf-8-sig")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
+        if BINARY.search(data):
+            raise UserError(f"{name} {NO_TEXT}") from error
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(f"{name} is not UTF-8 text: {error} (line {line}); save it as UTF-8.") from error
     if "\x00" in text:
-        raise UserError(f"{name} is no text, or UTF-16 without a byte order mark: save it as UTF-8.")
+        raise UserError(f"{name} {NO_TEXT}")
     return text
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file whole or not at all, also in a power failure. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    into_place(temporary, path)
+def write_whole(path: Path, data: str | bytes) -> None:
+    """Write a file whole or not at all, also in a power failure, and beside others who write it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+        into_place(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def into_place(temporary: Path, path: Path) -> None:

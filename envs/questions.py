@@ -22,9 +22,9 @@ from core.errors import UserError, meant
 from core.types import Task
 from envs.single_turn import ChoiceEnv, MathEnv, SingleTurnEnv, kept_in_order
 from single_turn_bench.answers import Extracted
-from single_turn_bench.choice import LETTERS
+from single_turn_bench.choice import LETTERS, n_lettered
 from single_turn_bench.datasets import Dataset, Row
-from single_turn_bench.kinds import KINDS, golds, kinds_of, n_shown
+from single_turn_bench.kinds import KINDS, golds, kinds_of
 from single_turn_bench.verbatim import same_text, tagged, verbatim_answer
 
 
@@ -91,7 +91,7 @@ class ShownLetterEnv(ChoiceEnv):
     def start(self, row: Row) -> None:
         letter = row.answer.strip().strip("()[].").upper()
         index = LETTERS.index(letter)
-        super().start(replace(row, options=("",) * max(n_shown(row), index + 1), answer_index=index))
+        super().start(replace(row, options=("",) * max(n_lettered(row.question), index + 1), answer_index=index))
 
     def _shown(self, row: Row) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
         return row.options, row.answer_letter, tuple(range(len(row.options)))

@@ -10,10 +10,10 @@ the reply is the only action and ends the episode. Nothing about its correctness
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from core.errors import UserError
@@ -119,7 +119,6 @@ class MathEnv(SingleTurnEnv):
     """Free answers. timeout_s limits the comparison of one answer, in seconds; over it the answer is wrong."""
 
     timeout_s: float = 5.0
-    _graded: tuple[tuple[str, str | None], bool] | None = field(default=None, init=False, repr=False)
 
     def find(self, response: str) -> Extracted:
         return extract_answer(response)
@@ -138,11 +137,7 @@ class MathEnv(SingleTurnEnv):
         return [f"\\boxed{{{self._row.answer}}}"]
 
     def evaluate(self, prediction: str | None) -> bool:
-        # Asked twice for each episode, by the step and by the rollout; the second time costs nothing.
-        if self._graded is None or self._graded[0] != (self._row.id, prediction):
-            golds = (self._row.answer, *self._row.accepted)
-            self._graded = ((self._row.id, prediction), equal_to_one(prediction, golds, self.timeout_s))
-        return self._graded[1]
+        return equal_to_one(prediction, (self._row.answer, *self._row.accepted), self.timeout_s)
 
     @classmethod
     @contextmanager
@@ -154,7 +149,8 @@ class MathEnv(SingleTurnEnv):
         yield grade
 
 
-def equal_to_one(prediction: str | None, golds: Iterable[str], timeout_s: float) -> bool:
+@lru_cache(maxsize=1024)  # asked twice for each episode, by the step and by the rollout
+def equal_to_one(prediction: str | None, golds: tuple[str, ...], timeout_s: float) -> bool:
     return any(shared_grader().equal(prediction, gold_answer(gold), timeout_s) for gold in golds)
 
 

@@ -28,10 +28,10 @@ from typing import Any
 
 from core.errors import UserError
 from core.models import weights
+from core.textfile import write_whole
 from envs.mind2web.data import COUNTS, Ranks, Record, public_records, write_split
 from scripts.command_line import parser, plain_errors
 from single_turn_bench.datasets import FETCHED, check_unique, load_named, read_file
-from single_turn_bench.files import write_whole
 from single_turn_bench.rows import Row, parse_row
 from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, FileSpec, HubSource
 
@@ -142,7 +142,7 @@ def keep(name: str, suffix: str, data: bytes, origin: dict[str, Any], folder: Pa
     path = folder / f"{name}{suffix}"
     write_whole(path, data)
     record = {"dataset": name, "file": path.name, "sha256": hashlib.sha256(data).hexdigest(), **origin}
-    write_whole(folder / f"{name}.source.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_whole(folder / f"{name}.source.json", json.dumps(record, indent=1) + "\n")
     for other in {".jsonl", ".jsonl.gz", ".zip"} - {suffix}:
         (folder / f"{name}{other}").unlink(missing_ok=True)
     return path

@@ -83,9 +83,7 @@ def validate(names: list[str], path: Path | None, grader: MathGrader, said: Colu
         shuffle = name in SPECS and SPECS[name].shuffled
         print(f"{name}: the first question as a model reads it, and its answer\n\n{preview(rows[0], shuffle)}\n")
         if fixed := sum(order_matters(row.options) for row in rows if row.options):
-            have = "rows have an option that names others, and keep the order of their options"
-            has = "rows has an option that names others, and keeps the order of its options"
-            print(f"{name}: {fixed} of {len(rows)} {has if fixed == 1 else have}")
+            print(f"{name}: rows that keep the order of their options, as one names others: {fixed} of {len(rows)}")
         failed = [row.id for row in rows if not passes(row, grader)]
         for task_id in failed:
             print(f"{task_id}: the gold answer fails its own grader")
@@ -121,9 +119,7 @@ def responses(row: Row) -> list[str]:
     """What a model that is right may write: the bare answer, one in a box or behind a mark, a whole solution."""
     texts = [row.answer, rf"Therefore the answer is $\boxed{{{row.answer}}}$.", f"So it is this.\n#### {row.answer}"]
     solution = row.solution or ""
-    if "####" in solution or boxed_answer(solution):
-        texts.append(solution)
-    return texts
+    return [*texts, solution] if "####" in solution or boxed_answer(solution) else texts
 
 
 def agreement(path: Path, grader: MathGrader) -> int:

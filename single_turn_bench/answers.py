@@ -3,6 +3,7 @@ r"""The final answer in a model's response, and which rule found it.
     "... <answer>12</answer> as shown above"   tag           12
     "... so x = \boxed{\frac{1}{2}}."          boxed         \frac{1}{2}
     "The final answer is $12\pi$."             final_answer  $12\pi$
+    "12\n\nIt is three dozen fourths."          lone          12            (a number alone on the first line)
     "2\sqrt{3}"                                last_line     2\sqrt{3}     (a bare answer)
     "We conclude that $x \ge 5$ suffices."     last_math     $x \ge 5$
     "She has 12 + 30 = 42 apples in all."      last_number   42
@@ -21,6 +22,8 @@ from core.reply_marks import Tagged, next_turns, plain_reply, tagged_answers
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters
 from single_turn_bench.languages import in_english
+from single_turn_bench.notation import normalize
+from single_turn_bench.plain_numbers import read
 from single_turn_bench.prose import MONEY, claimed, is_bare, is_formula, is_value_line, without_emphasis
 
 MAX_RESPONSE = 400_000  # characters, from the end
@@ -36,13 +39,13 @@ SPAN = r"(?:\$\$.+?\$\$|\\\[(?:(?!\\\[).)+?\\\]|\\\((?:(?!\\\().)+?\\\)|(?<!\\)\
 MARK = re.compile(r"#{4,}[ \t]*")  # GSM8K's; Markdown has headings of the same look
 STRONG = (
     MARK,
-    re.compile(r"final\s+answer\s*(?:\([^()\n]{0,40}\)\s*)?(?:is|are|:|\*\*|=)[ \t:*]*", re.I),
+    re.compile(r"final\s+answers?\s*(?:\([^()\n]{0,40}\)\s*)?(?:is|are|:|\*\*|=)[ \t:*]*", re.I),
 )
 STATEMENTS = (
     *STRONG,
     re.compile(r"(?:^|\n)[#* \t]*final\s+answer[*:\s]*\n\s*", re.I),
     re.compile(
-        r"(?<![A-Za-z])(?:answer|ans\.?(?=\s*[:=]))(?:\s+(?:to|of|for|we|I)\s[^.\n]{0,80}?|,\s+(?:then|therefore|thus),)?"
+        r"(?<![A-Za-z])(?:answers?|ans\.?(?=\s*[:=]))(?:\s+(?:to|of|for|we|I)\s[^.\n]{0,80}?|,\s+(?:then|therefore|thus),)?"
         # a run of blanks is entered at its start only
         r"(?<!\s)(?:\s*+[:=]|\s++(?:(?:is|are)(?![A-Za-z])|equals|(?:should|must|will|would|turns\s+out\s+to)\s+be"
         r"|comes\s+(?:out\s+)?to(?:\s+be)?(?![A-Za-z])))[ \t:*]*",
@@ -167,6 +170,8 @@ def find_answer(text: str) -> Extracted:
         return NOTHING
     if is_bare(lines[-1]):
         return Extracted((claimed(without_emphasis(lines[-1])) or lines[-1])[:MAX_ANSWER], "last_line")
+    if len(lines) > 1 and read(normalize(lines[0])):  # the value first, and then what explains it
+        return Extracted(lines[0][:MAX_ANSWER], "lone")
     return last_value(text) or Extracted(lines[-1][:MAX_ANSWER], "last_line")
 
 

@@ -94,13 +94,18 @@ A_QUANTITY = re.compile(
     r"(?!(?:[\w-]+\s+){0,2}(?:answer|choice|option|one|result|consequence|correct|right|best|most)\b)"
 )
 NAMED = r"(?:(?i:option|answer|choice)\s+)?"
-LONE = re.compile(rf"^[\s#>*_`{QUOTES}(\[{{$\\]*{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)\]}}.:*_`{QUOTES}$\\]*$|[).:]\s)")
+# "A and C", "both B/D": letters and nothing else
+SEVERAL = re.compile(r"\W*(?:(?i:both|either|options?|answers?|choices?)\W+)*[A-Z](?:\W+(?:(?:and|or)\W+)?[A-Z])+\W*")
+LONE = re.compile(
+    rf"^[\s#>*_`{QUOTES}(\[{{$\\]*(?P<named>{NAMED})\(?(?P<bare>[A-Za-z])(?:[\s)\]}}.:*_`{QUOTES}$\\]*$|[).:]\s)"
+)
 BOXED = re.compile(rf"^{DRESS}{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)}}\].:$]*$|[).:]|\}}|(?<=[A-HJ-Z])\s+only\b)")
 STYLE = re.compile(r"\\(?:text\w*|mathrm|mathbf)(?![A-Za-z])")
 BRACKETED = re.compile(r"(?<![\w)\]])[(\[](?P<bare>[A-Z])[)\]](?!\w)")
 MENTION = re.compile(
     r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
 )
+LABEL = re.compile(r"(?:^|[\s(\[])([A-Z])\s?[).:\]]")  # before an option
 OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
 # How an option begins that speaks of the others: "none of the other options", "both are correct", "the last two".
 BY_PLACE = re.compile(
@@ -136,13 +141,15 @@ def find_choice(response: str, n_options: int, options: Sequence[str] = ()) -> E
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
     text = in_english(without_emphasis(plain_characters(reply_of(response))))
-    text = own_answer(text, lambda before: clear_choice(before, n_options) is not None)
+    text = own_answer(text, lambda before: (said := clear_choice(before, n_options)) is not None and said.answer != "")
     for tag in answer_tags(text):
         inside = clear_choice(tag.content, n_options)
         if inside and inside.answer in tuple(LETTERS[:n_options]):
             return Extracted(inside.answer, "tag")
         if letter := option_named(tag.content, options):
             return Extracted(letter, "option")
+        if several(tag.content):
+            return NOTHING
     clear = clear_choice(text, n_options)
     if clear is not None and clear.answer in tuple(LETTERS[:n_options]):
         return clear
@@ -160,15 +167,16 @@ def find_choice(response: str, n_options: int, options: Sequence[str] = ()) -> E
 
 
 def option_named(said: str | None, options: Sequence[str]) -> str | None:
-    """The letter of the one option whose text this is; None if there is none, or several."""
-    found = [letter for letter, option in zip(LETTERS, options, strict=False) if option and same_text(said, option)]
-    return found[0] if len(found) == 1 else None
+    """The letter of the one option whose text this is, by its exact signs where several are alike; else None."""
+    alike = [option for option in options if option and same_text(said, option)]
+    exact = [option for option in alike if option == said] if len(alike) > 1 else alike
+    return LETTERS[options.index(exact[0])] if len(exact) == 1 else None
 
 
 def clear_choice(text: str, n_options: int) -> Extracted | None:
     """The last statement, a box among them; else a letter alone on the last or the first line.
 
-    The answer is one that cannot be chosen where it is out of range, or "" where a box names several.
+    The answer is one that cannot be chosen where it is out of range, or "" where a box or a line names several.
     """
     found = [(match.end(), letter, "statement") for match, letter in statements(text, n_options)]
     box = boxed_answer(text)
@@ -178,11 +186,11 @@ def clear_choice(text: str, n_options: int) -> Extracted | None:
         _, letter, rule = max(found)
         return Extracted(letter, rule)
     letter = lone_letter([line for line in text.splitlines() if line.strip()] or [""])
-    return Extracted(letter, "lone") if letter else None
+    return Extracted(letter, "lone") if letter is not None else None
 
 
 def statements(text: str, n_options: int) -> Iterator[tuple[re.Match, str]]:
-    """Each clear statement and its letter, the first where it names several."""
+    """Each clear statement and its letter, the first where it names several, as MMLU-Pro's scoring does."""
     for match in (match for pattern in STATEMENTS for match in pattern.finditer(text)):
         letter, said = match[match.lastgroup].upper(), match.group()
         if heads_list(text, match) or denied(text, match):
@@ -195,10 +203,14 @@ def statements(text: str, n_options: int) -> Iterator[tuple[re.Match, str]]:
             yield match, letter
 
 
+def several(said: str) -> bool:
+    """Whether an answer is nothing but several letters, of which none is chosen."""
+    return SEVERAL.fullmatch(said) is not None and len(set(re.findall(r"\b[A-Z]\b", said))) > 1
+
+
 def boxed_letter(content: str, n_options: int) -> str | None:
     """The letter that a box holds, "" for several, None where it holds something else."""
-    letters = re.fullmatch(r"\W*[A-Z](?:\W*(?:\band\b|\bor\b|[,/&;])\W*[A-Z])+\W*", STYLE.sub("", content))
-    if letters and len(set(re.findall(r"\b[A-Z]\b", letters.group()))) > 1:
+    if several(STYLE.sub("", content)):
         return ""
     inside = BOXED.match(content)
     if inside is None or (inside["bare"].islower() and inside["bare"].upper() not in LETTERS[:n_options]):
@@ -225,15 +237,24 @@ def heads_list(text: str, match: re.Match) -> bool:
 
 
 def lone_letter(lines: list[str]) -> str | None:
-    """Of the last sentence, the last line or the first line, unless the lines are a list of options."""
+    """Of the last sentence, the last line or the first line, unless the lines are a list of options; "" for several."""
     labels = {match["bare"] for match in map(LONE.match, lines) if match}
     last_sentence = re.split(r"(?<=[a-z0-9][.!?])\s+", lines[-1].strip())[-1]
     for line in (last_sentence, lines[-1], lines[0]):
+        if several(line):
+            return ""
         match = LONE.match(line)
-        alone = line is lines[-1] and len(re.findall(r"\w", line)) == 1
-        if match and (len(labels) <= 1 or alone) and (match["bare"].isupper() or len(line.strip()) <= 4):
+        if match is None or (match["bare"].islower() and not match["named"] and len(line.strip()) > 4):
+            continue
+        if len(labels) <= 1 or (line is lines[-1] and len(re.findall(r"\w", line)) == 1):
             return match["bare"].upper()
     return None
+
+
+def n_lettered(text: str) -> int:
+    """How many lettered options a text shows: the letters from A on without a gap."""
+    shown = set(LABEL.findall(text))
+    return next((place for place, letter in enumerate(LETTERS) if letter not in shown), len(LETTERS))
 
 
 def order_matters(options: Sequence[str]) -> bool:

@@ -12,18 +12,19 @@ import re
 from ast import literal_eval
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from mimetypes import guess_type
 from typing import Any
 
 from core import normal_form
 from core.errors import UserError
 from single_turn_bench.boxes import boxed_answer
-from single_turn_bench.choice import LETTERS
 
 # Names of columns in lower case without blanks and signs; of several that are there, the first counts.
 QUESTION = ("question", "problem", "query", "prompt", "sentence", "ctx")
 # shown above the question
 CONTEXT = ("passage", "context", "support", "article", "story", "paragraph", "document", "body")
-OPTIONS = ("options", "choices", "endings", "answerchoices", "candidates")
 ANSWER = (
     "finalanswer", "answer", "correctanswer", "goldanswer", "gold", "target", "groundtruth", "expectedanswer", "answers"
 )  # fmt: skip
@@ -33,28 +34,20 @@ POINTER = (  # these tell one of the options, and nothing else
 )  # fmt: skip
 ID = ("uniqueid", "id", "recordid", "questionid")
 SUBJECT = ("subject", "category", "domain", "highleveldomain", "subdomain")
-WRONG = re.compile(r"(?:incorrectanswer|distractor)(?:s|\d)")  # beside the right one: GPQA, SciQ
-STEMS = ("option", "opt", "op", "choice", "ending", "answer", "sol", "")  # option_a, opa, choice1, ending0, A
-LABELLED = re.compile(r"\s*[(\[]?([A-Za-z]|\d{1,2})(?:[)\]、]\s*|[.:]\s+)(\S.*)", re.S)  # "A) red"
-CALLED = re.compile(r"(?:(?:the )?(?:correct )?(?:answer|option)(?: is)?:? *)?[(\[]?([a-z]|\d{1,2})[)\].]*", re.I)
-BARE_LETTER = re.compile(r"[(\[]?[A-Ha-h][)\].]?")
-SHOWN_LETTERS = re.compile(r"(?:^|[\s(\[])A\s?[).:\]].*?(?:^|[\s(\[])B\s?[).:\]]", re.S)  # in a question's text
-# What only a model that sees or hears could be asked: columns of it by name, files of it, and its place in a text.
-SEEN = re.compile(
-    r"(?:question|problem|context|input|decoded)?(?:image|picture|photo|img|figure|visual|audio|video|screenshot)s?"
-    r"(?:file|name|path|url|data|bytes|base64)?\d*"
-)
-FILES = re.compile(r"(?:file|media|attachment)s?(?:name|path|url)?|path")
-MEDIUM = re.compile(r"\S.*\.(?:png|jpe?g|gif|webp|bmp|tiff?|svg|avif|heic|mp3|wav|flac|ogg|mp4)(?:\?\S*)?", re.I)
-EMBEDDED = re.compile(r"data:(?:image|audio|video)/")
-PLACE = re.compile(
-    r"<(?:image|audio|video)(?:[ _]?\d+)?>|!\[[^\]\n]*\]\([^)\s]+\)|data:image/\w+;base64"
-    r"|<img\b[^<>]*?src=[\"']?(?:https?:|data:)",
-    re.I,
+MEDIA = (
+    "image",
+    "picture",
+    "photo",
+    "figure",
+    "audio",
+    "video",
+    "screenshot",
+)  # columns for a model that sees or hears
+PLACE = re.compile(  # of one in a text
+    r"<(?:image|audio|video)[ _]?\d*>|!\[[^\]\n]*\]\([^)\s]+\)|<img\b[^<>]*?src=[\"']?(?:https?:|data:)", re.I
 )
 SYNONYMS = {"true": ("Yes",), "yes": ("True",), "false": ("No",), "no": ("False",)}
-NONE = ("", "none", "null", "no", "false", "n/a", "nan", "-", "0", "[]")  # how a table writes that there is none
-LETTER, TEXT, FROM_0, FROM_1 = WAYS = ("letter", "text", "from_0", "from_1")
+WAYS = ("letter", "text", "from_0", "from_1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +139,8 @@ def literal(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float)
+    """Whether a value is written as one text: parquet has decimals and dates, too."""
+    return isinstance(value, str | int | float | Decimal | date)
 
 
 def listed(said: str | Sequence[str] | None) -> list[str]:
@@ -157,12 +151,6 @@ def folded(value: Any) -> str:
     return normal_form.folded(str(value)).strip("\"' ").removesuffix(".")
 
 
-def in_order(labels: Sequence[Any]) -> bool:
-    """Whether they are A, B, C ... or 0, 1, 2 ... or 1, 2, 3 ..."""
-    counted = [[str(number + start) for number in range(len(labels))] for start in (0, 1)]
-    return len(labels) > 1 and [str(label).upper() for label in labels] in ([*LETTERS[: len(labels)]], *counted)
-
-
 def end_of(text: str) -> tuple[str, str | None]:
     r"""("42", the text) of "... #### 42" and "... \boxed{42}", else (the text, None)."""
     if "####" in text:
@@ -171,31 +159,38 @@ def end_of(text: str) -> tuple[str, str | None]:
     return (box.content, text) if box and box.content.strip() else (text, None)
 
 
-def check_seen(fields: Fields, texts: Iterable[str]) -> None:
-    """Raises UserError for a row with pictures, sound or film: it would be asked without them. texts: what is asked."""
-    if fields.said.image is not None:
-        return
-    held = next((fields.names[name] for name, value in fields.values.items() if is_seen(name, value)), None)
-    if held is None and (place := next(filter(None, map(PLACE.search, texts)), None)) is None:
-        return
-    what = (
-        f"its text has a picture's place, {place[0][:40]!r}" if held is None else f"{held!r} is a picture or the like"
-    )
-    raise fields.error(f"{what}, and only text is asked: leave such rows out", "image=[] if they need none")
+def check_seen(fields: Fields, texts: Iterable[str], options: Collection[str]) -> None:
+    """Raises UserError for a row with pictures, sound or film: it would be asked without them.
+
+    texts     what is asked
+    options   plain names of the columns that hold the options: names of files may stand there
+    """
+    said, values = fields.said, fields.values
+    read = {*options, *QUESTION, *ANSWER, *map(plain_name, [*listed(said.question), *listed(said.answer)])}
+    seen = [name for name, value in values.items() if name not in read and is_seen(name, value)]
+    why = [f"{fields.names[name]!r} is a picture" for name in seen]
+    why += [f"its text has a picture's place, {place[0][:40]!r}" for place in map(PLACE.search, texts) if place]
+    if why and said.image is None:
+        why = f"{why[0]} or the like, and only text is asked: leave such rows out"
+        raise fields.error(why, "image=[] if they need none")
 
 
 def is_seen(name: str, value: Any) -> bool:
-    """Whether a column, by its plain name, holds what only a model that sees or hears could be asked."""
+    """Whether a column holds a picture, sound or film: its bytes, or the name, address or code of a file of it.
+
+    Under a name that says so, any text is one that is longer than "False".
+    """
     value = literal(value)
-    values = value if isinstance(value, list) else [value]
-    if any(isinstance(each, dict) and (each.get("bytes") or each.get("sampling_rate")) for each in values):
+    if isinstance(value, list):
+        return any(is_seen(name, each) for each in value)
+    if isinstance(value, dict):  # as the datasets library writes them: {"bytes", "path"}, {"array", "sampling_rate"}
+        return any(map(value.get, ("bytes", "sampling_rate"))) or is_seen(name, [*value.values()])
+    if not isinstance(value, str):
+        return isinstance(value, bytes)
+    if name.rstrip("s0123456789") in MEDIA and len(value.strip()) > len("False"):
         return True
-    values = [(each.get("path") or each.get("url")) if isinstance(each, dict) else each for each in values]
-    texts = [each.strip() for each in values if isinstance(each, str) and each.strip().casefold() not in NONE]
-    if not texts:
-        return any(isinstance(each, bytes) and each for each in values)
-    files = FILES.fullmatch(name) and all(map(MEDIUM.fullmatch, texts))
-    return bool(SEEN.fullmatch(name) or files or any(map(EMBEDDED.match, texts)))
+    kind, _ = guess_type(value.strip().partition("?")[0], strict=False)
+    return len(value.split()) == 1 and (kind or "").partition("/")[0] in ("image", "audio", "video")
 
 
 def question_of(fields: Fields) -> str:
@@ -212,153 +207,6 @@ def question_of(fields: Fields) -> str:
     return "\n\n".join(dict.fromkeys(str(text).strip() if "recordid" in fields.names else str(text) for text in texts))
 
 
-@dataclass(kw_only=True)
-class Choice:
-    """A row with options.
-
-    labels   what the file calls them: A, B, C ... or its own
-    right    the place of the right one, once it is known
-    first    whether the right one comes first in every row, and the wrong ones behind it
-    taken    plain names of the columns that hold the options
-    """
-
-    fields: Fields
-    options: tuple[str, ...]
-    labels: tuple[str, ...]
-    taken: tuple[str, ...]
-    right: int | None = None
-    first: bool = False
-
-
-def options_of(fields: Fields) -> Choice | None:
-    """The options of a row; None where no column that was said, or is known, holds any."""
-    said, values = fields.said.options, fields.values
-    if said is not None and not isinstance(said, str):
-        names = [fields.name(name, ()) for name in said]
-        return choice_of(fields, names, [values.get(name) for name in names]) if names else None
-    if (name := fields.name(said, OPTIONS)) in values:
-        return choice_of(fields, [name], *of_value(fields, name))
-    families = families_of(fields.names)
-    bare = families.get("", [])
-    if len(bare) == 2 and all(re.fullmatch(r"[-+\d.,/ ]*", str(values.get(name, ""))) for name in bare):
-        del families[""]  # a and b of a template
-    if family := next((families[stem] for stem in STEMS if stem in families), None):
-        return choice_of(fields, family, [values.get(name) for name in family])
-    wrong = [name for name in values if WRONG.fullmatch(name)]
-    right = fields.name(fields.said.answer, ("correctanswer", *ANSWER))
-    if not wrong or right not in values:
-        return None
-    texts = [values[right]]
-    for name in wrong:
-        several = isinstance(values[name], list)
-        if name.endswith("s") and not several:
-            raise fields.error(f"{fields.names[name]!r} is no list of wrong answers", "options=[NAME, NAME, ...]")
-        texts += values[name] if several else [values[name]]
-    choice = choice_of(fields, [right, *wrong], texts)
-    if len(set(choice.options)) < len(choice.options) and "recordid" not in fields.names:  # GPQA is as it is
-        raise fields.error(f"an option stands twice among {fields.names[right]!r} and the wrong answers")
-    choice.right, choice.first = 0, True
-    return choice
-
-
-def families_of(names: Iterable[str]) -> dict[str, list[str]]:
-    """{stem: names in order} of plain names that differ by a last letter or digit alone."""
-    groups: dict[str, list[str]] = {}
-    for name in sorted(filter(None, names)):
-        groups.setdefault(name[:-1], []).append(name)
-    return {stem: group for stem, group in groups.items() if in_order([name[-1] for name in group])}
-
-
-def of_value(fields: Fields, name: str) -> tuple[list[Any], list[Any] | None]:
-    """Texts and labels: of a list, {"text": [...], "label": [...]} (ARC), {"A": text}, each also written as a text."""
-    value, labels = literal(fields.values[name]), None
-    if isinstance(value, dict):
-        arc = isinstance(value.get("text"), list)
-        value, labels = (value["text"], value.get("label")) if arc else (list(value.values()), list(value))
-    plain = isinstance(value, list) and all(each is None or is_plain(each) for each in value)
-    if not plain or not 2 <= len(value) <= len(LETTERS) or (labels and not in_order(labels)):
-        why = f"{fields.names[name]!r} holds no 2 to {len(LETTERS)} options in a form of docs/data.md"
-        raise fields.error(why, "options=[NAME, NAME, ...]")
-    return value, labels
-
-
-def choice_of(fields: Fields, taken: Sequence[str], values: Sequence[Any], labels: Any = None) -> Choice:
-    """Empty ones at the end are none. Labels before the texts ("A) red") are taken off."""
-    texts = [None if is_missing(value) else str(value).strip() for value in values]
-    while texts and texts[-1] is None:
-        texts.pop()
-    shown = ", ".join(repr(fields.names[name]) for name in taken)
-    if len(texts) < 2 or None in texts:
-        raise fields.error(f"{shown} hold no two options without a gap", "options=[NAME, NAME, ...]")
-    own = [LABELLED.fullmatch(text) for text in texts]
-    if all(own) and in_order([match[1] for match in own]):
-        labels, texts = [match[1] for match in own], [match[2].strip() for match in own]
-    labels = tuple(str(label).strip().upper() for label in labels or LETTERS)[: len(texts)]
-    return Choice(fields=fields, options=tuple(texts), labels=labels, taken=tuple(taken))
-
-
-def right_of(choice: Choice, ways: Collection[str] = WAYS) -> int:
-    """The place of the right option. A number does not say where it counts from, so it is refused if nobody does.
-
-    ways   those in which every row of the file can be read: proposed where the right option has to be said
-    """
-    fields, said = choice.fields, choice.fields.said
-    (column, value), index = value_of(choice), fields.name(None, ("answerindex", "answeridx"))
-    found = readings(choice, value)
-    found = {way: place for way, place in found.items() if said.answer_as in (None, way)}
-    shown = f"{fields.names[column]!r} is {value[:60]!r}"
-    if not found and len(parts := re.findall(r"\w+", value)) > 1 and all(readings(choice, part) for part in parts):
-        raise fields.error(
-            f"{shown}, several options, but a question has one that is right: leave it out, ask for one option in each "
-            "row, or take the options away, so that the answer is graded as a text"
-        )
-    if not found:
-        how = f" as a {said.answer_as}" if said.answer_as else ""
-        why = f"{shown}, which tells no single one of {len(choice.options)} options{how}"
-        raise fields.error(why, "answer=NAME")
-    if said.answer is None and said.answer_as is None and str(fields.values.get(index)).isdigit():  # it counts from 0
-        if (place := int(fields.values[index])) in found.values() and place < len(choice.options):
-            return place
-        raise fields.error(f"{shown}, and {fields.names[index]!r} tells another option", "answer=NAME")
-    if len({*found.values()}) > 1 or not (said.answer_as or {LETTER, TEXT} & found.keys()):
-        fitting = [way for way in WAYS if way in found and way in ways] or [*found]
-        each = (f"answer_as={way} if it is {choice.options[found[way]][:60]!r}" for way in fitting)
-        raise fields.error(f"{shown}, and does not say which option that is", ", or env.columns.".join(each))
-    return next(iter(found.values()))
-
-
-def ways_of(choices: Iterable[Choice]) -> set[str]:
-    """The ways in which each of a file's rows tells one of its options."""
-    return set(WAYS).intersection(*(readings(choice, value_of(choice)[1]) for choice in choices))
-
-
-def value_of(choice: Choice) -> tuple[str, str]:
-    """(plain name of the column that tells the right option, its text)."""
-    known = [name for name in (*ANSWER, *POINTER) if name not in choice.taken]
-    value = choice.fields.need(choice.fields.said.answer, known, "the right option", "answer")
-    return choice.fields.name(choice.fields.said.answer, known), str(value)
-
-
-def readings(choice: Choice, value: str) -> dict[str, int]:
-    """{way: place} of all ways in which a value tells one of the options."""
-    text = normal_form.normal_form(end_of(value)[0]).strip()
-    texts = [folded(option) for option in choice.options]
-    found = {TEXT: texts.index(folded(text))} if texts.count(folded(text)) == 1 else {}
-    both = LABELLED.fullmatch(text)  # "B) its text"
-    called = CALLED.fullmatch(text) or (both if both and folded(both[2]) in texts else None)
-    labels = {label: place for names in (choice.labels, choice.taken) for place, label in enumerate(names)}
-    if (label := called[1].upper() if called else plain_name(text)) in labels or (label := plain_name(text)) in labels:
-        found[LETTER] = labels[label]
-    own = [match and match[1].upper() for match in map(LABELLED.fullmatch, choice.options)]
-    if label in own and None not in own and in_order(sorted(own)):  # labels before the texts, in another order
-        found[TEXT] = own.index(label)
-    number = re.fullmatch(r"(\d+)(?:\.0)?", text)  # a table writes 1.0 where another row is empty
-    if number and not (LETTER in found and choice.labels[0].isdigit()):
-        places = {FROM_0: int(number[1]), FROM_1: int(number[1]) - 1}
-        found |= {way: place for way, place in places.items() if 0 <= place < len(texts)}
-    return found
-
-
 def answer_of(fields: Fields) -> dict[str, Any]:
     """Of a row without options: {answer, accepted (further ones that are as right), solution, if it is its end}."""
     solved = ("solution",) if end_of(str(fields.values.get("solution", "")))[1] else ()
@@ -368,11 +216,14 @@ def answer_of(fields: Fields) -> dict[str, Any]:
         raise fields.error(why, "options=NAME")
     value = fields.need(fields.said.answer, known, "the answer", "answer")
     found = literal(value)
-    if found is not value and not all(isinstance(each, int | float) for each in found):  # "[1, 2]" is an interval
+    if isinstance(found, list) and all(type(each) in (int, float) for each in found):
+        value = value if found is not value else ", ".join(map(str, found))  # as a text "[1, 2]" is an interval
+    else:
         value = found
     if isinstance(value, dict):  # TriviaQA, SQuAD
-        value = [value["value"], *value.get("aliases", ())] if "value" in value else value.get("text")
-    values = [str(each) for each in (value if isinstance(value, list) else [value]) if is_plain(each)]
+        value = [value["value"], *(value.get("aliases") or ())] if "value" in value else value.get("text")
+    values = value if isinstance(value, list) else [value]
+    values = [str(each) for each in values if is_plain(each) and not is_missing(each)]
     if not values:
         column = fields.names[fields.name(fields.said.answer, known)]
         raise fields.error(f"{column!r} holds no answer", "answer=NAME")
@@ -380,33 +231,3 @@ def answer_of(fields: Fields) -> dict[str, Any]:
     more = tuple(dict.fromkeys(each for each in values if each != values[0]))
     found = {"answer": text, "accepted": more or SYNONYMS.get(text.strip().casefold(), ())}
     return found if solution is None else found | {"solution": solution}
-
-
-def check_free(rows: Sequence[tuple[Fields, str, str]]) -> None:
-    """Raises UserError where rows read without options, (columns, question, answer), are likely to have some."""
-    if not rows or rows[0][0].said.options is not None:
-        return
-    fields, _, answer = rows[0]
-    shown = any(SHOWN_LETTERS.search(asked) or "options" in each.names for each, asked, _ in rows)
-    if held := set.intersection(*(lists_with(each, answer) for each, _, answer in rows)):
-        why = f"{min(held)} may hold options of its answer {answer!r}"
-        raise fields.error(why, "options=NAME, or =[] if not")
-    if not shown and all(BARE_LETTER.fullmatch(answer) for *_, answer in rows):
-        why = f"its answer {answer!r} is a letter, and no column is known to be its options"
-        raise fields.error(why, "options=NAME")
-
-
-def lists_with(fields: Fields, answer: str) -> set[str]:
-    """The columns that list several values, alone or as a family, of which the answer is one, by text or number."""
-    own = fields.name(fields.said.answer, ANSWER)
-    values = {repr(fields.names[name]): literal(fields.values[name]) for name in fields.values.keys() - {own, *POINTER}}
-    for family in families_of(fields.values).values():
-        values[", ".join(repr(fields.names[name]) for name in family)] = [fields.values[name] for name in family]
-    found = set()
-    for names, value in values.items():
-        parts = re.split(r"[,;|\n]", value) if isinstance(value, str) else value
-        texts = [folded(each) for each in parts] if isinstance(parts, list) and len(parts) > 1 else []
-        counted = parts is value and answer.isdigit() and int(answer) <= len(texts)
-        if folded(answer) in texts or (texts and counted):
-            found.add(names)
-    return found

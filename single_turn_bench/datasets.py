@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,7 @@ else:  # an installed package is not written into
     from platformdirs import user_cache_path
 
     FETCHED = user_cache_path("reasoningbank") / "data"
-MAX_NAMED = 60  # colliding ids named in an error
-MAX_LINES = 5  # of so few of them it is said where they stand
+MAX_NAMED = 5  # colliding ids named in an error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,21 +149,16 @@ def read_file(path: Path, spec: FileSpec, dataset: str, digest: str, columns: Co
 
 
 def check_unique(rows: Sequence[Row], where: str, lines: Sequence[str] = ()) -> None:
-    """Colliding ids would silently make one problem of several. lines: where the rows stand, told of a few."""
-    counts = Counter(row.id for row in rows)
-    colliding = [task_id for task_id, count in counts.items() if count > 1]
-    if colliding:
-        more = f" and {len(colliding) - MAX_NAMED} more" if len(colliding) > MAX_NAMED else ""
-        if lines and len(colliding) <= MAX_LINES:
-            places = {
-                row_id: [line for row, line in zip(rows, lines, strict=True) if row.id == row_id]
-                for row_id in colliding
-            }
-            colliding = [f"{row_id} (lines {', '.join(found[:MAX_LINES])})" for row_id, found in places.items()]
-        total = sum(counts.values())
-        raise UserError(
-            f"{where}: {len(counts)} unique ids of {total}; colliding: {', '.join(colliding[:MAX_NAMED])}{more}."
-        )
+    """Colliding ids would silently make one problem of several. lines: where the rows stand."""
+    places: dict[str, list[str]] = {}
+    for number, row in enumerate(rows):
+        places.setdefault(row.id, []).append(lines[number] if lines else "")
+    twice = {task_id: found for task_id, found in places.items() if len(found) > 1}
+    if twice:
+        told = [f"{each} (lines {', '.join(found[:MAX_NAMED])})" if lines else each for each, found in twice.items()]
+        more = f" and {len(told) - MAX_NAMED} more" if len(told) > MAX_NAMED else ""
+        named = f"{', '.join(told[:MAX_NAMED])}{more}"
+        raise UserError(f"{where}: {len(places)} unique ids of {len(rows)}; colliding: {named}.")
 
 
 def select(
@@ -175,9 +168,8 @@ def select(
     level: int | Sequence[int] | None = None,
     shuffle: bool = False,
     seed: int = 0,
-    limit: int | None = None,
 ) -> tuple[Row, ...]:
-    """A subset in the rows' order, or, with shuffle, in the order of a hash of seed and id; cut to limit at the end.
+    """A subset in the rows' order, or, with shuffle, in the order of a hash of seed and id.
 
     Raises UserError when an id or a subject does not occur, or when nothing is left.
     """
@@ -189,9 +181,8 @@ def select(
         chosen = [row for row in chosen if row.level in levels]
     if shuffle:
         chosen = sorted(chosen, key=lambda row: hashlib.sha256(f"select:{seed}:{row.id}".encode()).digest())
-    chosen = chosen[:limit] if limit is not None else chosen
     if not chosen:
-        raise UserError("No problem is left: check ids, subject, level and limit.")
+        raise UserError("No problem is left: check ids, subject and level.")
     return tuple(chosen)
 
 

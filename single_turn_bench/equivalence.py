@@ -16,17 +16,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from pathlib import Path
 
 from core.errors import InfraError, UserError
-from core.process import WorkerPool, WorkerProcess, WorkerTimeout
+from core.process import OURS, WorkerPool, WorkerProcess, WorkerTimeout
 from single_turn_bench.answers import extract_answer, gold_answer
 from single_turn_bench.notation import MAX_CHARS, normalize
 from single_turn_bench.scan import MAX_DEPTH, deepest
 from single_turn_bench.structure import equivalent, squash
 from single_turn_bench.worker import ValueComparer
 
-ROOT = Path(__file__).resolve().parent.parent
 START_S = 120.0  # for the worker's imports on a busy machine; not part of an answer's limit
 
 
@@ -51,9 +49,7 @@ class MathGrader(AbstractContextManager):
     _prepared: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # its path is not ours: the folder of the program or the working directory must not stand in for libraries
-        kind = {"factory": ValueComparer, "timeout_s": START_S, "path": [str(ROOT)]}
-        self.workers = WorkerPool(partial(WorkerProcess, **kind))
+        self.workers = WorkerPool(partial(WorkerProcess, factory=ValueComparer, timeout_s=START_S, path=OURS))
 
     def equal(self, pred: str | None, gold: str, timeout_s: float | None = None) -> bool:
         """Whether the two answers are mathematically the same. Never raises because of what they hold.

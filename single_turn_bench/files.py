@@ -1,5 +1,5 @@
 """Reading the rows of .jsonl, .json, .csv, .tsv and .parquet files, also packed (.gz), and of the official GPQA
-archive; a file's hash; writing a file in one piece.
+archive; a file's hash.
 
 An error is one sentence that names the file and the line.
 """
@@ -10,9 +10,7 @@ import csv
 import hashlib
 import io
 import json
-import os
 import re
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -48,8 +46,8 @@ def read_objects(path: Path) -> Iterator[tuple[str, dict]]:
     text = decoded(path.name, data)
     if kind in (".csv", ".tsv", ".tab"):
         yield from table_rows(path.name, text)
-    elif (rows := whole_json(path.name, text, must=kind == ".json")) is not None:
-        yield from objects(path.name, rows)
+    elif kind == ".json" or text.lstrip().startswith("["):
+        yield from whole_json(path.name, text)
     else:
         yield from json_lines(path.name, text)
 
@@ -74,38 +72,21 @@ def json_lines(name: str, text: str) -> Iterator[tuple[str, dict]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise UserError(f"{where}: not JSON ({error}).") from error
+            raise UserError(f"{where}: not JSON ({error}): {line[:60]!r}.") from error
         except RecursionError as error:
             raise UserError(f"{where}: not JSON that can be read (nested too deep).") from error
         yield where, checked(where, row)
 
 
-def whole_json(name: str, text: str, *, must: bool) -> list[Any] | None:
-    """The rows of a text that is one JSON value; None where it is JSON lines.
-
-    must   the file is called .json; another may still hold a list of rows
-    """
-    if not must and not text.lstrip().startswith("["):
-        return None
+def whole_json(name: str, text: str) -> Iterator[tuple[str, dict]]:
+    """The rows of a text that is one JSON value; where more follows the first one, it is JSON lines."""
     try:
-        value = json.loads(text)
+        value, end = json.JSONDecoder().raw_decode(text, len(text) - len(text.lstrip()))
     except RecursionError as error:
         raise UserError(f"{name}: not JSON that can be read (nested too deep).") from error
     except ValueError as error:
-        if not must or is_json(text.strip().partition("\n")[0]):
-            return None
         raise UserError(f"{name}: not JSON ({error}).") from error
-    if not must:
-        return value if value and all(isinstance(row, dict) for row in value) else None
-    return listed(name, value)
-
-
-def is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    yield from json_lines(name, text) if text[end:].strip() else objects(name, listed(name, value))
 
 
 def listed(name: str, value: Any) -> list[Any]:
@@ -186,17 +167,3 @@ def zip_rows(path: Path) -> Iterator[tuple[str, dict]]:
         raise UserError(f"{path.name} cannot be read as the official GPQA archive: {error}.") from error
     for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=1):
         yield f"{path.name} row {number}", row
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that nobody ever sees half of it; a write that fails leaves what was there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)

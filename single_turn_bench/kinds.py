@@ -11,19 +11,18 @@ A kind that is given wins over the answer's looks: `kind` in the row's own colum
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from core.errors import UserError, meant
 from single_turn_bench.answers import gold_answer
-from single_turn_bench.choice import LETTERS
-from single_turn_bench.columns import BARE_LETTER
+from single_turn_bench.choice import n_lettered
 from single_turn_bench.notation import normalize
-from single_turn_bench.plain_numbers import read
+from single_turn_bench.options import BARE_LETTER
+from single_turn_bench.plain_numbers import read, with_point
 from single_turn_bench.rows import Row
 from single_turn_bench.verbatim import plain
 
 KINDS = ("number", "math", "letter", "text")
-SHOWN = re.compile(r"(?:^|[\s(\[])([A-Z])\s?[).:\]]")  # a letter before its option
 WORD = re.compile(r"(?<!\\)\b(?!(?:sin|cos|tan|log|ln|exp|sqrt|pi|inf|mod)\b)[^\W\d_]{2,}")
 DATE = re.compile(r"\d+([-/.:])\d+\1\d+")
 FORMULA = re.compile(
@@ -49,29 +48,30 @@ def checked(row: Row, kind: str, own: bool) -> str:
         raise UserError(f"{what} is not one of {', '.join(KINDS)}{meant(kind, KINDS)}")
     if row.options and kind != "letter":
         raise UserError(f"{row.id} has options, which are answered by a letter: its kind cannot be {kind}.")
-    if kind == "letter" and not row.options and not (BARE_LETTER.fullmatch(row.answer.strip()) and n_shown(row)):
-        raise UserError(
-            f"{row.id}: a letter of what? Give its options as a column, or as 'A) ...' lines in its question."
-        )
-    if kind == "number" and (wrong := next((each for each in golds(row) if not is_number(each)), None)) is not None:
-        raise UserError(f"{row.id}: its answer {wrong!r} is not a number: its kind may be math or text.")
+    if kind == "letter" and not row.options and not shows_letter(row, 1):
+        what = "Give its options as a column, or as 'A) ...' lines in its question."
+        raise UserError(f"{row.id}: a letter of what? {what}")
+    wrong = [each for each in golds(row) if kind == "number" and not is_number(each, with_point)]
+    if wrong:
+        raise UserError(f"{row.id}: its answer {wrong[0]!r} is not a number: its kind may be math or text.")
     return kind
 
 
 def looks_like(row: Row) -> str:
-    if row.options or (BARE_LETTER.fullmatch(row.answer.strip()) and n_shown(row) > 1):
+    if row.options or shows_letter(row, 2):
         return "letter"
-    if all(is_number(each) for each in golds(row)):
-        return "number"
-    return "math" if all(is_number(each) or is_formula(each) for each in golds(row)) else "text"
+    if not all(map(is_number, golds(row))) and all(is_number(each) or is_formula(each) for each in golds(row)):
+        return "math"
+    return "number" if all(is_number(each, with_point) for each in golds(row)) else "text"
 
 
 def golds(row: Row) -> tuple[str, ...]:
     return (row.answer, *row.accepted)
 
 
-def is_number(text: str) -> bool:
-    return read(normalize(gold_answer(text))) is not None
+def is_number(text: str, write: Callable[[str], str] = str) -> bool:
+    """Whether it is a number; with `with_point`, as other languages write it: 1.234,50 · 1'234.50 · 1 234,5 km."""
+    return read(write(normalize(gold_answer(text)))) is not None
 
 
 def is_formula(text: str) -> bool:
@@ -79,7 +79,6 @@ def is_formula(text: str) -> bool:
     return bool(FORMULA.search(text)) and ("\\" in text or not (WORD.search(text) or DATE.search(text)))
 
 
-def n_shown(row: Row) -> int:
-    """How many lettered options the question's text shows: the letters from A on without a gap."""
-    shown = set(SHOWN.findall(row.question))
-    return next(number for number in range(len(LETTERS) + 1) if number == len(LETTERS) or LETTERS[number] not in shown)
+def shows_letter(row: Row, least: int) -> bool:
+    """Whether the answer is a letter, and the question's text has at least so many lettered options."""
+    return BARE_LETTER.fullmatch(row.answer.strip()) is not None and n_lettered(row.question) >= least

@@ -97,11 +97,8 @@ def claim_of(text: str, said: re.Match, since: int) -> tuple[int, int, str] | No
             return start, CLAUSE.match(text, said.end()).end(), spelled(value, said, text) + ". "
     if behind is None:
         words = STATEMENT.match(text, said.start())
-        return (
-            (said.start(), words.end(), "")
-            if words and not NOT.search(words.group()) and WORDS.match(text, words.end())
-            else None
-        )
+        states = words and not NOT.search(words.group()) and WORDS.match(text, words.end())
+        return (said.start(), words.end(), "") if states else None
     stop = said.end() + behind.end()
     calculates = behind["number"] and CALCULATES.match(text, stop) and not FURTHER.match(text, stop)
     if behind["formula"] or calculates:

@@ -71,9 +71,8 @@ def names_only(side: str) -> bool:
     bare = re.sub(r"\^\s*\{?\s*-1\s*\}?(?=\s*\()", "", bare)  # f^{-1}(x)
     bare = re.sub(r"(?<![A-Za-z])([A-Za-z])'*\s*\([^()]*\)", r"\1", bare)  # arguments
     bare = re.sub(r"\\(?:angle|triangle|overline|frac|vec|mathbf|bar|hat)(?![a-z])", "", bare)
-    return (
-        re.search(r"[A-Za-z]", bare) is not None and re.search(r"[\d+\-*/^]|\\(?!alpha|beta|theta|phi)", bare) is None
-    )
+    counts = re.search(r"[\d+\-*/^]|\\(?!alpha|beta|theta|phi)", bare)
+    return counts is None and re.search(r"[A-Za-z]", bare) is not None
 
 
 def head(name: str) -> str:

@@ -20,20 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from single_turn_bench.choice import LETTERS, order_matters, shuffle_options
-from single_turn_bench.columns import (
-    ID,
-    SUBJECT,
-    Choice,
-    Columns,
-    Fields,
-    answer_of,
-    check_free,
-    check_seen,
-    options_of,
-    question_of,
-    right_of,
-    ways_of,
-)
+from single_turn_bench.columns import ID, SUBJECT, Columns, Fields, answer_of, check_seen, question_of
+from single_turn_bench.options import Choice, check_free, options_of, settle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +60,23 @@ def parse_rows(raws: Sequence[tuple[str, dict]], dataset: str, columns: Columns 
     """The Rows of a file, whose columns are read in one way throughout. raws: ("FILE line N", decoded line)."""
     read = [Fields(raw, where, columns or Columns()) for where, raw in raws]
     questions = [question_of(fields) for fields in read]
-    choices = {number: choice for number, fields in enumerate(read) if (choice := options_of(fields)) is not None}
-    for number, fields in enumerate(read):
-        check_seen(fields, (questions[number], *(choices[number].options if number in choices else ())))
-    taken = {name for choice in choices.values() for name in choice.taken}
-    for number, fields in enumerate(read):
-        if number not in choices and (empty := taken & set(fields.names)):
+    choices = [options_of(fields) for fields in read]
+    taken = {name for choice in filter(None, choices) for name in choice.taken}
+    for fields, question, choice in zip(read, questions, choices, strict=True):
+        check_seen(fields, (question, *(choice.options if choice else ())), taken)
+        if choice is None and (empty := taken & set(fields.names)):
             raise fields.error(f"{fields.names[min(empty)]!r} is empty, and so there are no options")
-    free = {number: answer_of(fields) for number, fields in enumerate(read) if number not in choices}
-    check_free([(read[number], questions[number], each["answer"].strip()) for number, each in free.items()])
-    pointed = [choice for choice in choices.values() if choice.right is None]
-    ways = ways_of(pointed)
-    for choice in pointed:
-        choice.right = right_of(choice, ways)
+    settle([choice for choice in choices if choice])
+    free = [answer_of(fields) if choice is None else {} for fields, choice in zip(read, choices, strict=True)]
+    check_free(
+        [(*each, answer["answer"].strip()) for *each, answer in zip(read, questions, free, strict=True) if answer]
+    )
     keys = own_ids(read, questions, choices)
-    return [
-        row_of(fields, question, choices.get(number), free.get(number), f"{dataset}/{key}")
-        for number, (fields, question, key) in enumerate(zip(read, questions, keys, strict=True))
-    ]
+    every = zip(read, questions, choices, free, keys, strict=True)
+    return [row_of(*each, f"{dataset}/{key}") for *each, key in every]
 
 
-def row_of(fields: Fields, question: str, choice: Choice | None, free: dict[str, Any] | None, task_id: str) -> Row:
+def row_of(fields: Fields, question: str, choice: Choice | None, free: dict[str, Any], task_id: str) -> Row:
     said = fields.said
     level = re.search(r"\d+", fields.text(said.level, ("level",)))  # of "Level 5", too
     row = Row(
@@ -113,15 +97,15 @@ def row_of(fields: Fields, question: str, choice: Choice | None, free: dict[str,
     return replace(row, answer=LETTERS[index], options=options, answer_index=index)
 
 
-def own_ids(read: Sequence[Fields], questions: Sequence[str], choices: dict[int, Choice]) -> list[str]:
+def own_ids(read: Sequence[Fields], questions: Sequence[str], choices: Sequence[Choice | None]) -> list[str]:
     """The dataset's own ids; without one (GSM8K), a hash of the question, which no reordering changes.
 
     Where rows ask the same of different options (MMLU), the hash is of these as well.
     """
     keys = [own_id(fields, question) for fields, question in zip(read, questions, strict=True)]
     seen = Counter(keys)
-    for number, choice in choices.items():
-        if seen[keys[number]] > 1 and not read[number].text(read[number].said.id, ID):
+    for number, choice in enumerate(choices):
+        if choice and seen[keys[number]] > 1 and not read[number].text(read[number].said.id, ID):
             texts = (questions[number], *sorted(choice.options), choice.options[choice.right])
             keys[number] = short_hash("\x1f".join(texts))
     return keys

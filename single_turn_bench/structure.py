@@ -22,6 +22,7 @@ THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
 SIGNS = re.compile(r"\\pm(?![a-z])")
 WORDS = re.compile(r"^[A-Za-z][A-Za-z' -]*$")
 
+DATE = re.compile(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}")
 ABBREVIATION = re.compile(r"^[A-Z]{3,}$")
 BASED = re.compile(
     r"^\(?(?P<sign>-?)\(?(?:\\overline)?\{?(?P<whole>[0-9A-F]*\d[0-9A-F]*|[A-F]+|)"
@@ -112,6 +113,8 @@ def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
 
 def alike_in_form(pred: str, gold: str, leaf: Equal, level: int) -> bool:
     """Whether the answers are equal number by number, word by word, item by item."""
+    if DATE.fullmatch(pred) or DATE.fullmatch(gold):
+        return False  # 2024-05-01 is not 2018
     for rule in (plain_numbers.compare, same_words, same_base):
         if (decided := rule(pred, gold)) is not None:
             return decided
@@ -129,8 +132,8 @@ def alike_in_form(pred: str, gold: str, leaf: Equal, level: int) -> bool:
 
 
 def squash(text: str) -> str:
-    """Without what TeX ignores: spaces, and braces around one character of an index or exponent."""
-    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"\s+", "", text))
+    """Without what TeX ignores: spaces, but between two digits, and braces around one character of an index."""
+    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"\s+(?!\d)|(?<!\d)\s+", "", text))
 
 
 def same_words(pred: str, gold: str) -> bool | None:
@@ -198,6 +201,10 @@ def same_groups(p: Group, g: Group, same: Equal) -> bool:
         return False  # an interval is no list; a list may be written as [1, 2] by a model
     if kinds == {"list", "tuple"} or (kinds == {"list"} and named_apart(p) != named_apart(g)):
         return same_order(p, g, same)
+    units = [[split_unit(item)[1].casefold() for item in each.items] for each in (p, g)]
+    if kinds == {"list"} and all(len(set(each)) == len(each) for each in units):  # 3 apples and 2 pears
+        named = [Group("list", tuple(zip(each.items, words))) for each, words in zip((p, g), units)]
+        return same_order(p, g, same) or same_members(*named, lambda a, b: a[1] == b[1] and same(a[0], b[0]))
     return kinds <= {"list", "set"} and same_members(p, g, same)
 
 

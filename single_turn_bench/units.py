@@ -38,6 +38,7 @@ SPELLINGS = (
     "km/h kmph kph kmh", "kW", "N newton", "J joule", "W watt", "V volt",
 )  # fmt: skip
 NAMES = {spelling: row.split()[0] for row in SPELLINGS for spelling in row.split()}
+SYMBOL = re.compile("[kMGTmcdµμn]?(?:Hz|Pa|Wh?|J|N|V|A|mol|eV|cal)")  # each is the spelling of itself alone: kHz, MW
 PREFIXES = {"kilo": "k", "centi": "c", "milli": "m"}
 SPELLED = (
     (re.compile(r"\s*(?:/|\b(?:per|an?)\b)\s*"), "/"),
@@ -108,7 +109,7 @@ def known(word: str) -> str | None:
         prefix = next((each for each in PREFIXES if spelling.startswith(each) and len(spelling) > len(each) + 3), "")
         if name := NAMES.get(spelling.removeprefix(prefix)):
             return PREFIXES.get(prefix, "") + name
-    return None
+    return word if SYMBOL.fullmatch(word) else None
 
 
 def power(unit: str) -> int:

@@ -22,6 +22,8 @@ OPEN, CLOSE = "<answer>", "</answer>"
 STYLED = re.compile(r"\\(?:text\w*|mathrm|mathbf|mathtt)\s*\{(.*)\}", re.S)
 ESCAPED = re.compile(r"\\([#%&_${} ])")
 QUOTED = re.compile(r"([\"'`]|\*\*)(.*)\1|\$(.*)\$|\\\((.*)\\\)", re.S)
+FULL_STOP = re.compile("[.。।۔]$")
+RAISED = re.compile("(?<=\\d)(?=[²³¹⁰⁴-⁹½¼¾⅐-⅞])")  # 10² is not 102, and 5½ not 51/2
 FENCE = re.compile(r"```\w*\n?")
 
 
@@ -77,7 +79,7 @@ def first_block(text: str) -> str:
 
 def plain(text: str) -> str:
     """Without what only sets an answer off: emphasis, quotes, dollar signs, the full stop of its sentence."""
-    text = text.strip(" \t\n*").removesuffix(".").strip(" \t\n*")
+    text = FULL_STOP.sub("", text.strip(" \t\n*")).strip(" \t\n*")
     if quoted := QUOTED.fullmatch(text):
         text = next(part for part in quoted.groups()[1:] if part is not None).strip()
     return without_latex(text)
@@ -96,4 +98,4 @@ def same_text(prediction: str | None, gold: str) -> bool:
 
 
 def bare(text: str) -> str:
-    return folded(plain(normal_form(text)))
+    return folded(plain(normal_form(RAISED.sub("^", text))))

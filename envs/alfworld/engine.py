@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from single_turn_bench.files import write_whole
+from core.textfile import write_whole
 
 PLACEHOLDERS = {"r": "receptacle", "ko": "knife"}  # the grammar's variables; all others are objects
 Read = Callable[[Mapping[str, Any]], Any]  # from the variables of an expression to what it says
@@ -98,7 +98,7 @@ class AlfworldEngine:
         plan = self.plan()
         if not (0 < len(plan) <= PLAN_LIMIT and [self._env.step(command)[0]["won"] for command in plan][-1]):
             raise InfraError(f"generated game has no solution: {path}")
-        write_whole(Path(path), json.dumps({**game, "solvable": True, "walkthrough": plan}).encode())
+        write_whole(Path(path), json.dumps({**game, "solvable": True, "walkthrough": plan}))
 
     def _commands(self) -> tuple[str, ...]:
         """The forms of the commands that this game has: in its grammar's order, and only what its domain defines."""

@@ -21,9 +21,8 @@ from pathlib import Path, PurePosixPath
 
 from core.errors import UserError
 from core.process import WorkerProcess
-from core.textfile import unpacked
+from core.textfile import unpacked, write_whole
 from core.types import content_id
-from single_turn_bench.files import write_whole
 
 FETCH = "alfworld-download"  # the command of the package that brings the games
 HOW = f"fetch them with {FETCH}, or play env.split=generated, which needs no download"
@@ -91,7 +90,7 @@ def list_games(data: Path, split: str, cache: Path) -> list[Game]:
     if kept.get("signature") != signature:
         games = [asdict(game) for game in map(read_game, files) if game]
         kept = {"signature": signature, "games": games}
-        write_whole(index, json.dumps(kept).encode())
+        write_whole(index, json.dumps(kept))
     games = [Game(**row) for row in kept["games"]]
     twice = [folder for folder, n in Counter(game.folder for game in games).items() if n > 1]
     if twice:

@@ -26,9 +26,9 @@ import numpy as np
 
 from core.errors import UserError
 from core.process import WorkerProcess
+from core.textfile import write_whole
 from core.types import content_id
 from envs.alfworld.games import GAME_FILE, TASK_TYPES, Game
-from single_turn_bench.files import write_whole
 
 OTHER_THINGS = 14  # kinds of things beside the goal's, at most
 TOOLS = {
@@ -101,7 +101,7 @@ class GeneratedGame(Game):
     def prepare(self, worker: WorkerProcess) -> None:
         """Have the files written, unless they are."""
         if not Path(self.path).exists():
-            write_whole(Path(self.path).with_name("traj_data.json"), json.dumps(self.traj_data).encode())
+            write_whole(Path(self.path).with_name("traj_data.json"), json.dumps(self.traj_data))
             worker.call("make", self.path, self.data)
 
 

@@ -8,32 +8,26 @@ own scorer. Success is a score of exactly 1.0; the reward is the score, part mar
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
-from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.process import WorkerProcess, WorkerTimeout
+from core.process import WorkerTimeout
 from core.seeding import derive_seed
 from core.types import Task, content_id, digest
 from envs.base import BaseEnv
 from envs.reasoning_gym.families import check, wrong_gold
-from envs.reasoning_gym.worker import MISSING, Gym
+from envs.reasoning_gym.worker import Gyms, shared_gyms
 from single_turn_bench.answers import stated_in
 from single_turn_bench.verbatim import tagged, verbatim_answer
 
-ROOT = Path(__file__).resolve().parents[2]
 SPLITS = ("train", "test")
 MOST_BATCHES = 100  # looked through for the tasks of one family; half of what they hold belongs to the other split
-MAKE_S = 120.0  # for the imports, and for one batch of tasks
-# All that the worker is told of the environment: no key, no proxy, no home; sets in the same order in every process.
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +44,7 @@ class Puzzle:
 
 @dataclass(kw_only=True)
 class ReasoningGymEnv(BaseEnv):
-    """The package lives in a worker process, one per env, which is started at the first use.
+    """The package lives in worker processes that all envs share, started at the first use.
 
     Its keys: config/env/reasoning_gym.yaml.
     """
@@ -63,7 +57,7 @@ class ReasoningGymEnv(BaseEnv):
     timeout_s: float = 5.0
     _made: dict[str, list[Puzzle]] = field(default_factory=dict, init=False, repr=False)
     _left_out: Counter[str] = field(default_factory=Counter, init=False, repr=False)
-    _worker: WorkerProcess = field(init=False, repr=False)
+    _gyms: Gyms = field(init=False, repr=False)
     _playing: Puzzle | None = field(default=None, init=False, repr=False)
     _scored: tuple[tuple[str, str | None], tuple[float, str]] | None = field(default=None, init=False, repr=False)
 
@@ -73,9 +67,7 @@ class ReasoningGymEnv(BaseEnv):
             raise UserError(f"env.per_family={self.per_family}: give at least 1")
         if self.order not in ("interleaved", "blocked"):
             raise UserError(f"env.order={self.order!r} is not one of interleaved, blocked")
-        # its path is not ours: the folder of the program or the working directory must not stand in for libraries
-        factory = partial(Gym, self.timeout_s + 1, self.options)
-        self._worker = WorkerProcess(factory=factory, timeout_s=MAKE_S, path=[str(ROOT)], environment=ENVIRONMENT)
+        self._gyms = shared_gyms(self.timeout_s, json.dumps(self.options, sort_keys=True))
 
     def walkthrough(self) -> list[str]:
         return [tagged(self._playing.gold)]
@@ -97,14 +89,6 @@ class ReasoningGymEnv(BaseEnv):
             "split": self.split,
             "left_out": dict(sorted(self._left_out.items())),
         }
-
-    def close(self) -> None:
-        super().close()
-        self._worker.close()
-
-    def abort(self) -> None:
-        super().abort()
-        self._worker.abort()
 
     def _tasks(self, split: str | None) -> list[Task]:
         return [Task(id=each.id, query=each.question, type=each.family) for each in self._puzzles(split or self.split)]
@@ -133,29 +117,22 @@ class ReasoningGymEnv(BaseEnv):
     def _asked(self, answer: str) -> tuple[float, str]:
         """(score, "ok" or how the scorer broke). It is the answer's fault, and the answer wrong, if the scorer breaks
         at it twice and not at the gold answer in between; else InfraError."""
-        it = self._playing
-        where = (it.family, it.seed, it.index, digest(it.question))
         for _ in range(2):
-            self._call("prepare", it.family, it.seed)
             try:
-                score, broke = self._worker.call("score", *where, answer, timeout_s=self.timeout_s)
+                score, broke = self._score_of(answer)
                 if broke == "ok":
                     return score, broke
-            except InfraError as error:
-                broke = "timeout" if isinstance(error, WorkerTimeout) else "died"
-            self._call("prepare", it.family, it.seed)
-            if self._worker.call("score", *where, it.gold.strip(), timeout_s=self.timeout_s)[0] != 1.0:
-                raise InfraError(f"the scorer of {it.id} no longer takes its own gold answer")
+            except WorkerTimeout:
+                broke = "timeout"
+            except InfraError:
+                broke = "died"
+            if self._score_of(self._playing.gold.strip())[0] != 1.0:
+                raise InfraError(f"the scorer of {self._playing.id} no longer takes its own gold answer")
         return 0.0, broke
 
-    def _call(self, method: str, family: str, seed: int) -> Any:
-        """Call the worker with a limit long enough to make tasks; start it if need be."""
-        if self._aborted:
-            raise InfraError("aborted")
-        if find_spec("reasoning_gym") is None:
-            raise UserError(MISSING)
-        self._worker.start()
-        return self._worker.call(method, family, seed)
+    def _score_of(self, answer: str) -> tuple[float, str]:
+        it = self._playing
+        return self._gyms.score(it.family, it.seed, it.index, digest(it.question), answer, self.timeout_s)
 
     def _puzzles(self, split: str) -> list[Puzzle]:
         if split not in SPLITS:
@@ -172,7 +149,7 @@ class ReasoningGymEnv(BaseEnv):
         for batch in range(MOST_BATCHES):
             # Seeds that are hashes: in the package, task 1 of seed 0 is task 0 of seed 1.
             seed = derive_seed(self.seed, "reasoning_gym", family, split, batch)
-            for index, (question, gold, score) in enumerate(self._batch(family, seed)):
+            for index, (question, gold, score) in enumerate(self._gyms.draw(family, seed)):
                 name = content_id(" ".join(question.split()))
                 if name in known or SPLITS[int(name, 16) % 2] != split:
                     continue
@@ -188,12 +165,3 @@ class ReasoningGymEnv(BaseEnv):
             f"reasoning-gym made only {len(known)} different tasks of {family} in {MOST_BATCHES} batches: lower "
             f"env.per_family, or make them harder by env.options.{family}"
         )
-
-    def _batch(self, family: str, seed: int) -> list[tuple[str, str, float]]:
-        try:
-            return self._call("draw", family, seed)
-        except WorkerTimeout as error:
-            raise UserError(
-                f"{family}: reasoning-gym did not load and make a batch of tasks within {MAKE_S:g} s: make them "
-                "easier, or let less run beside it."
-            ) from error

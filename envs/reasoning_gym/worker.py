@@ -1,20 +1,62 @@
-"""The worker process of env=reasoning_gym: it runs the package, which makes the tasks and scores the answers."""
+"""The worker processes of env=reasoning_gym: they run the package, which makes the tasks and scores the answers."""
 
 from __future__ import annotations
 
+import atexit
+import json
 import random
-from functools import lru_cache
+from functools import cache, lru_cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 from core.errors import InfraError, UserError
+from core.process import BARE, OURS, WorkerPool, WorkerProcess, WorkerTimeout
 from core.types import digest
 from envs.reasoning_gym.families import ONLY_GOLD, is_gold
 from single_turn_bench.verbatim import tagged, verbatim_answer
 from single_turn_bench.worker import alarm, limit_memory, shut_off
 
+MAKE_S = 120.0  # for the imports, and for one batch of tasks
 NEARLY = 0.99  # of an answer that the scorer took and that is none: no success
 BATCH = 20  # tasks of one seed of the package
 MISSING = 'env=reasoning_gym needs the package reasoning-gym: pip install "reasoning-gym==0.1.25"'
+
+
+class Gyms:
+    """The workers that all envs of one timeout_s and options share, and what they drew. Usable from many threads."""
+
+    def __init__(self, workers: WorkerPool) -> None:
+        self.workers = workers
+        self.draw = cache(self._draw)
+
+    def score(self, family: str, seed: int, index: int, known: str, answer: str, timeout_s: float) -> tuple[float, str]:
+        """As `Gym.score`; WorkerTimeout after timeout_s, the making of tasks not counted."""
+        with self.workers.lease() as worker:
+            worker.call("prepare", family, seed)
+            return worker.call("score", family, seed, index, known, answer, timeout_s=timeout_s)
+
+    def _draw(self, family: str, seed: int) -> list[tuple[str, str, float]]:
+        """As `Gym.draw`, once for each family and seed."""
+        if find_spec("reasoning_gym") is None:
+            raise UserError(MISSING)
+        try:
+            with self.workers.lease() as worker:
+                return worker.call("draw", family, seed)
+        except WorkerTimeout as error:
+            raise UserError(
+                f"{family}: reasoning-gym did not load and make a batch of tasks within {MAKE_S:g} s: make them "
+                "easier, or let less run beside it."
+            ) from error
+
+
+@cache
+def shared_gyms(timeout_s: float, options: str) -> Gyms:
+    """The program's one `Gyms` of such a time limit and options (as JSON); it is closed when the program ends."""
+    factory = partial(Gym, timeout_s + 1, json.loads(options))
+    make = partial(WorkerProcess, factory=factory, timeout_s=MAKE_S, path=OURS, environment=BARE)
+    workers = WorkerPool(make)
+    atexit.register(workers.close)
+    return Gyms(workers)
 
 
 class Gym:

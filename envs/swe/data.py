@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.textfile import read_text
 from core.types import Lesson, digest
 from envs.swe.sandbox import as_text
 from single_turn_bench.columns import literal
@@ -70,16 +71,20 @@ def data_digest(data: str) -> str:
 
 
 def family_lessons(data: str) -> dict[str, Lesson]:
-    """{family: its ideal lesson}, read from its lesson.md, whose first line is the title."""
+    """{family: its ideal lesson}, read from its lesson.md."""
     path = place(data)
     found = {}
     for folder in _families(path) if path.is_dir() else ():
         if (file := folder / "lesson.md").is_file():
-            title, _, text = _text(file).strip().partition("\n")
-            content = " ".join(text.split())
             about = f"A convention that holds in every repository of the kind {folder.name}."
-            found[folder.name] = Lesson(title=title.lstrip("# ").strip(), description=about, content=content)
+            found[folder.name] = ideal_lesson(file, about)
     return found
+
+
+def ideal_lesson(file: Path, about: str) -> Lesson:
+    """A lesson.md, whose first line is the title. about: the description."""
+    title, _, text = read_text(file).strip().partition("\n")
+    return Lesson(title=title.lstrip("# ").strip(), description=about, content=" ".join(text.split()))
 
 
 def _families(path: Path) -> list[Path]:
@@ -88,11 +93,11 @@ def _families(path: Path) -> list[Path]:
 
 def _of_folder(file: Path) -> Instance:
     folder = file.parent
-    row = _decoded(str(file), _text(file))
+    row = _decoded(str(file), read_text(file))
     if not isinstance(row, dict):
         raise UserError(f"{file}: it is no JSON object with instance_id and repo.")
     gold, tests = (as_text(_bytes(folder / name)) for name in ("gold.patch", "test.patch"))
-    about = {"problem_statement": _text(folder / "issue.md"), "patch": gold, "test_patch": tests}
+    about = {"problem_statement": read_text(folder / "issue.md"), "patch": gold, "test_patch": tests}
     return _of_row(str(file), row | about, folder=folder / "repo", type=str(row.get("family") or folder.parent.name))
 
 
@@ -135,13 +140,6 @@ def _decoded(where: str, text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise UserError(f"{where}: not JSON ({error}).") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return _bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} cannot be read: it is not UTF-8 ({error}).") from error
 
 
 def _bytes(path: Path) -> bytes:

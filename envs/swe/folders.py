@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError
+from core.textfile import read_text
 from core.types import Lesson, Task
-from envs.swe.data import Instance
+from envs.swe.data import Instance, ideal_lesson
 from envs.swe.env import SweEnv, make_sandbox
 from envs.swe.evaluation import APPLY_S, Result, begin
 from envs.swe.sandbox import GIVEN, as_text
@@ -39,10 +40,7 @@ class FoldersEnv(SweEnv):
         for task in self.tasks():
             file = self._folder(task.id) / "lesson.md"
             if file.is_file():
-                title, _, text = _text(file).strip().partition("\n")
-                about = f"A lesson for tasks like {task.id}."
-                lesson = Lesson(title=title.lstrip("# ").strip(), description=about, content=" ".join(text.split()))
-                found.append((task, lesson))
+                found.append((task, ideal_lesson(file, f"A lesson for tasks like {task.id}.")))
         if not found:
             raise UserError(f"env.path={self.path}: no task has a lesson.md, so there is no lesson to tell.")
         return found
@@ -66,9 +64,7 @@ class FoldersEnv(SweEnv):
             raise UserError("env=folders needs env.sandbox=bwrap.")
 
     def _evaluated(self, patch: str) -> Result:
-        if not patch.strip():
-            return self._checked(None)
-        return self._checked(patch)
+        return self._checked(patch if patch.strip() else None)
 
     def _checked(self, patch: str | None) -> Result:
         """What `check` says of a fresh copy with a patch. None: of the copy as it is."""
@@ -109,16 +105,9 @@ def _instance(folder: Path) -> Instance:
         id=folder.name,
         repo=folder.name,
         type=folder.name,
-        issue=_text(folder / "task.md").strip(),
+        issue=read_text(folder / "task.md").strip(),
         tests=((), ()),
         gold=as_text(gold.read_bytes()) if gold.is_file() else "",
         test_patch="",
         folder=folder / "repo",
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None

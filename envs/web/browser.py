@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.process import WorkerProcess
+from core.process import OURS, WorkerProcess
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = "chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable chrome".split()
 APT = "apt-get install -y --no-install-recommends chromium-headless-shell"
 # What a browser needs to start where it is installed in an unusual way. No key, no proxy, no name of a display.
@@ -52,8 +51,7 @@ def may_sandbox() -> bool:
 
 def browser_worker(factory: Callable[[], Any], timeout_s: float) -> WorkerProcess:
     """A process for an engine and its browser, not started yet. timeout_s: for one call."""
-    path = [str(ROOT)]  # not the working directory, whose files could stand in for libraries
-    return WorkerProcess(factory=factory, timeout_s=timeout_s, path=path, environment=environment())
+    return WorkerProcess(factory=factory, timeout_s=timeout_s, path=OURS, environment=environment())
 
 
 def environment() -> dict[str, str]:

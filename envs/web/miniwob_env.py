@@ -27,12 +27,12 @@ from typing import Any
 
 from core.errors import UserError, check_numbers
 from core.page import PAGE
+from core.textfile import write_whole
 from core.types import Task, content_id, digest
 from envs.web.base import BrowserEnv, sendable
 from envs.web.browser import find_browser, version_of
 from envs.web.engine import View, WebSettings
 from envs.web.miniwob_tasks import MiniwobEngine, kinds_of, pages, solution, visit
-from single_turn_bench.files import write_whole
 
 ACTIONS = tuple("noop scroll fill select_option click dblclick hover press focus clear drag_and_drop".split())
 
@@ -129,7 +129,7 @@ class MiniwobEnv(BrowserEnv):
                 known |= {f"{kind}/{seed}": goal for seed, goal in zip(new, goals, strict=True)}
         if known != self._goals:
             self._goals = known
-            write_whole(file, json.dumps(known, indent=1, sort_keys=True).encode())
+            write_whole(file, json.dumps(known, indent=1, sort_keys=True))
         return self._goals
 
     def _cache(self) -> Path:

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.process import WorkerProcess
+from core.process import BARE, OURS, WorkerProcess
 from envs.web.webarena_tasks import WebTask, WebVerdict, dataset_folder
 from single_turn_bench.worker import alarm, limit_memory, shut_off
 
-ROOT = Path(__file__).resolve().parents[2]
 START_S = 120.0  # for the imports
-# All that the worker is told of the environment: no key, no proxy, no home.
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 # What no answer passes, by id. Task 429 is reported as another (the package's issue 42): it takes a trace, and its
 # answer alone cannot show that.
 UNSATISFIABLE = {319: "expects no retrieved_data, and its evaluator misses them in any answer"}
@@ -49,7 +46,7 @@ class WebVerifier:
 
     def __post_init__(self) -> None:
         factory = partial(VerifiedEvaluators, self.timeout_s + 1, dict(self.urls))
-        self._worker = WorkerProcess(factory=factory, timeout_s=START_S, path=[str(ROOT)], environment=ENVIRONMENT)
+        self._worker = WorkerProcess(factory=factory, timeout_s=START_S, path=OURS, environment=BARE)
 
     def verdict(self, task: WebTask, answer: str | None, trace: Path | list[dict[str, Any]]) -> WebVerdict:
         """Evaluate a finished episode of a verified task.

@@ -72,16 +72,14 @@ def test_a_count_that_was_zero_is_worse_with_the_first_and_times_of_another_mach
 
 def test_a_benchmark_is_stored_and_the_next_run_is_compared_with_it(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(everything, "RESULTS", tmp_path / "results")
-    (tmp_path / "grader_pairs").mkdir()
-    rows = [{"problem": f"{n} + 1?", "response": f"A: {n + 1}", "expected": True} for n in range(4)]
-    file = tmp_path / "grader_pairs" / "gsm8k_solutions_1000.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["--", "--data", str(tmp_path)]
-    assert everything.main(["judge_agreement", "--store", *words]) == 0
-    assert "are stored of judge_agreement" in capfd.readouterr().out
-    stored = json.loads((tmp_path / "results" / "judge_agreement.json").read_text())
-    assert {row["value"] for row in stored[f"--data {tmp_path}"]["lines"]} == {100.0}
-    file.write_text("".join(json.dumps(row | {"expected": False}) + "\n" for row in rows))
-    assert everything.main(["judge_agreement", *words]) == 1
-    assert "unseen: agreement of 3: 0.000 %, was 100.000" in capfd.readouterr().out
+    words = ["--", "--users", "20", "--runs", "80"]
+    assert everything.main(["holdout_simulation", "--store", *words]) == 0
+    assert "are stored of holdout_simulation" in capfd.readouterr().out
+    file = tmp_path / "results" / "holdout_simulation.json"
+    stored = json.loads(file.read_text())
+    [row] = [row for row in stored["--users 20 --runs 80"]["lines"] if row["value"]][:1]
+    row["value"] /= 2
+    file.write_text(json.dumps(stored))
+    assert everything.main(["holdout_simulation", *words]) == 1
+    assert f"{row['line']}: {2 * row['value']:.3f} %, was {row['value']:.3f}" in capfd.readouterr().out
     assert everything.main(["no_such", *words]) == 2

@@ -34,6 +34,15 @@ ALIKE = [
 APART = [("re-sign", "resign"), ("cant", "can\u2019t"), ("1914-1918", "1914\u20131919"), ("Zurich", "Z\u00fcrich")]
 
 
+def test_a_raised_digit_is_no_further_digit_of_an_answer():
+    assert same_text("10²", "10^2") and same_text("H₂O", "H2O")
+    assert not same_text("10²", "102") and not same_text("5½", "51/2")
+
+
+def test_a_full_stop_of_another_script_is_no_part_of_an_answer():
+    assert same_text("巴黎。", "巴黎") and same_text("पेरिस।", "पेरिस")
+
+
 @pytest.mark.parametrize("one, other", ALIKE)
 def test_what_only_looks_different_is_the_same(one, other):
     assert folded(one) == folded(other)

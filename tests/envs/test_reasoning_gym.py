@@ -4,9 +4,11 @@ import builtins
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,11 +19,13 @@ from env_contract import EnvContract
 from omegaconf import OmegaConf
 
 from core.errors import InfraError, UserError
+from core.process import BARE, WorkerPool, WorkerProcess
 from core.types import Task
 from envs.reasoning_gym import env as reasoning_gym_env
+from envs.reasoning_gym import worker as reasoning_gym_worker
 from envs.reasoning_gym.env import ReasoningGymEnv
 from envs.reasoning_gym.families import EXECUTES, HASH_SEED, NO_GOLD, NONSENSE, REFUSED, wrong_gold
-from envs.reasoning_gym.worker import BATCH, NEARLY, Gym
+from envs.reasoning_gym.worker import BATCH, NEARLY, Gym, Gyms
 from single_turn_bench.verbatim import verbatim_answer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +90,7 @@ def test_a_family_named_twice_is_refused():
 
 
 def test_without_the_package_the_pip_line_is_told(monkeypatch):
-    monkeypatch.setattr(reasoning_gym_env, "find_spec", lambda name: None)
+    monkeypatch.setattr(reasoning_gym_worker, "find_spec", lambda name: None)
     with make("ab") as env, pytest.raises(UserError, match=r'pip install "reasoning-gym==0.1.25"'):
         env.tasks()
 
@@ -129,16 +133,19 @@ class EchoGym(Gym):
 
 @pytest.fixture
 def echo(monkeypatch, tmp_path):
-    monkeypatch.setattr(reasoning_gym_env, "find_spec", lambda name: True)
+    monkeypatch.setattr(reasoning_gym_worker, "find_spec", lambda name: True)
     monkeypatch.setitem(sys.modules, "reasoning_gym", SimpleNamespace())
     library = tmp_path / "library"
     library.mkdir()
     (library / "reasoning_gym.py").touch()
+    path = [str(ROOT), str(ROOT / "tests" / "envs"), str(library)]
+    kind = {"path": path, "environment": BARE}
+    workers = WorkerPool(partial(WorkerProcess, factory=partial(EchoGym, str(tmp_path / "flag")), **kind), size=2)
     with make("echo", timeout_s=0.5) as env:
-        env._worker.factory = partial(EchoGym, str(tmp_path / "flag"))
-        env._worker.path = [str(ROOT), str(ROOT / "tests" / "envs"), str(library)]
+        env._gyms = Gyms(workers)
         env.reset()
         yield env
+    workers.close()
 
 
 @pytest.mark.parametrize(
@@ -173,15 +180,28 @@ def test_a_scorer_that_breaks_at_every_answer_is_an_infra_error(echo, tmp_path, 
 
 
 def test_a_worker_killed_from_outside_is_replaced(echo):
-    echo._worker._process.kill()
-    echo._worker._process.wait()
+    [first] = echo._gyms.workers.pids()
+    os.kill(first, signal.SIGKILL)
     assert echo.step(echo.walkthrough()[0])[3]["scorer"] == "ok"
+    assert first not in echo._gyms.workers.pids()
 
 
 def test_the_worker_sees_no_environment_of_ours(echo, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    echo._worker.kill()
-    assert echo.step("environment")[1] == len(reasoning_gym_env.ENVIRONMENT) / 100
+    assert echo.step("environment")[1] == len(BARE) / 100
+
+
+def test_envs_share_a_few_workers_however_many_score_at_once(echo):
+    """128 replies at once: one scorer each were 128 processes."""
+    envs = [make("echo", timeout_s=0.5) for _ in range(128)]
+    for env in envs:
+        env._gyms = echo._gyms
+        env.reset()
+    with ThreadPoolExecutor(128) as threads:
+        infos = list(threads.map(lambda env: env.step(env.walkthrough()[0])[3], envs))
+    assert all(info["won"] for info in infos)
+    assert 1 <= len(echo._gyms.workers.pids()) <= 2
+    assert make("ab")._gyms is make("dice", "ab")._gyms is not make("ab", options={"ab": {"length": 5}})._gyms
 
 
 # The real package.

@@ -217,6 +217,14 @@ def test_each_row_of_a_file_is_graded_by_its_own_kind_now_and_by_the_audit(tmp_p
         assert (bool(reward), env.evaluate(info["answer"]), again) == (right, right, right)
 
 
+def test_a_number_in_the_signs_of_another_language_is_a_number(tmp_path):
+    for number, same in (("1.234,50 €", "1234.5"), ("1'234.50", "1,234.5"), ("1 234,5 km", "1234.5")):
+        with questions_env(tmp_path, [{"question": "How much?", "answer": number}]) as env:
+            env.reset(env.tasks()[0])
+            assert env.describe()["kinds"] == {"number": 1}
+            assert env.step(f"<answer>{same}</answer>")[1] == 1.0
+
+
 def test_each_row_is_asked_for_its_own_kind_of_answer(tmp_path, compose):
     asked = dict(compose("env=questions").env.answer_form)
     with questions_env(tmp_path, OF_ALL_KINDS, answer_form=asked) as env:

@@ -35,7 +35,7 @@ def test_validate_counts_and_names_what_fails(tmp_path, capsys):
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "warmup: the first question as a model reads it, and its answer"
     assert out[-3:] == [
-        "warmup: 1 of 3 rows has an option that names others, and keeps the order of its options",
+        "warmup: rows that keep the order of their options, as one names others: 1 of 3",
         "warmup/2: the gold answer fails its own grader",
         "warmup 2/3",
     ]

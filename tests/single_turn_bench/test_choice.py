@@ -101,6 +101,13 @@ CLEAR = [
     (r"\boxed{A, C}", 4, None),
     (r"\boxed{A} and \boxed{C}", 4, None),
     (r"\boxed{\text{A and C}}", 4, None),
+    ("A and C", 4, None),
+    ("I am torn.\n\n**A, B or D**", 4, None),
+    ("Both (A) and (C)", 4, None),
+    ("<answer>B/C</answer>", 4, None),
+    ("A B C D", 4, None),
+    ("First A and B. But it is\n\nC", 4, "C"),
+    ("option c", 4, "C"),
 ]
 
 
@@ -273,6 +280,7 @@ def test_the_text_of_one_option_is_its_letter():
         "The answer is (A), Vitamin C.": ("A", "statement"),
         "<answer>vitamin a</answer>": (None, "none"),  # two options have this text
         "It may be Vitamin C or not": ("C", "mention"),
+        "<answer>Vitamin A</answer>": ("A", "option"),  # in these signs, one
     }
     for response, found in said.items():
         read = find_choice(response, 5, options)

@@ -163,7 +163,8 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path, rows, message):
 def test_a_file_that_claims_to_be_official_must_be_complete(folder):
     write(folder / "MATH-500.jsonl", *[{**MATH, "unique_id": f"{number % 450}"} for number in range(500)])
     with pytest.raises(
-        UserError, match=r"MATH-500.jsonl: 450 unique ids of 500; colliding: math500/0, .*math500/49\.$"
+        UserError,
+        match=r"MATH-500.jsonl: 450 unique ids of 500; colliding: math500/0 .lines 1, 451., .* and 45 more\.$",
     ):
         load_rows("math500")
     write(folder / "MATH-500.jsonl", MATH)
@@ -203,7 +204,6 @@ def ten(tmp_path):
 
 
 def test_subsets_keep_the_order_unless_shuffled(ten):
-    assert [row.id for row in select(ten, limit=3)] == ["own/0", "own/1", "own/2"]
     assert [row.id for row in select(ten, ids=["own/7", "own/2"])] == ["own/2", "own/7"]
     assert {row.subject for row in select(ten, subject="a")} == {"A"}
     assert {row.level for row in select(ten, level=[1, 2])} == {1, 2}
@@ -211,7 +211,6 @@ def test_subsets_keep_the_order_unless_shuffled(ten):
     assert shuffled == select(ten[::-1], shuffle=True, seed=0)
     assert sorted(shuffled, key=lambda row: row.id) == list(ten)
     assert shuffled != select(ten, shuffle=True, seed=1)
-    assert select(ten, shuffle=True, limit=4) == shuffled[:4]
 
 
 @pytest.mark.parametrize(

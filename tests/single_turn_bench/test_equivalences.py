@@ -12,6 +12,14 @@ def grader():
 
 # (answer, gold answer); each is tried both ways round.
 SAME = {
+    "things that are counted": [
+        ("3 apples and 2 pears", "2 pears and 3 apples"),
+        ("3 apples and 2 pears", "3 red apples and 2 green pears"),
+        ("3 apples and 2 pears", "3, 2"),
+    ],
+    "prefix": [("5 kHz", "5 kHz"), ("5 Hz", "5 hertz"), ("5 mol", "5 moles")],
+    "blank": [("1 000", "1000"), ("2 x", "2x"), ("- 5", "-5")],
+    "time": [("3:00 PM", "3 PM"), ("3:00 p.m.", "3 pm")],
     "unit": [
         ("3m", "3"),
         ("12 gm", "12 g"),
@@ -198,6 +206,13 @@ DIFFERENT = {
         ("1f_{16}", "1F_{15}"),
         ("a_1", "a_2"),
     ],
+    "things that are counted": [
+        ("3 apples and 2 pears", "2 apples and 3 pears"),
+        ("3 apples, 2 pears", "3 apples, 2 pears, 1 plum"),
+    ],
+    "prefix": [("5 Hz", "5 kHz"), ("5 kW", "5 kWh"), ("5 mol", "5 mmol"), ("5 mA", "5 A")],
+    "blank": [("5 5", "55"), ("1 2", "12"), ("3 14", "3.14")],
+    "date": [("2024-05-01", "2018"), ("1/5/2024", "1/10120"), ("2024-05-01", "2024-05-02")],
     "order": [
         ("f(2)<f(1)<f(4)", "f(1)<f(2)<f(4)"),
         ("f(2)<f(1)<f(4)", "f(2)<f(4)<f(1)"),
