@@ -259,6 +259,8 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
     """The server with the tools of a profile (core | all | ace), and the worker that runs beside it."""
     if (ace := profile == "ace") and service.require_agent:
         raise UserError("--tools ace has no agent_id, as its original: leave out --require-agent-id.")
+    if ace and service.settings.holdout is not None:
+        raise UserError("--tools ace has no retrieve_memory, which server.holdout is about: leave out one of them.")
     worker, extract = QueueWorker(service), texts.EXTRACT if service.has_model else ""
     server = BankServer(
         service,
