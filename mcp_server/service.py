@@ -29,10 +29,9 @@ from core.memory.sqlite.repair import set_aside_unreadable
 from core.models.embedding import MINILM, NamedEmbedder
 from core.redact import use
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
-from mcp_server import checks, run_records
+from mcp_server import checks
 from mcp_server.config import ServerSettings, bank_path, bank_said, has_bank, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
-from mcp_server.holdout import check_share
 from mcp_server.late_model import LateModel
 from mcp_server.texts import OPENINGS
 
@@ -64,6 +63,8 @@ class Service:
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
         if self.settings.holdout is not None:
+            from mcp_server.holdout import check_share
+
             check_share("server.holdout=", self.settings.holdout)
         for name in ("audit_share", "holdout"):
             if cfg.server[name] and file_of(path) is None:
@@ -241,6 +242,8 @@ class Service:
         """Note how a task of server.holdout ended (`run_records.end`). An error is logged and not raised."""
         if (file := file_of(self.bank.path)) is None:
             return
+        from mcp_server import run_records
+
         try:
             run_records.end(file, payload["query"], bank.namespace, payload.get("session", ""), verdict)
         except UserError as error:

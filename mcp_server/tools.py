@@ -107,7 +107,7 @@ class MemoryTools:
         agent_id: str = "",
         session: str = "",
     ) -> CallToolResult:
-        """Have a model distil a finished attempt into lessons. Without success_signal it also judges the outcome."""
+        """A model learns from an attempt."""
         async_mode = self._checked_mode(async_mode)
         payload = checks.attempt([asdict(turn) for turn in trajectory], query, self._service.settings)
         payload |= {} if success_signal is None else {"success": success_signal}
