@@ -39,9 +39,9 @@ def _each(letters: str, *prefixes: str) -> Iterator[tuple[str, str]]:
         yield prefix, rf"(?<![A-Za-z0-9_]){re.escape(prefix)}{letters}"
 
 
-# The forms of credentials, as their providers publish them: (what a text must hold, the form's expression). The kinds are
-# those of detect-secrets' plugins (Yelp, Apache-2.0) and newer providers'. Nothing is taken for a secret because it
-# looks random: long integers, hashes and LaTeX do so as well.
+# The forms of credentials, as their providers publish them: (what a text must hold, the expression of the form). The
+# kinds are those of detect-secrets' plugins (Yelp, Apache-2.0) and newer providers'. Nothing is taken for a secret
+# because it looks random: long integers, hashes and LaTeX do so as well.
 SECRETS: tuple[tuple[str, str], ...] = (
     # Ends at the END line, the next BEGIN line or the end of the text, whichever comes first within 8,000 characters;
     # else it is as long as the text looks like a key. To stop at the next BEGIN keeps the time linear.
