@@ -15,7 +15,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, unquote
@@ -33,16 +33,16 @@ _PASSWORD = (
 _NAMED = r"api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|pwd|passphrase|token|credential"
 
 
-def _each(letters: str, *prefixes: str) -> Iterator[tuple[str, re.Pattern[str]]]:
+def _each(letters: str, *prefixes: str) -> Iterator[tuple[str, str]]:
     """Tokens that begin with one of the prefixes and go on with so many of the letters."""
     for prefix in prefixes:
-        yield prefix, re.compile(rf"(?<![A-Za-z0-9_]){re.escape(prefix)}{letters}")
+        yield prefix, rf"(?<![A-Za-z0-9_]){re.escape(prefix)}{letters}"
 
 
-# The forms of credentials, as their providers publish them: (what a text must hold, the form). The kinds are those of
-# detect-secrets' plugins (Yelp, Apache-2.0) and newer providers'. Nothing is taken for a secret because it looks
-# random: long integers, hashes and LaTeX do so as well.
-Forms = tuple[tuple[str, re.Pattern[str]], ...]
+# The forms of credentials, as their providers publish them: (what a text must hold, the expression of the form). The
+# kinds are those of detect-secrets' plugins (Yelp, Apache-2.0) and newer providers'. Nothing is taken for a secret
+# because it looks random: long integers, hashes and LaTeX do so as well.
+Forms = tuple[tuple[str, str], ...]
 # Each of the first has a long word (`_LONG`) in it, which holds its literal: most texts have none, so no form is tried.
 _IN_LONG_WORDS: Forms = (
     *_each(r"(?=[A-Za-z0-9_-]{0,99}\d)[A-Za-z0-9_-]{16,}", "sk-", "pk-", "rk-"),  # OpenAI, Anthropic and many others
@@ -74,39 +74,31 @@ _IN_LONG_WORDS: Forms = (
     *_each(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", "SG."),  # SendGrid
     *_each(r"[A-Za-z0-9_-]{22,43}", "sq0atp-", "sq0csp-"),  # Square
     *_each(r"[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{0,1000}", "eyJ"),  # JSON Web Tokens
-    ("hooks.slack.com", re.compile(r"https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,120}")),
-    ("-us", re.compile(r"(?<![A-Za-z0-9_])[a-f0-9]{32}-us\d{1,2}(?!\w)")),  # Mailchimp
-    (".", re.compile(r"(?<!\w)[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}(?!\w)")),  # Discord
-    (":", re.compile(r"(?<!\w)\d{8,10}:[A-Za-z0-9_-]{35}(?!\w)")),  # Telegram
-    ("AccountKey=", re.compile(r"AccountKey=[A-Za-z0-9+/]{80,100}={0,2}")),  # Azure
-    ("", re.compile(r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*")),
+    ("hooks.slack.com", r"https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,120}"),
+    ("-us", r"(?<![A-Za-z0-9_])[a-f0-9]{32}-us\d{1,2}(?!\w)"),  # Mailchimp
+    (".", r"(?<!\w)[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}(?!\w)"),  # Discord
+    (":", r"(?<!\w)\d{8,10}:[A-Za-z0-9_-]{35}(?!\w)"),  # Telegram
+    ("AccountKey=", r"AccountKey=[A-Za-z0-9+/]{80,100}={0,2}"),  # Azure
+    ("", r"(?i)\b(?:bearer|authorization\W{1,6}basic)\s+[a-z0-9._~+/-]{16,2000}=*"),
 )
 _ANYWHERE: Forms = (
     # Ends at the END line, the next BEGIN line or the end of the text, whichever comes first within 8,000 characters;
     # else it is as long as the text looks like a key. To stop at the next BEGIN keeps the time linear.
     (
         "PRIVATE KEY",
-        re.compile(
-            rf"{_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)"
-            r"|[A-Za-z0-9+/=\s\\]{0,8000})",
-            re.S,
-        ),
+        rf"(?s){_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)"
+        r"|[A-Za-z0-9+/=\s\\]{0,8000})",
     ),
     # Not one word at this very machine, as in postgres://postgres:postgres@localhost: the default of a local service.
     (
         "://",
-        re.compile(
-            rf"(?<=://)(?![^\s/:@]*:[a-z]{{0,12}}@{_LOCAL})[^\s/:@?#\[]*:{_PASSWORD}(?=@)"
-            r"|(?<=://)(?=[^\s/:@?#]*\d)[^\s/:@?#]{12,200}(?=@)"
-        ),
+        rf"(?<=://)(?![^\s/:@]*:[a-z]{{0,12}}@{_LOCAL})[^\s/:@?#\[]*:{_PASSWORD}(?=@)"
+        r"|(?<=://)(?=[^\s/:@?#]*\d)[^\s/:@?#]{12,200}(?=@)",
     ),
-    ("://", re.compile(rf"(?i)(?<=[?&;])(?:password|passwd|pwd)={_NO_VALUE}[^\s&;,\"'`<>)\]}}]{{6,200}}")),
-    ("%3D", re.compile(r"(?i)(?:password|pwd)%3D(?!%7B|[<{$])[^\s%&;,\"'<>]{6,200}")),
-    ("jdbc:oracle:", re.compile(r"(?<=jdbc:oracle:)(?:thin|oci8?):[^\s/@]{1,100}/[^\s@]{1,200}(?=@)")),
-    *(
-        (f"@{net}(", re.compile(rf"(?<![\w.:/-])[\w.-]{{1,64}}:[^\s:@]{{1,200}}(?=@{net}\()"))
-        for net in ("tcp", "unix")
-    ),
+    ("://", rf"(?i)(?<=[?&;])(?:password|passwd|pwd)={_NO_VALUE}[^\s&;,\"'`<>)\]}}]{{6,200}}"),
+    ("%3D", r"(?i)(?:password|pwd)%3D(?!%7B|[<{$])[^\s%&;,\"'<>]{6,200}"),
+    ("jdbc:oracle:", r"(?<=jdbc:oracle:)(?:thin|oci8?):[^\s/@]{1,100}/[^\s@]{1,200}(?=@)"),
+    *((f"@{net}(", rf"(?<![\w.:/-])[\w.-]{{1,64}}:[^\s:@]{{1,200}}(?=@{net}\()") for net in ("tcp", "unix")),
 )
 SECRETS: Forms = (*_IN_LONG_WORDS, *_ANYWHERE)
 _LONG = re.compile(r"[A-Za-z0-9_+/=.:~-]{15,}")  # as long as the shortest of them
@@ -134,13 +126,19 @@ _AROUND = " \t\r\n\0\"'`“”„‘’‚«»\u00a0\u200b\u200e\u200f\u2060\ufe
 _SHORT = 100  # characters of a text that is often the same
 
 
+@cache
+def _compiled(form: str) -> re.Pattern[str]:
+    """A form, compiled when a text first holds its literal: all of them would take 30 ms of each start."""
+    return re.compile(form)
+
+
 def secret_spans(text: str, *, assigned: bool = True) -> Iterator[tuple[int, int]]:
     """(start, end) of what has one of the forms of `SECRETS` and `ASSIGNED`, unsorted, possibly overlapping."""
     words = " ".join(_LONG.findall(text))
     for forms, within in ((_IN_LONG_WORDS, words), (_ANYWHERE, text)):
         for literal, form in forms if within else ():
             if literal in within:
-                yield from (match.span() for match in form.finditer(text))
+                yield from (match.span() for match in _compiled(form).finditer(text))
     for form in ASSIGNED if assigned else ():
         yield from (match.span("value") for match in form.finditer(text))
 

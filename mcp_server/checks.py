@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from core.errors import UserError
-from core.learning.transcript import cut
 from core.memory.filter import normal_tag
 from core.memory.hygiene.scrub import scrub
 from core.models.reply_text import without_surrogates
@@ -150,6 +149,8 @@ def _scrubbed(value: str, most: int) -> str:
 
     The scrubbed part is longer than the kept part, so that no part of a credential is left at the cut.
     """
+    from core.learning.transcript import cut
+
     half = most // 2
     seen = half + LONGEST_SECRET
     if len(value) <= 2 * seen:

@@ -1,7 +1,8 @@
 """Configurations that were composed before, kept in the user's cache folder: Hydra alone would take half a second.
 
 A server, a hook or a tool starts with the same words each time. What these make of the files in config/ is kept as
-JSON, under a hash of the words and of the state of these files. Everything works without the folder, only slower.
+JSON, under a hash of the words and of the state of these files, which another version brings anew. Everything works
+without the folder, only slower.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from omegaconf import OmegaConf
 from platformdirs import user_cache_path
 
 from core.build import build_redactor
-from core.version import package_version
 
 MOST = 50  # kept; of more the oldest go
 
@@ -29,7 +29,7 @@ def composed_once(words: Any, config: Path, compose: Callable[[], Any]) -> Any:
     config   the folder of the files that it is composed of
     """
     state = sorted((str(file), *_stamp(file)) for file in config.rglob("*.yaml"))
-    key = sha256(json.dumps([package_version(), words, state]).encode()).hexdigest()[:32]
+    key = sha256(json.dumps([words, state]).encode()).hexdigest()[:32]
     kept = user_cache_path("reasoningbank", appauthor=False) / "composed" / f"{key}.json"
     with suppress(OSError, ValueError):
         cfg = OmegaConf.create(json.loads(kept.read_bytes()))

@@ -81,6 +81,8 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, pay
             "outcomes": [verdict.label for verdict in verdicts],
             "pattern": payload["pattern"],
         }
+    service.end_task(bank, payload, verdicts[chosen])
+    if several:
         extraction = _contrast(service, attempts, payload["pattern"])
     else:
         distiller = build_learner(service.cfg.distiller, extractor, service.cfg)

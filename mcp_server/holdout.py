@@ -1,4 +1,5 @@
-"""A fair comparison in daily use: for a share of tasks, drawn by a keyed coin, memory is not shown (`run --holdout`).
+"""A fair comparison in daily use: for a share of tasks, drawn by a keyed coin, memory is not shown (`run --holdout`,
+and `server.holdout` for the server and the hooks).
 
 The coin falls before the outcome is known and independently of it, so tasks with and without memory differ in nothing
 else, as in a randomised trial. The interval may be looked at after every task, and the comparison stopped whenever one
@@ -15,11 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from core.errors import UserError
+
 LEVEL = 0.05  # the chance that any of all the looks leaves out the true difference
 FIRST = 10  # runs of each kind before anything is said: the sequence holds for many runs, not for few
 TUNED_FOR = 100  # runs for which the interval is narrowest
 SMOOTHED = 2.0  # further runs, at the middle, in the mean of each kind: their variance is not taken for 0 too soon
 PLANNED = 0.10  # the difference of success of which `more_runs` speaks
+
+
+def check_share(option: str, holdout: float) -> None:
+    """Raises UserError unless it is a share of the tasks; option: how it was given."""
+    if not isinstance(holdout, int | float) or not 0 < holdout < 1:
+        raise UserError(f"{option}{holdout}: give a share between 0 and 1, e.g. 0.2.")
 
 
 def shows(key: str, task: str, number: int, holdout: float) -> bool:

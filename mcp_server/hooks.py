@@ -51,6 +51,8 @@ def run_hook(argv: list[str]) -> int:
     bank_or_server_options(top)
     top.add_argument("--top-k", type=int, default=3)
     top.add_argument("--agent-id", default="", help="whose memory")
+    check = "of extract: a command that says by its exit status whether the task is solved"
+    top.add_argument("--check", metavar="CMD", help=check)
 
     def refuse(message: str) -> None:
         raise UserError(message)
@@ -83,6 +85,11 @@ def folder_of(event: dict[str, Any]) -> str:
     return event.get("cwd") or next(iter(event.get("workspace_roots") or ()), ".")
 
 
+def session_of(event: dict[str, Any]) -> str:
+    """The id of the session; "" where a client gives none. Cursor calls it a conversation."""
+    return str(event.get("session_id") or event.get("conversation_id") or "")[:200]
+
+
 def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     """The lessons for the prompt that was just submitted, as text; "" when none fit."""
     query = both_ends(said_by_user(event["prompt"]), MAX_QUERY)
@@ -91,7 +98,8 @@ def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     if given.url is None and not has_bank(given):  # as before the first lesson
         print(f"reasoningbank: there is no bank {bank_path(given)} yet.", file=sys.stderr)
         return ""
-    return recalled(given, query) if given.url is None else asked_of_server(given, query)
+    about = {"query": query, "top_k": given.top_k, "agent_id": given.agent_id, "session": session_of(event)}
+    return recalled(given, about) if given.url is None else asked_of_server(given, about)
 
 
 def for_client(event: dict[str, Any], lessons: str) -> str:
@@ -110,21 +118,20 @@ def for_client(event: dict[str, Any], lessons: str) -> str:
     return f"{lessons}\n"
 
 
-def recalled(given: argparse.Namespace, query: str) -> str:
+def recalled(given: argparse.Namespace, about: dict[str, Any]) -> str:
     """The lessons of the bank that the options name, as text; they are counted as shown."""
     service = open_service(given)
     try:
-        return recall(service, query, given.top_k, given.agent_id).prompt
+        return recall(service, **about).prompt
     finally:
         service.close()
 
 
-def asked_of_server(given: argparse.Namespace, query: str) -> str:
+def asked_of_server(given: argparse.Namespace, about: dict[str, Any]) -> str:
     """The lessons of a running server, as text."""
     from mcp_server.cli import call_tool
 
-    answer = call_tool(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
-    return answer.structured_content["formatted_prompt"]
+    return call_tool(given, "retrieve_memory", about).structured_content["formatted_prompt"]
 
 
 def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
@@ -139,6 +146,11 @@ def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
     if not any(turn["role"] == "assistant" for turn in turns) or not query.strip():
         return
     arguments = {"query": both_ends(query, MAX_QUERY), "trajectory": last_turns(turns), "agent_id": given.agent_id}
+    arguments["session"] = session_of(event)
+    if given.check:
+        from mcp_server.run_command import passes
+
+        arguments["success_signal"] = passes(given.check, given.folder)
     from mcp_server.cli import call_tool
 
     call_tool(given, "extract_memory", arguments | {"async_mode": True}, queue_without_model=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.memory.filter import Filter
@@ -30,16 +32,28 @@ class Found:
     prompt: str
 
 
-def recall(service: Service, query: str, top_k: int | None = None, agent_id: str = "") -> Found:
+def recall(service: Service, query: str, top_k: int | None = None, agent_id: str = "", session: str = "") -> Found:
     """Search the bank, and count what is shown. Raises UserError for an argument, which says what to give instead.
 
     top_k      None: as many as the bank's policy says
     agent_id   whose memory; "": of all, where `server.anonymous` allows it
+    session    of the client, if it has one: the task of `server.holdout`, else the query is
+
+    A task to which `server.holdout` shows no memory reads what one does that no lesson fits.
     """
     settings = service.settings
     query, bank = checks.query(query, settings), service.bank_for(agent_id)
     policy, n_held_back = bank.policy, 0
     top_k = checks.whole_number("top_k", policy.top_k if top_k is None else top_k, 1, settings.max_top_k)
+    count_retrieved = None
+    if settings.holdout is not None:
+        from mcp_server import run_records
+
+        file = Path(service.bank.path)
+        run, shown = run_records.begin(file, query, bank.namespace, session, settings.holdout)
+        if not shown:
+            return Found([], policy.min_score, 0, "")
+        count_retrieved = partial(run_records.count_retrieved, file, run)
     where = Filter(everyone=settings.anonymous == "all" and not agent_id)
     if settings.answer_fields:
         hits, n_held_back = bank.retrieve_and_count(query, top_k, where)
@@ -48,6 +62,8 @@ def recall(service: Service, query: str, top_k: int | None = None, agent_id: str
     if not where.everyone:  # records of all namespaces are read only, and so are those of a group
         service.count_shown(bank, [hit.record.id for hit in hits if hit.record.namespace == bank.namespace])
     hits = [replace(hit, score=round(policy.relevance(hit.score), 6)) for hit in hits]
+    if count_retrieved is not None:
+        count_retrieved(len(hits))
     whose = where.everyone or bool(bank.group)
     prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=whose)
     return Found(hits, policy.min_score, n_held_back, prompt)

@@ -24,6 +24,7 @@ from mcp_server import run_records
 from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
 from mcp_server.best_effort import BestEffort, WarningHandler
 from mcp_server.config import bank_file, bank_options, bank_said
+from mcp_server.holdout import check_share
 from mcp_server.run_command import run_command, with_memory
 from mcp_server.task_memory import K, TaskMemory, used_of
 
@@ -129,8 +130,8 @@ def options(words: list[str]) -> argparse.Namespace:
     if given.bank is None:
         print(f"memory: the bank is {bank_said(given)}", file=sys.stderr)
     given.bank = file
-    if given.holdout is not None and not 0 < given.holdout < 1:
-        raise UserError(f"--holdout {given.holdout:g}: give a share between 0 and 1, e.g. 0.2.")
+    if given.holdout is not None:
+        check_share("--holdout ", given.holdout)
     if given.check and given.judge:
         raise UserError("--check decides whether the task is solved: leave out --judge.")
     if given.consolidate_every is not None:

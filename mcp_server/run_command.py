@@ -43,6 +43,11 @@ def with_memory(task: str, memory: str) -> str:
     return f"{memory}\n\nTask: {task}" if memory else task
 
 
+def passes(check: str, folder: str = ".") -> bool:
+    """Whether a check, a command line of the shell, exits with 0; what it prints goes to stderr."""
+    return subprocess.run(check, shell=True, check=False, cwd=folder, stdout=sys.stderr).returncode == 0
+
+
 def run_command(
     command: list[str], plain: list[str], task: str, memory: str, stdin: str | None, out: IO[str]
 ) -> CommandResult:

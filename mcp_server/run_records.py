@@ -1,4 +1,4 @@
-"""What `reasoningbank run` keeps of each run, and `reasoningbank runs`, which lists it.
+"""What is kept of each `reasoningbank run`, and with server.holdout of each task of a client; `reasoningbank runs`.
 
 It lies in BANK.runs.sqlite beside the bank, because the bank may itself be what broke: a table `runs` with one row of
 metrics a run, a table `attempts` with the last attempts as text (`run.attempts`; none by default), and `warnings`.
@@ -24,7 +24,7 @@ from core.escaping import spreadsheet
 from core.memory.hygiene.scrub import scrub
 from core.memory.moment import now, since
 from core.models.reply_text import without_surrogates
-from core.types import digest
+from core.types import Verdict, content_id
 from mcp_server.config import bank_file, bank_options
 from mcp_server.holdout import FIRST, PLANNED, Compared, compare, more_runs, shows
 
@@ -33,12 +33,13 @@ COLUMNS = {  # of the table `runs`; the command as a hash, because its words may
     "agent_id": "TEXT",
     "program": "TEXT",
     "command": "TEXT",
+    "task_id": "TEXT",  # a hash, of what the coin is tossed for
     "exit_status": "INTEGER",
     "verdict": "TEXT",
     "label_source": "TEXT",
     "confidence": "REAL",
     "memory_enabled": "INTEGER",
-    "shown": "INTEGER",  # by the coin of --holdout: whether memory was shown; NULL: no coin was tossed
+    "shown": "INTEGER",  # by the coin of a holdout: whether memory was shown; NULL: no coin was tossed
     "holdout": "REAL",
     "retrieved": "INTEGER",
     "used": "INTEGER",
@@ -54,10 +55,11 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS attempts (run INTEGER PRIMARY KEY, task TEXT, output TEXT, errors TEXT)",
     "CREATE TABLE IF NOT EXISTS warnings (at TEXT, what TEXT, why TEXT)",
     "CREATE TABLE IF NOT EXISTS coin (key TEXT)",  # drawn once
-    "CREATE TABLE IF NOT EXISTS tasks (task TEXT PRIMARY KEY, runs INTEGER)",  # of --holdout, without broken-off ones
 )
+COUNTS = ("retrieved", "used", "learned")
 Row = dict[str, Any]
 INTERRUPTED = 130  # exit status of what the user broke off
+_OF_CLIENT = "task_id = ? AND exit_status IS NULL"  # a command has an exit status
 
 
 def file_of(bank: Path) -> Path:
@@ -97,38 +99,85 @@ def keep(bank: Path, command: list[str], result: Row, attempt: tuple[str, str, s
     about = {
         "at": now(),
         "program": Path(words[0]).name,
-        "command": digest("command", words)[:16],
+        "command": content_id("command", words),
+        "task_id": task_id(attempt[0]),
         "verdict": verdict.get("label"),
         "label_source": verdict.get("source"),
-        **{name: len(result[name]) for name in ("retrieved", "used", "learned", "warnings")},
+        **{name: len(result[name]) for name in (*COUNTS, "warnings")},
     }
     row = {name: about[name] if name in about else result[name] for name in COLUMNS}
     with _opened(file_of(bank)) as db:
         query = "SELECT avg(duration_s), count(*) FROM runs WHERE command = ? AND exit_status = 0"
         result["mean_duration_s"], result["earlier_runs"] = db.execute(query, (row["command"],)).fetchone()
-        marks = ", ".join("?" * len(row))
-        added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
-        if result["shown"] is not None and result["exit_status"] != INTERRUPTED:
-            query = "INSERT INTO tasks VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET runs = runs + 1"
-            db.execute(query, (digest("task", attempt[0])[:16],))
+        added = _insert(db, row)
         if most := limit():
             texts = [scrub(without_surrogates(text))[0] for text in attempt]
-            db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
+            db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added, *texts))
             query = "DELETE FROM attempts WHERE run NOT IN (SELECT run FROM attempts ORDER BY run DESC LIMIT ?)"
             db.execute(query, (most,))
 
 
-def draw(bank: Path, task: str, holdout: float) -> bool:
-    """Toss the coin of a task: whether memory is shown to it. Raises UserError if the file cannot be written.
+def _insert(db: sqlite3.Connection, row: Row) -> int:
+    """Add a run; returns its id."""
+    marks = ", ".join("?" * len(row))
+    added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+    return added.lastrowid or 0
 
-    A run that the user breaks off is not counted, so that the next one of its task falls alike: nobody can toss again.
-    """
-    name = digest("task", task)[:16]
+
+def task_id(query: str, namespace: str = "", session: str = "") -> str:
+    """A hash of what a coin is tossed for: the session that a client's task is in, if any, else its words."""
+    return content_id("session", namespace, session) if session else content_id("task", namespace, query.split())
+
+
+def draw(bank: Path, task: str, holdout: float) -> bool:
+    """Toss the coin of a run's task: whether memory is shown to it. Raises UserError if the file cannot be written."""
     with _opened(file_of(bank)) as db:
-        db.execute("INSERT INTO coin SELECT ? WHERE NOT EXISTS (SELECT 1 FROM coin)", (secrets.token_hex(16),))
-        [key] = db.execute("SELECT key FROM coin").fetchone()
-        [number] = db.execute("SELECT coalesce(max(runs), 0) FROM tasks WHERE task = ?", (name,)).fetchone()
-    return shows(key, name, number, holdout)
+        return _toss(db, task_id(task), holdout)
+
+
+def _toss(db: sqlite3.Connection, id: str, holdout: float) -> bool:
+    """A run that the user breaks off is not counted, so that the next one of its task falls alike: nobody can toss
+    again."""
+    db.execute("INSERT INTO coin SELECT ? WHERE NOT EXISTS (SELECT 1 FROM coin)", (secrets.token_hex(16),))
+    [key] = db.execute("SELECT key FROM coin").fetchone()
+    query = "SELECT count(*) FROM runs WHERE task_id = ? AND shown IS NOT NULL AND exit_status IS NOT ?"
+    [number] = db.execute(query, (id, INTERRUPTED)).fetchone()
+    return shows(key, id, number, holdout)
+
+
+def begin(bank: Path, query: str, namespace: str, session: str, holdout: float) -> tuple[int, bool]:
+    """Toss the coin of a client's task and note it as a run: (its id, whether memory is shown to it).
+
+    A task is a session, where the client names one: its first coin holds for all of it, as what was shown once stays in
+    the conversation. Else it is the query, and the coin holds until it is said how the task ended (`end`).
+    """
+    id = task_id(query, namespace, session)
+    with _opened(file_of(bank)) as db:
+        going = f"SELECT id, shown FROM runs WHERE {_OF_CLIENT} AND (? OR verdict IS NULL) ORDER BY id DESC"
+        if known := db.execute(going, (id, bool(session))).fetchone():
+            return known[0], bool(known[1])
+        shown = _toss(db, id, holdout)
+        about = {"at": now(), "agent_id": namespace, "program": "session" if session else "query", "task_id": id}
+        counts = {"memory_enabled": True, "retrieved": 0, "warnings": 0}
+        return _insert(db, about | counts | {"shown": shown, "holdout": holdout}), shown
+
+
+def count_retrieved(bank: Path, run: int, n: int) -> None:
+    """Count the records that a run of `begin` was shown."""
+    with _opened(file_of(bank)) as db:
+        db.execute("UPDATE runs SET retrieved = retrieved + ? WHERE id = ?", (n, run))
+
+
+def end(bank: Path, query: str, namespace: str, session: str, verdict: Verdict) -> None:
+    """Note how a task ended that `begin` has begun, if it has, and how long it took; the first label counts."""
+    if not file_of(bank).exists():
+        return
+    said = (verdict.label, verdict.source if verdict.label else None)
+    took = "coalesce(duration_s, strftime('%s', 'now') - strftime('%s', at))"
+    going = f"SELECT max(id) FROM runs WHERE {_OF_CLIENT} AND verdict IS NULL"
+    with _opened(file_of(bank)) as db:
+        change = f"UPDATE runs SET verdict = ?, label_source = ?, duration_s = {took} WHERE id = ({going})"
+        db.execute(change, (*said, task_id(query, namespace, session)))
 
 
 def warn(bank: Path, what: str, why: str) -> None:
@@ -170,26 +219,31 @@ def summary(runs: list[Row]) -> Row:
     used_per_run       records that the command's output cites
     """
     judged = [run["verdict"] == "success" for run in runs if run["verdict"]]
-    won = [run["duration_s"] for run in runs if run["verdict"] == "success"]
+    won = [run for run in runs if run["verdict"] == "success"]
     return {
         "runs": len(runs),
         "success_rate": fmean(judged) if judged else None,
-        "mean_duration_s": fmean(run["duration_s"] for run in runs) if runs else None,
-        "mean_duration_of_successes_s": fmean(won) if won else None,
-        "new_per_100_runs": 100 * fmean(run["learned"] for run in runs) if runs else None,
-        "retrieved_per_run": fmean(run["retrieved"] for run in runs) if runs else None,
-        "used_per_run": fmean(run["used"] for run in runs) if runs else None,
+        "mean_duration_s": _mean(runs, "duration_s"),
+        "mean_duration_of_successes_s": _mean(won, "duration_s"),
+        "new_per_100_runs": _mean(runs, "learned", 100),
+        "retrieved_per_run": _mean(runs, "retrieved"),
+        "used_per_run": _mean(runs, "used"),
     }
 
 
+def _mean(runs: list[Row], name: str, scale: int = 1) -> float | None:
+    known = [run[name] for run in runs if run[name] is not None]
+    return scale * fmean(known) if known else None
+
+
 def comparison(runs: list[Row]) -> list[str]:
-    """What memory changed, by the runs of --holdout, as lines; [] without any."""
+    """What memory changed, by the runs whose coin was tossed, as lines; [] without any."""
     drawn = [run for run in runs if run["shown"] is not None and run["holdout"] and run["exit_status"] != INTERRUPTED]
     if not drawn:
         return []
     judged = [run for run in drawn if run["verdict"]]
     sides = sum(bool(run["shown"]) for run in drawn)
-    lines = [f"compared by --holdout: {sides} runs with memory, {len(drawn) - sides} without"]
+    lines = [f"compared by holdout: {sides} runs with memory, {len(drawn) - sides} without"]
     found = _compared(judged, lambda run: float(run["verdict"] == "success"), rates=True)
     if unjudged := [run for run in drawn if not run["verdict"]]:
         n = sum(bool(run["shown"]) for run in unjudged)
@@ -246,9 +300,9 @@ def run_runs(argv: list[str]) -> int:
         print("\n".join(json.dumps(run, ensure_ascii=False) for run in runs))
     else:
         for run in runs:
-            counts = f"{run['retrieved']} retrieved, {run['used']} used, {run['learned']} learned"
-            took = f"{run['verdict'] or 'not judged':<10}  {run['duration_s']:.1f} s"
-            print(f"{run['at']}  {took}  {counts}  {run['program']}")
+            counts = ", ".join(f"{run[name]} {name}" for name in COUNTS if run[name] is not None)
+            took = "" if run["duration_s"] is None else f"  {run['duration_s']:.1f} s"
+            print(f"{run['at']}  {run['verdict'] or 'not judged':<10}{took}  {counts}  {run['program']}")
         shown = {name: "-" if value is None else f"{value:.4g}" for name, value in summary(runs).items()}
         print(", ".join(f"{name} {value}" for name, value in shown.items()))
         for line in comparison(runs):

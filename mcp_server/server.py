@@ -84,11 +84,14 @@ class BankServer(MCPServer):
         return [self._in_short(tool) for tool in tools] if self.profile == "core" else tools
 
     def _in_short(self, tool: MCPTool) -> MCPTool:
-        """A tool with the arguments that are listed of it, and agent_id where a call may need one."""
+        """A tool with the arguments that are listed of it, and agent_id where a call may need one.
+
+        Of objects in a list those fields are listed that each needs.
+        """
         named = self.service.require_agent or (self.service.settings.anonymous == "all" and not self.service.bound)
         listed = [*CORE[tool.name].split(), *(["agent_id"] if named else [])]
         known = tool.input_schema["properties"]
-        schema = tool.input_schema | {"properties": {name: known[name] for name in listed if name in known}}
+        schema = tool.input_schema | {"properties": {name: _needed(known[name]) for name in listed if name in known}}
         return tool.model_copy(update={"input_schema": schema})
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
@@ -158,6 +161,15 @@ class BankServer(MCPServer):
             server = self._lowlevel_server
             await server.run(messages, answers, server.create_initialization_options())
             group.cancel_scope.cancel()
+
+
+def _needed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an argument; of a list of objects with the fields that they need alone."""
+    items = schema.get("items", {})
+    if "properties" not in items:
+        return schema
+    fields = {name: items["properties"][name] for name in items["required"]}
+    return schema | {"items": {"type": items["type"], "properties": fields}}
 
 
 async def answer_unreadable(lines: Any, into: Any, answers: Any) -> None:
@@ -259,6 +271,8 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
     """The server with the tools of a profile (core | all | ace), and the worker that runs beside it."""
     if (ace := profile == "ace") and service.require_agent:
         raise UserError("--tools ace has no agent_id, as its original: leave out --require-agent-id.")
+    if ace and service.settings.holdout is not None:
+        raise UserError("--tools ace has no retrieve_memory, which server.holdout is about: leave out one of them.")
     worker, extract = QueueWorker(service), texts.EXTRACT if service.has_model else ""
     server = BankServer(
         service,

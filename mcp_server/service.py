@@ -63,10 +63,13 @@ class Service:
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
-        if cfg.server.audit_share and file_of(path) is None:
-            raise UserError(
-                "server.audit_share: the extractions are kept beside a bank's file, and this is a database."
-            )
+        if self.settings.holdout is not None:
+            from mcp_server.holdout import check_share
+
+            check_share("server.holdout=", self.settings.holdout)
+        for name in ("audit_share", "holdout"):
+            if cfg.server[name] and file_of(path) is None:
+                raise UserError(f"server.{name}: what it notes is kept beside a bank's file, and this is a database.")
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
@@ -86,6 +89,8 @@ class Service:
             raise UserError("memory=none: a server needs a bank, e.g. memory=reasoning_bank.")
         read_only = (file := file_of(path)) is not None and file.is_file() and not is_writable(file)
         if read_only:
+            if self.settings.holdout is not None:
+                raise UserError(f"server.holdout: what it notes is kept beside {path}, which cannot be written to.")
             log.warning(f"the bank {path} cannot be written to: it is only read.")
         if file is not None and not read_only:
             set_aside_unreadable(file)
@@ -233,6 +238,17 @@ class Service:
             bank.count_shown(ids)
         except UserError as error:
             log.warning(f"what was retrieved is not counted: {error}")
+
+    def end_task(self, bank: MemoryBank, payload: dict[str, Any], verdict: Verdict) -> None:
+        """Note how a task of server.holdout ended (`run_records.end`). An error is logged and not raised."""
+        if (file := file_of(self.bank.path)) is None:
+            return
+        from mcp_server import run_records
+
+        try:
+            run_records.end(file, payload["query"], bank.namespace, payload.get("session", ""), verdict)
+        except UserError as error:
+            log.warning(f"how a task ended is not noted: {error}")
 
     def describe_stored(self, bank: MemoryBank, id: str) -> dict[str, Any]:
         """{memory_id, state} of a stored record, whose place it took or what took its place, and a note (`told`)."""

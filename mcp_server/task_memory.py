@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from core.models.reply_text import without_surrogates
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server.best_effort import BestEffort
 from mcp_server.extraction import as_trajectory
-from mcp_server.run_command import CommandResult
+from mcp_server.run_command import CommandResult, passes
 from mcp_server.service import Service, configuration, new_record, open_service
 from mcp_server.texts import memory_prompt
 
@@ -160,9 +159,8 @@ class TaskMemory:
         service, judge = self.service(), self.given.judge
         judge = judge or ("llm" if service.has_model else "heuristic")
         if self.given.check:
-            status = subprocess.run(self.given.check, shell=True, check=False, stdout=sys.stderr).returncode
-            label = "success" if status == 0 else "failure"
-            return Verdict(label=label, source="check", reason=f"the check's exit status is {status}")
+            label = "success" if passes(self.given.check) else "failure"
+            return Verdict(label=label, source="check", reason=f"by {self.given.check}")
         if judge == "exit-code":
             label = "success" if done.status == 0 else "failure"
             return Verdict(label=label, source="exit_code", reason=f"exit status {done.status}")

@@ -26,7 +26,7 @@ from core.memory.policies.points import Points
 from core.memory.policies.trust import feedback
 from core.memory.records import tried
 from core.redact import redactor
-from core.types import MemoryRecord, content_id
+from core.types import UNJUDGED, MemoryRecord, content_id
 from core.version import package_version
 from mcp_server import checks, run_records
 from mcp_server.extraction import QueueWorker, learn_attempt
@@ -84,9 +84,11 @@ class MemoryTools:
         # Without a service the tools can be listed, not called.
         self._service, self._worker, self._points = service, worker, Points()
 
-    def retrieve_memory(self, query: str, top_k: int | None = None, agent_id: str = "") -> CallToolResult:
+    def retrieve_memory(
+        self, query: str, top_k: int | None = None, agent_id: str = "", session: str = ""
+    ) -> CallToolResult:
         """Lessons from earlier tasks like this one. Call before you start; query = the task as asked."""
-        found = recall(self._service, query, top_k, agent_id)
+        found = recall(self._service, query, top_k, agent_id, session)
         data: dict[str, Any] = {"formatted_prompt": found.prompt}
         if self._service.settings.answer_fields:  # in the form of the ReasoningBank MCP server
             data |= {
@@ -104,11 +106,13 @@ class MemoryTools:
         success_signal: bool | None = None,
         async_mode: bool | None = None,
         agent_id: str = "",
+        session: str = "",
     ) -> CallToolResult:
-        """Have a model distil a finished attempt into lessons. Without success_signal it also judges the outcome."""
+        """A model learns from an attempt."""
         async_mode = self._checked_mode(async_mode)
         payload = checks.attempt([asdict(turn) for turn in trajectory], query, self._service.settings)
         payload |= {} if success_signal is None else {"success": success_signal}
+        payload |= {"session": checks.text("session", session, 200)} if session else {}
         return self._learn(payload, async_mode, agent_id)
 
     def task_status(self, task_id: str, agent_id: str = "") -> CallToolResult:
@@ -136,6 +140,7 @@ class MemoryTools:
         if (known := bank.get(id)) is not None and is_gone(bank, known):  # saved again: it is meant to be there
             id = content_id(id, bank.history.seq())
         record = new_record(bank, id, query, (lesson,), verdict, tags=checks.tags(tags), about={})
+        self._service.end_task(bank, {"query": query}, verdict)
         added = self._service.add(bank, record, shown=())  # the client wrote it: nothing in it was copied
         return self._stored(bank, id, "saved" if added else "already_known")
 
@@ -299,6 +304,7 @@ class MemoryTools:
         service = self._service
         bank = service.bank_for(agent_id)
         id = content_id("job", bank.namespace, payload)  # the same attempt sent again is the same job
+        service.end_task(bank, payload, clients_verdict(payload["success"]) if "success" in payload else UNJUDGED)
         if not async_mode:
             learned = learn_attempt(service, bank, id, payload)
             done = {"status": "success", "message": "Memory extraction successful", "task_id": id, "async_mode": False}

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import mmap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from core.models.wordpiece import WordPiece
 
 MARKS = 2  # tokens that a model puts around a text
 LONGEST = 256  # tokens of a text that MiniLM reads, as in its release
@@ -24,11 +27,8 @@ class MiniLM:
 
     def __init__(self, folder: Path) -> None:
         import onnxruntime
-        from tokenizers import Tokenizer
 
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
+        self._tokenizer = WordPiece(folder / "tokenizer.json")
         self._weights = released(folder / "model.safetensors")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -41,14 +41,15 @@ class MiniLM:
         """The text, or its consecutive parts if it has more than LONGEST tokens."""
         if len(text) <= LONGEST - MARKS:
             return [text]
-        read = self._tokenizer.encode(text, add_special_tokens=False)
-        return split_tokens(text, read.offsets, read.word_ids, LONGEST - MARKS)
+        read = list(self._tokenizer.tokens(text))
+        places, words = [(token.start, token.end) for token in read], [token.word for token in read]
+        return split_tokens(text, places, words, LONGEST - MARKS)
 
     def encode(self, text: str) -> tuple[Any, int]:
         """(float32 (384,), of any length; number of tokens)."""
         import numpy as np
 
-        read = self._tokenizer.encode(text).ids
+        read = self._tokenizer.ids(text)
         ids = read if len(read) <= LONGEST else [*read[: LONGEST - 1], read[-1]]
         return self._session.run(None, {"ids": np.array(ids), "places": np.arange(len(ids))})[0], len(read)
 
@@ -75,7 +76,7 @@ def unload(arrays: dict[str, Any]) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def split_tokens(text: str, offsets: list[tuple[int, int]], words: list[int | None], most: int) -> list[str]:
+def split_tokens(text: str, offsets: Sequence[tuple[int, int]], words: Sequence[int | None], most: int) -> list[str]:
     """The consecutive parts of a text, each of at most `most` tokens; no word is divided.
 
     offsets, words   of each token: its place in the text, and the number of its word

@@ -7,7 +7,6 @@ by httpx. No redirect is followed, so no key and no prompt goes to an address th
 from __future__ import annotations
 
 import os
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -168,6 +167,8 @@ def _without_user(value: str) -> str:
 
 def about_connection(error: BaseException) -> str:
     """Why a server cannot be reached, as the end of a sentence."""
+    import ssl  # 13 ms, which what asks no model does without
+
     chain = list(causes(error))
     words = next((each.strerror for each in chain if isinstance(each, OSError) and each.strerror), None)
     said = words or " ".join(str(error).split()) or type(error).__name__

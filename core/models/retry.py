@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from random import uniform
 from typing import Any, TypeVar
 
@@ -103,6 +102,8 @@ def retry_after(headers: Any) -> float | None:
 
 def _until_date(text: str) -> float | None:
     """Seconds until an HTTP date; None if it is none."""
+    from email.utils import parsedate_to_datetime
+
     try:
         when = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError):

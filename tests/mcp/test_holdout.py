@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import random
+from contextlib import closing
 
 import pytest
+from mcp_kit import MODEL, here
 
 from benchmarks.holdout_simulation import user
+from core.errors import UserError
+from mcp_server import run_records
+from mcp_server.__main__ import main
+from mcp_server.extraction import QueueWorker
 from mcp_server.holdout import FIRST, compare, more_runs, shows
+from mcp_server.tools import MemoryTools
+
+QUERY = "Make the invoice export skip cancelled orders"
+LESSON = {"title": "Cancelled orders", "content": "Filter on the status."}
 
 
 def test_the_coin_is_kept_and_falls_as_often_as_asked():
@@ -47,3 +59,81 @@ def test_users_who_look_after_each_run_seldom_see_a_false_difference():
     """50 users at a rate of a half: 4 % err (benchmarks/holdout_simulation.py); 7 and more would be one in 200."""
     rng = random.Random(1)
     assert sum(bool(user(rng, 90, 0.3, 0.5, 0.0)["errs"]) for _ in range(50)) <= 6
+
+
+def saved(path):
+    with here(path) as (_, service):
+        MemoryTools(service).save_lesson(QUERY, **LESSON)
+
+
+def rows(path, *names):
+    return [tuple(run[name] for name in names) for run in run_records.read(path)]
+
+
+def test_a_server_shows_no_memory_to_a_share_of_the_tasks_and_compares_them(tmp_path, capsys):
+    path = tmp_path / "b.sqlite"
+    saved(path)
+    with here(path, "server.holdout=0.5", "retrieval.min_score=null") as (_, service):
+        tools, found = MemoryTools(service), []
+        for n in range(60):
+            task = f"{QUERY}, part {n}"
+            answers = {tools.retrieve_memory(words, 1).text for words in (task, f" {task} ")}
+            assert len(answers) == 1  # asked again, before it is said how the task ended
+            found.append(answers != {"No lesson fits this task."})
+            tools.save_lesson(task, f"Part {n}", f"Part {n} is done.", success=found[-1])
+        assert len({tools.retrieve_memory(f"{QUERY}, part 0", 1).text for _ in range(9)}) == 1
+    told = rows(path, "shown", "verdict", "label_source", "retrieved", "program")
+    assert told[:60] == [(int(each), "success" if each else "failure", "client", 2 * each, "query") for each in found]
+    assert len(told) == 61 and told[60][1] is None
+    assert main(["runs", "--bank", str(path)]) == 0
+    said = capsys.readouterr().out
+    shown = sum(found) + told[60][0]
+    assert f"compared by holdout: {shown} runs with memory, {61 - shown} without" in said
+    assert "success (client): 100 % with memory, 0 % without: +" in said and "not judged: " in said
+
+
+def hook(what, path, monkeypatch, event, *words):
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(event)))
+    options = ["--bank", str(path), "--embedder", "hashing-256", "server.holdout=0.5", "retrieval.min_score=null"]
+    assert main(["hook", what, *options, *words]) == 0
+
+
+def test_the_prompts_of_a_session_fall_alike_and_its_end_is_judged(tmp_path, monkeypatch, capfd):
+    """By --check at once, else by the model of a server on the same bank, which need not know of the coin."""
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+    path, log = tmp_path / "b.sqlite", tmp_path / "t.jsonl"
+    saved(path)
+    turns = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": "I filter on the status."}]
+    log.write_text("\n".join(map(json.dumps, turns)))
+    for n in range(12):
+        for prompt in (QUERY, "Now the other exports"):
+            hook("retrieve", path, monkeypatch, {"prompt": prompt, "session_id": f"s{n}"})
+        said = capfd.readouterr().out
+        assert said.count("Filter on the status.") == 2 * rows(path, "shown")[n][0]
+        check = [[], ["--check", "test -e t.jsonl"], ["--check", "false"]][n % 3]
+        hook(
+            "extract",
+            path,
+            monkeypatch,
+            {"transcript_path": str(log), "session_id": f"s{n}", "cwd": str(tmp_path)},
+            *check,
+        )
+    by_check = [("success", "client"), ("failure", "client")]
+    assert rows(path, "verdict", "label_source") == [(None, None), *by_check] * 4
+    with here(path, *MODEL) as (_, service), closing(QueueWorker(service)) as worker:
+        worker._work()
+    assert rows(path, "verdict", "label_source") == [("success", "llm"), *by_check] * 4
+    assert {shown for (shown,) in rows(path, "shown")} == {0, 1} and None not in rows(path, "duration_s")
+
+
+def test_where_no_coin_can_be_tossed_one_sentence_says_so(tmp_path):
+    bank, database = tmp_path / "b.sqlite", "postgresql://nobody@localhost/none"
+    for path, share, tools, why in (
+        (bank, 0, "core", r"server\.holdout=0: give a share between"),
+        (bank, 1, "core", "give a share between"),
+        (bank, "often", "core", "give a share between"),
+        (bank, 0.2, "ace", "has no retrieve_memory"),
+        (database, 0.2, "core", r"server\.holdout: .* is a database"),
+    ):
+        with pytest.raises(UserError, match=why), here(path, f"server.holdout={share}", tools=tools):
+            pass

@@ -167,7 +167,7 @@ def test_a_share_of_the_runs_is_made_without_memory_and_compared(run, tmp_path, 
         db.executemany(query, [(*row, 20.0 if row[0] else 10.0) for row in rows])
     assert main(["runs", "--bank", str(bank)]) == 0
     said = capfd.readouterr().out
-    assert "compared by --holdout: 20 runs with memory, 20 without" in said
+    assert "compared by holdout: 20 runs with memory, 20 without" in said
     assert "success (check): 80 % with memory, 20 % without: +6" in said
     assert "time: x 2.0" in said and "the runs without memory cost about 1" in said
 
