@@ -160,7 +160,12 @@ class TaskMemory:
         service, judge = self.service(), self.given.judge
         judge = judge or ("llm" if service.has_model else "heuristic")
         if self.given.check:
-            status = subprocess.run(self.given.check, shell=True, check=False, stdout=sys.stderr).returncode
+            try:
+                how = {"shell": True, "check": False, "stdout": sys.stderr, "timeout": self.given.check_timeout}
+                status = subprocess.run(self.given.check, **how).returncode
+            except subprocess.TimeoutExpired:
+                raise UserError(f"--check took longer than {self.given.check_timeout:g} s (--check-timeout).") from None
+            self._model_until = time.monotonic() + self.given.learn_timeout  # which the check took nothing of
             label = "success" if status == 0 else "failure"
             return Verdict(label=label, source="check", reason=f"the check's exit status is {status}")
         if judge == "exit-code":

@@ -114,7 +114,7 @@ class Bubblewrap(Sandbox):
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
 
-    def keep_history(self) -> None:
+    def wear(self, outfit: Outfit) -> None:
         try:
             there = self._open_folder() / "given" / "history"
             shutil.copytree(self._open_folder() / "testbed" / ".git", there, dirs_exist_ok=True)

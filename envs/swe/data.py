@@ -75,7 +75,7 @@ def family_lessons(data: str) -> dict[str, Lesson]:
     found = {}
     for folder in _families(path) if path.is_dir() else ():
         if (file := folder / "lesson.md").is_file():
-            title, _, text = _text(file).strip().partition("\n")
+            title, _, text = text_of(file).strip().partition("\n")
             content = " ".join(text.split())
             about = f"A convention that holds in every repository of the kind {folder.name}."
             found[folder.name] = Lesson(title=title.lstrip("# ").strip(), description=about, content=content)
@@ -88,11 +88,11 @@ def _families(path: Path) -> list[Path]:
 
 def _of_folder(file: Path) -> Instance:
     folder = file.parent
-    row = _decoded(str(file), _text(file))
+    row = _decoded(str(file), text_of(file))
     if not isinstance(row, dict):
         raise UserError(f"{file}: it is no JSON object with instance_id and repo.")
     gold, tests = (as_text(_bytes(folder / name)) for name in ("gold.patch", "test.patch"))
-    about = {"problem_statement": _text(folder / "issue.md"), "patch": gold, "test_patch": tests}
+    about = {"problem_statement": text_of(folder / "issue.md"), "patch": gold, "test_patch": tests}
     return _of_row(str(file), row | about, folder=folder / "repo", type=str(row.get("family") or folder.parent.name))
 
 
@@ -137,7 +137,7 @@ def _decoded(where: str, text: str) -> Any:
         raise UserError(f"{where}: not JSON ({error}).") from error
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
     try:
         return _bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from core.types import Lesson, Task
-from envs.swe.data import Instance
+from envs.swe.data import Instance, text_of
 from envs.swe.env import SweEnv, make_sandbox
 from envs.swe.evaluation import APPLY_S, Result, begin
 from envs.swe.sandbox import GIVEN, as_text
@@ -39,7 +39,7 @@ class FoldersEnv(SweEnv):
         for task in self.tasks():
             file = self._folder(task.id) / "lesson.md"
             if file.is_file():
-                title, _, text = _text(file).strip().partition("\n")
+                title, _, text = text_of(file).strip().partition("\n")
                 about = f"A lesson for tasks like {task.id}."
                 lesson = Lesson(title=title.lstrip("# ").strip(), description=about, content=" ".join(text.split()))
                 found.append((task, lesson))
@@ -59,16 +59,17 @@ class FoldersEnv(SweEnv):
             raise UserError(
                 f"env.path={self.path}: it holds no folder. Each task is one, with task.md, repo/ and check."
             )
-        return [_instance(each) for each in tasks]
+        return [self._read(each) for each in tasks]
+
+    def _read(self, folder: Path) -> Instance:
+        return _instance(folder)
 
     def _check(self, it: Instance) -> None:
         if self.sandbox != "bwrap":
             raise UserError("env=folders needs env.sandbox=bwrap.")
 
     def _evaluated(self, patch: str) -> Result:
-        if not patch.strip():
-            return self._checked(None)
-        return self._checked(patch)
+        return self._checked(patch if patch.strip() else None)
 
     def _checked(self, patch: str | None) -> Result:
         """What `check` says of a fresh copy with a patch. None: of the copy as it is."""
@@ -93,10 +94,7 @@ class FoldersEnv(SweEnv):
 
 def _instance(folder: Path) -> Instance:
     if (folder / "instruction.md").is_file() and not (folder / "task.md").is_file():
-        raise UserError(
-            f"{folder} is a task in Harbor's layout, whose environment is a Docker image, and env=folders plays in "
-            "bubblewrap: give it task.md (its instruction.md), repo/ and check."
-        )
+        raise UserError(f"{folder} is a task in Harbor's layout: env=harbor plays it, in docker or podman.")
     for name, is_there in (("task.md", Path.is_file), ("repo", Path.is_dir), ("check", Path.is_file)):
         if not is_there(folder / name):
             raise UserError(
@@ -109,16 +107,9 @@ def _instance(folder: Path) -> Instance:
         id=folder.name,
         repo=folder.name,
         type=folder.name,
-        issue=_text(folder / "task.md").strip(),
+        issue=text_of(folder / "task.md").strip(),
         tests=((), ()),
         gold=as_text(gold.read_bytes()) if gold.is_file() else "",
         test_patch="",
         folder=folder / "repo",
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
