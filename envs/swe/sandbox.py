@@ -54,7 +54,7 @@ ENVIRONMENT = {
 class Limits:
     """Resource limits of one command, including all processes that it starts.
 
-    memory_mb   of all together; in bwrap also of each process's address space
+    memory_mb   of all together; in bwrap also of each process's address space, but not for agent=command
     processes   max. number at the same time
     file_mb     max. size of a file
     disk_mb     of the copy of the repository and /tmp together; where they are larger already, they must not grow.
