@@ -176,7 +176,7 @@ def build_bank(
     run                id of this run in a bank that others have filled; "" if the bank is the run's own
     consolidator_run   the same, for the progress of `memory.consolidate`
     provenance         stored with each new record: {run, models, ...}
-    role, seed         the extractor's model, for a memory that asks one, and the run's seed
+    role, seed         the extractor's model, for a memory or policy that asks one, and the run's seed
 
     Raises UserError if the file's folder cannot be created.
     """
@@ -189,8 +189,9 @@ def build_bank(
         left_out.add("domain")
     node = {key: value for key, value in cfg.memory.items() if key not in left_out}
     check_methods(part(node), Memory)
-    offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     asks = {"role": roles.get("extractor"), "seed": cfg.seed}
+    policy = make_with(cfg.retrieval, {"role": asks["role"]})
+    offered = {"embedder": embedder, "policy": policy, "path": path, "read_only": read_only, "run": run}
     offered |= details_for(node, cfg) | {"provenance": provenance or {}} | asks
     if (consolidate := cfg.memory.get("consolidate")) is not None:
         offered["consolidate"] = make(consolidate, **asks, run=consolidator_run)

@@ -284,6 +284,8 @@ class Scored:
     similarity: float | None = None
     warning: str = ""  # shown with each of its lessons; "" for none
     rewritten: bool = False  # its lessons are not those of the bank, which holds them under the same id
+    usage: Usage | None = None  # of the model that rewrote them; None: none did
+    fell_back: bool = False  # that model's reply could not be used, and a rule rewrote them
 
 
 @dataclass(frozen=True, kw_only=True)

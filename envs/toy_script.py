@@ -17,7 +17,13 @@ _FEEDBACK = re.compile(r'word of the (\w+) family (?:was indeed|would have been)
 
 def play(messages: list[Message], role: str, sample: int) -> str:
     """What the player of a role says; a function of its messages alone."""
-    players = {"agent": _student, "judge": _judge, "extractor": _distiller, "selector": _selector}
+    players = {
+        "agent": _student,
+        "judge": _judge,
+        "extractor": _distiller,
+        "selector": _selector,
+        "corrupter": _corrupter,
+    }
     return players[role](messages)
 
 
@@ -66,11 +72,20 @@ def _distiller(messages: list[Message]) -> str:
     if '"operations"' in prompt:
         thoughts = " ".join(_lesson(family, word) for family, word in seen.items())
         return json.dumps({"thoughts": thoughts, "operations": _operations(prompt, seen)}, ensure_ascii=False)
+    return _items(dict(_LESSON.findall(prompt)) | seen)
+
+
+def _corrupter(messages: list[Message]) -> str:
+    """Each lesson in the prompt with its family's word spelt backwards."""
+    return _items({family: word[::-1] for family, word in _LESSON.findall(messages[-1]["content"])})
+
+
+def _items(words: dict[str, str]) -> str:
     items = [
         f"# Memory Item {number}\n## Title Word of the {family} family\n"
         f"## Description All boxes of the {family} family open to one word.\n"
         f"## Content {_lesson(family, word)}"
-        for number, (family, word) in enumerate((dict(_LESSON.findall(prompt)) | seen).items(), 1)
+        for number, (family, word) in enumerate(words.items(), 1)
     ]
     return "```\n" + "\n".join(items) + "\n```"
 

@@ -100,9 +100,8 @@ def run_around(argv: list[str]) -> int:
     began = time.monotonic()
     if task and off is False and done.status != 130:  # 130: the user stopped it
         # Without a model that took too long it learns, too.
-        result |= (
-            best_effort.do("learn", 1.1 * given.learn_timeout + 1, lambda: memory.learn(hits, done)) or memory.known
-        )
+        limit = 1.1 * given.learn_timeout + 1 + (given.check_timeout + 1 if given.check else 0)
+        result |= best_effort.do("learn", limit, lambda: memory.learn(hits, done)) or memory.known
     best_effort.do("close", 10, memory.close)
     result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
     result |= {"memories_learned": len(result["learned"]), "warnings": best_effort.warnings}
@@ -161,6 +160,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--stdin", choices=("memory", "prompt"), help="give the lessons, or lessons and task, to stdin")
     top.add_argument("--memory-file", type=Path, metavar="FILE", help="write the lessons here as well")
     top.add_argument("--check", metavar="CMD", help="a command that says by its exit status whether the task is solved")
+    top.add_argument("--check-timeout", type=float, default=600, metavar="S", help="for the check (600)")
     share = "show no memory to this share of the tasks, e.g. 0.2; `reasoningbank runs` prints what memory changes"
     top.add_argument("--holdout", type=float, metavar="SHARE", help=share)
     top.add_argument("--judge", choices=JUDGES, help="llm where a model is configured (llm=NAME), else heuristic")

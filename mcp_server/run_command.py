@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from core.errors import UserError
 from core.models.reply_text import without_surrogates
 from core.redact import redactor
 
@@ -43,9 +44,21 @@ def with_memory(task: str, memory: str) -> str:
     return f"{memory}\n\nTask: {task}" if memory else task
 
 
-def passes(check: str, folder: str = ".") -> bool:
-    """Whether a check, a command line of the shell, exits with 0; what it prints goes to stderr."""
-    return subprocess.run(check, shell=True, check=False, cwd=folder, stdout=sys.stderr).returncode == 0
+def passes(check: str, folder: str = ".", within_s: float | None = None) -> bool:
+    """Whether a check, a command line of the shell, exits with 0; what it prints goes to stderr.
+
+    within_s   UserError for a check that takes longer; None: no limit
+    """
+    how = {"shell": True, "cwd": folder, "stdout": sys.stderr, "start_new_session": True}
+    with subprocess.Popen(check, **how) as process:
+        try:
+            return process.wait(within_s) == 0
+        except BaseException as why:  # also Ctrl-C, which a session of its own does not hear
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(why, subprocess.TimeoutExpired):
+                raise UserError(f"--check took longer than {within_s:g} s (--check-timeout).") from None
+            raise
 
 
 def run_command(

@@ -32,6 +32,7 @@ RELATE_LESSONS_PROMPT = "relate_lessons"
 RELATE_LESSONS_CONFIDENCE_PROMPT = "relate_lessons_confidence"  # replaces it where a probability is asked for
 FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memory_block_plain_zh"}
 OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
+CORRUPT_LESSONS_PROMPT = "corrupt_lessons"  # for retrieval=corrupt, not in the paper
 SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
 # Folders of further extraction prompts, for +distiller.style=steps and =quote: steps/extract_success and so on.

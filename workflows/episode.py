@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 from core.learning.attempts import Attempts
 from core.memory.citations import n_cited
+from core.memory.policies.corrupt import CORRUPTER
 from core.memory.records import record_of
 from core.run.metrics import Follows, followed
 from core.types import (
@@ -60,6 +61,7 @@ def build_episode(
     }
     if candidates:
         records = {source: replace(record, status=CANDIDATE) for source, record in records.items()}
+    rewriting = [memory.usage for memory in attempts.memories if memory.usage is not None]
     asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
@@ -83,6 +85,7 @@ def build_episode(
             "judge": sum((verdict.usage for verdict in verdicts), Usage()),
             "extractor": sum((made.usage for made in extractions), Usage()),
             **({"selector": selection.usage} if selection else {}),
+            **({CORRUPTER: sum(rewriting, Usage())} if rewriting else {}),
         },
         learning_errors=tuple(sorted(each.error for each in asked if each.error)),
         records=tuple(records[source] for source in sorted(records, key=lambda source: source != chosen)),
@@ -108,6 +111,7 @@ def retrieved_rows(
     """A row for each retrieved record: {id, score, n_items, n_shown}, and where they apply
 
     items      its lessons, if they are not those that the bank holds
+    fell_back  a rule rewrote these, since the reply of the model that should could not be used
     followed   whether the answer did what one of the shown lessons says, if that is known
     step, sample   where an attempt was shown it after its opening (`Recalled`): the step, and which attempt
     n_cited    number of the record's lessons that the answer cites, with `cited`
@@ -119,6 +123,7 @@ def retrieved_rows(
     rows = [
         {"id": m.record.id, "score": m.score, "n_items": len(m.record.items), "n_shown": n}
         | ({"items": [asdict(item) for item in m.record.items]} if m.rewritten else {})
+        | ({"fell_back": True} if m.fell_back else {})
         for m, n in zip(memories, n_shown, strict=True)
     ]
     for row, memory, n in zip(rows, memories, n_shown, strict=True):

@@ -361,6 +361,11 @@ class ReasoningBank:
                 "memory.validate tries lessons by single attempts that are judged one by one: it needs a setting that "
                 "learns, and judge=llm, heuristic or oracle."
             )
+        if self.learns and (self.k or 1) < self.distiller.least_attempts:
+            raise UserError(
+                "this memory learns from several attempts at a task alone, and this workflow makes one: use "
+                "workflow=matts_parallel and k=5 (memory=grpo: arm=grpo)."
+            )
         if self.learns and self.judge.compares and (self.k or 1) + (self.r or 0) + self.judge.n_more < 2:
             raise UserError(
                 "judge=consensus compares the attempts at a task, and this workflow makes one: "

@@ -25,10 +25,12 @@ class Distills(Protocol):
 
     max_items   maximum lessons from one attempt
     max_chars   maximum characters that it reads or stores of an attempt; longer ones are cut in the middle
+    least_attempts   a task with fewer attempts teaches nothing
     """
 
     max_items: int
     max_chars: int
+    least_attempts: int = 1
 
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
@@ -64,6 +66,7 @@ class NoLessons(Distills):
 
     max_items: int = 0
     max_chars: int = 0
+    least_attempts: int = 1
 
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None

@@ -308,6 +308,7 @@ def _rare(s: dict[str, Any]) -> dict[str, int]:
         "tampered attempts": s.get("n_tampered", 0),
         "lessons dropped": s["n_lessons_dropped"],
         "retrieved lessons not shown": s["n_not_shown"],
+        "records corrupted by rule, not by the model": s.get("n_fell_back", 0),
         "verdicts cut off": s["n_verdicts_truncated"],
         "distillations cut off": s["n_extractions_truncated"],
         "verdicts not readable": s["n_verdicts_unparsed"],

@@ -61,6 +61,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_lessons_dropped": sum(row["n_dropped"] for row in rows),
         "n_retrieved": sum(bool(row["retrieved"]) for row in rows),
         "n_not_shown": sum(not_shown(row) for row in rows),
+        "n_fell_back": sum("fell_back" in found for row in rows for found in row["retrieved"]),
         "shown_per_task": shown_per_task(valid),
         "n_verdicts_truncated": sum(row["verdict"]["truncated"] for row in rows),
         "n_extractions_truncated": sum(row["n_truncated"] for row in rows),

@@ -114,7 +114,7 @@ class Bubblewrap(Sandbox):
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
 
-    def keep_history(self) -> None:
+    def wear(self, outfit: Outfit) -> None:
         try:
             there = self._open_folder() / "given" / "history"
             shutil.copytree(self._open_folder() / "testbed" / ".git", there, dirs_exist_ok=True)
@@ -230,7 +230,7 @@ class Bubblewrap(Sandbox):
         with os.fdopen(read, "rb") as report, said_to(told) as source:
             try:
                 full = bool(passed(self.limits, self._used, self._given))
-                kept = limited(self.limits, may_write=not full)
+                kept = limited(self.limits, may_write=not full, address_space=outfit is None)
                 grouped = self._group.enter() if self._group else []
                 binds = [*_binds(folder), *_worn(outfit), "--info-fd", str(write)]
                 words = [*grouped, *enter(self._uid, binds), *kept, command]
@@ -320,11 +320,12 @@ def remove_left_over() -> None:
                     remove(lock.parent)
 
 
-def limited(limits: Limits, *, may_write: bool = True) -> list[str]:
+def limited(limits: Limits, *, may_write: bool = True, address_space: bool = True) -> list[str]:
     """The words that run what follows them, one word, by bash under the limits of the kernel.
 
-    may_write   False: no file can grow, but files can be removed
+    may_write       False: no file can grow, but files can be removed
+    address_space   whether it is limited; JavaScript's runtimes reserve many times what they use
     """
-    memory, size = limits.memory_mb << 10, limits.file_mb << 10 if may_write else 0
+    memory, size = limits.memory_mb << 10 if address_space else "unlimited", limits.file_mb << 10 if may_write else 0
     kept = f"ulimit -c 0; ulimit -u {limits.processes}; ulimit -v {memory}; ulimit -f {size}"
     return ["bash", "-c", f'{{ {kept}; }} 2>/dev/null; exec bash -c "$1"', "bash"]  # a limit that is lower stays

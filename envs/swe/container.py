@@ -3,6 +3,7 @@
 No network, no capabilities, limits of memory, processes and file size; files and what a command leaves running stay
 until the end of the attempt. The container lives as long as the client that started it: when the harness is killed,
 the client's input ends, and with it the container's first process. (The disk is the daemon's: it is not limited.)
+For env=harbor folder, user and capabilities are the image's own, and the task says whether there is a network.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from select import select
 
 from core.errors import InfraError, UserError
-from core.outfit import Outfit
+from core.outfit import RELAY, Outfit
 from envs.swe.sandbox import (
     ENVIRONMENT,
     FREE_MB,
@@ -43,6 +45,7 @@ class Container(Sandbox):
 
     program: str
     limits: Limits
+    _opened: tuple[str, bool | None] = field(default=("", None), init=False, repr=False)  # as given to `open`
     _name: str = field(default="", init=False, repr=False)
     _client: subprocess.Popen | None = field(default=None, init=False, repr=False)
     _running: subprocess.Popen | None = field(default=None, init=False, repr=False)  # the client of a command
@@ -59,18 +62,24 @@ class Container(Sandbox):
             said = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"])[-1]
             raise UserError(f"env.sandbox={self.program}: it does not work here ({said}).")
 
-    def open(self, source: str) -> None:
+    def open(self, source: str, online: bool | None = None, outfit: Outfit | None = None) -> None:
+        """online: for env=harbor, whether there is a network; None: for SWE-bench. outfit: see `wear`."""
         self.close()
+        self._opened = source, online
         if self._aborted:
             raise InfraError("aborted")
         self._name = f"reasoningbank-{uuid.uuid4().hex[:16]}"
         memory = f"{self.limits.memory_mb}m"
+        binds = [f"{path}:{path}:ro" for path in outfit.shows] if outfit else []
+        binds += [f"{outfit.relay}:{RELAY}:ro"] if outfit and outfit.relay else []
         # fmt: off
         words = [
-            self.program, "run", "--rm", "-i", "--name", self._name, "--network", "none", "--cap-drop", "ALL",
-            "--security-opt", "no-new-privileges", "--memory", memory, "--memory-swap", memory,
+            self.program, "run", "--rm", "-i", "--name", self._name, *([] if online else ["--network", "none"]),
+            *(["--cap-drop", "ALL", "--security-opt", "no-new-privileges"] if online is None else []),
+            "--memory", memory, "--memory-swap", memory,
             "--pids-limit", str(self.limits.processes), "--ulimit", f"fsize={self.limits.file_mb << 20}",
-            "-w", TESTBED, source, "sh", "-c", f"mkdir -p {GIVEN} && echo {READY.decode()} && exec cat",
+            *(word for bind in binds for word in ("-v", bind)), *self._place(),
+            source, "sh", "-c", f"mkdir -p {GIVEN} && echo {READY.decode()} && exec cat",
         ]
         # fmt: on
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -94,26 +103,33 @@ class Container(Sandbox):
         if done.returncode:
             raise InfraError(f"{self.program}: {GIVEN}/{name} could not be written")
 
-    def keep_history(self) -> None:
-        raise UserError("agent=command needs env.sandbox=bwrap.")
+    def wear(self, outfit: Outfit) -> None:
+        """A container anew, with the folders that the program sees: nothing was done in the one that there was."""
+        if self._opened[1] is None:
+            raise UserError("agent=command needs env.sandbox=bwrap, or tasks in Harbor's layout.")
+        self.open(*self._opened, outfit)
+
+    def build(self, folder: Path) -> str:
+        """The image of a folder with a Dockerfile; the second time it is in the program's own cache."""
+        done = self._call("build", "-q", str(folder), timeout_s=PULL_S)
+        if done.returncode:
+            raise InfraError(f"{self.program} build: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
+        return done.stdout.decode().split()[-1]
+
+    def copy(self, folder: Path | None, there: str) -> None:
+        """A folder of the container's holds what one of this machine does, and nothing else. None: it is empty."""
+        self._call("exec", "-u", "0", self._name, "sh", "-c", f"rm -rf {there} && mkdir -p {there}")
+        if folder and (done := self._call("cp", f"{folder}/.", f"{self._name}:{there}")).returncode:
+            raise InfraError(f"{self.program} cp: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
 
     def run(self, command: str, timeout_s: float, told: str = "", outfit: Outfit | None = None) -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
         self._check_open()
-        variables = [word for name, value in ENVIRONMENT.items() for word in ("-e", f"{name}={value}")]
-        words = [
-            self.program,
-            "exec",
-            *(["-i"] if told else []),
-            "-w",
-            TESTBED,
-            *variables,
-            self._name,
-            "bash",
-            "-lc",
-            command,
-        ]
+        variables = {**ENVIRONMENT, **(outfit.variables if outfit else {})}
+        given = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
+        told_by = ["-i"] if told else []
+        words = [self.program, "exec", *told_by, *self._place(), *given, self._name, "bash", "-lc", command]
         try:
             with said_to(told) as source:
                 pipes = {"stdin": source.fileno(), "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -166,11 +182,15 @@ class Container(Sandbox):
 
     def check_room(self) -> None:
         """By df in the container; an image without it tells nothing."""
-        done = self._call("exec", self._name, "sh", "-c", f"df -Pk {TESTBED} {GIVEN}")
+        done = self._call("exec", self._name, "sh", "-c", f"df -Pk . {GIVEN}")
         rows = (line.split() for line in done.stdout.splitlines()[1:])
         free = [int(words[3]) for words in rows if len(words) > 3 and words[3].isdigit()]
         if free and min(free) < FREE_MB << 10:
             raise InfraError(f"{self.program}: the disk of its containers is full: less than {FREE_MB} MB are free")
+
+    def _place(self) -> list[str]:
+        """The words for the working folder; of a task of Harbor's it is the image's own."""
+        return ["-w", TESTBED] if self._opened[1] is None else []
 
     def _check_open(self, said: str = "", wait_s: float = 0.0) -> None:
         """Raises InfraError where there is no container any more. wait_s: for its end to be known here."""
@@ -182,9 +202,10 @@ class Container(Sandbox):
             client.wait(wait_s)
             raise InfraError(f"{self.program}: the container has ended: {said.strip()[-500:]}")
 
-    def _call(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess:
+    def _call(self, *words: str, data: bytes = b"", timeout_s: float = CALL_S) -> subprocess.CompletedProcess:
         """Raises InfraError where it does not answer."""
+        how = {"input": data, "capture_output": True, "check": False, "timeout": timeout_s}
         try:
-            return subprocess.run([self.program, *words], input=data, capture_output=True, check=False, timeout=CALL_S)
+            return subprocess.run([self.program, *words], **how)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InfraError(f"{self.program} {words[0]}: {error}") from error

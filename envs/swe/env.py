@@ -128,10 +128,8 @@ class SweEnv(BaseEnv):
         return f"Please solve this issue of the repository in the current folder:\n\n{task.query}"
 
     def equip(self, outfit: Outfit) -> None:
-        if self.sandbox != "bwrap":
-            raise UserError("agent=command needs env.sandbox=bwrap.")
         self._outfit = outfit
-        self._box.keep_history()
+        self._box.wear(outfit)
         for name, text in outfit.given.items():
             self._box.give(name, text)
         for number, text in enumerate(outfit.placed.values()):

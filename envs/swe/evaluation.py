@@ -138,7 +138,7 @@ def put(placed: Iterable[str]) -> str:
 def left_by(placed: Iterable[str]) -> str:
     """A command that prints the patch of what a program left in the repository, without what was `put` there.
 
-    It reads the history as it was before (`Sandbox.keep_history`): the program may have written to .git, or removed it.
+    It reads the history as it was before (`Sandbox.wear`): the program may have written to .git, or removed it.
     """
     back = [f"git checkout -q HEAD -- {name} 2>/dev/null || rm -rf -- {name}" for name in map(shlex.quote, placed)]
     return f"""

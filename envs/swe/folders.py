@@ -57,7 +57,10 @@ class FoldersEnv(SweEnv):
             raise UserError(
                 f"env.path={self.path}: it holds no folder. Each task is one, with task.md, repo/ and check."
             )
-        return [_instance(each) for each in tasks]
+        return [self._read(each) for each in tasks]
+
+    def _read(self, folder: Path) -> Instance:
+        return _instance(folder)
 
     def _check(self, it: Instance) -> None:
         if self.sandbox != "bwrap":
@@ -89,10 +92,7 @@ class FoldersEnv(SweEnv):
 
 def _instance(folder: Path) -> Instance:
     if (folder / "instruction.md").is_file() and not (folder / "task.md").is_file():
-        raise UserError(
-            f"{folder} is a task in Harbor's layout, whose environment is a Docker image, and env=folders plays in "
-            "bubblewrap: give it task.md (its instruction.md), repo/ and check."
-        )
+        raise UserError(f"{folder} is a task in Harbor's layout: env=harbor plays it, in docker or podman.")
     for name, is_there in (("task.md", Path.is_file), ("repo", Path.is_dir), ("check", Path.is_file)):
         if not is_there(folder / name):
             raise UserError(

@@ -54,7 +54,7 @@ ENVIRONMENT = {
 class Limits:
     """Resource limits of one command, including all processes that it starts.
 
-    memory_mb   of all together; in bwrap also of each process's address space
+    memory_mb   of all together; in bwrap also of each process's address space, but not for agent=command
     processes   max. number at the same time
     file_mb     max. size of a file
     disk_mb     of the copy of the repository and /tmp together; where they are larger already, they must not grow.
@@ -112,12 +112,13 @@ class Sandbox(Protocol):
         """A command in a bash of its own, in TESTBED. What it started ends with it, or at the latest at `close`.
 
         told     its input, at most 4 kB (of a pipe): in no argument, variable or file that other processes may read
-        outfit   what it finds there besides (bwrap)
+        outfit   what it finds there besides: the one that it was made to `wear`
         """
         ...
 
-    def keep_history(self) -> None:
-        """Copy the repository's .git to GIVEN/history, where no command can change it (bwrap)."""
+    def wear(self, outfit: Outfit) -> None:
+        """Prepare for agent=command, before anything runs. In bwrap GIVEN/history is a copy of .git from then on, which
+        no command can change."""
         ...
 
     def give(self, name: str, text: str) -> None:

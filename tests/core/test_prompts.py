@@ -27,6 +27,7 @@ VALUES = {
     registry.SELECT_BEST_PROMPT: {**COMMON, "trajectories": ["A", "B"]},
     registry.GRADE_ANSWER_PROMPT: {**COMMON, "golds": ["GOLD"], "answer": "ANSWER"},
     registry.MERGE_LESSONS_PROMPT: {"lessons": [], "outcome": "OUTCOME", "max_items": 1, "structured": False},
+    registry.CORRUPT_LESSONS_PROMPT: {"items": [], "max_items": 1, "structured": False},
     registry.RELATE_LESSONS_PROMPT: {
         "first": "FIRST",
         "first_outcome": "success",
@@ -35,7 +36,11 @@ VALUES = {
         "structured": False,
     },
 }
-LIFE_OF_A_LESSON = (registry.MERGE_LESSONS_PROMPT, registry.RELATE_LESSONS_PROMPT)
+LIFE_OF_A_LESSON = (
+    registry.MERGE_LESSONS_PROMPT,
+    registry.RELATE_LESSONS_PROMPT,
+    registry.CORRUPT_LESSONS_PROMPT,
+)
 EXTRACTION = (
     registry.EXTRACT_SUCCESS_PROMPT,
     registry.EXTRACT_FAILURE_PROMPT,

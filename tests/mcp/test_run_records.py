@@ -177,6 +177,10 @@ def test_a_check_decides_and_a_share_that_is_none_is_refused(run):
     assert (told["verdict"]["label"], told["verdict"]["source"]) == ("failure", "check")
     told, _ = run("--check", "true", command=(sys.executable, "-c", "raise SystemExit(1)"))
     assert told["verdict"]["label"] == "success"
+    told, _ = run("--check", "sleep 1.5", "--learn-timeout", "0.1")  # the check's time is its own
+    assert told["verdict"]["label"] == "success"
+    told, said = run("--check", "sleep 20", "--check-timeout", "0.5")
+    assert told["verdict"] is None and "--check took longer than 0.5 s (--check-timeout)" in said
     for words, why in ((["--holdout", "1"], "give a share between"), (["--check", "x", "--judge", "llm"], "leave out")):
         with pytest.raises(UserError, match=why):
             options(["--bank", "b.sqlite", *words])

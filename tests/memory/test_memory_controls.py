@@ -7,17 +7,21 @@ import subprocess
 
 import forkserver
 import pytest
-from conftest import TOY, command, read_rows, wait_for
+from conftest import TOY, command, read_json, read_rows, wait_for
 from test_memory import lesson, record
 
+from core.errors import UserError
 from core.learning.transcript import in_order, steps_of, transcript
 from core.memory.bank import MemoryBank
 from core.memory.policies.corrupt import Corrupt, negated
 from core.memory.policies.cosine import Cosine
 from core.memory.policies.recent import Recent
 from core.memory.policies.shuffle import Shuffle
+from core.models.base import Role
 from core.models.embedding import HashingEmbedder
+from core.models.offline import ScriptedModel
 from core.types import Lesson, Step, Trajectory
+from envs.toy_script import play
 
 
 @pytest.fixture
@@ -144,3 +148,48 @@ def test_killed_it_comes_to_the_same_bytes(here, tmp_path, arm):
         assert killed.wait() == -signal.SIGKILL
     here(*words, run_dir=folder)
     assert lines.read_bytes() == (whole / "episodes.jsonl").read_bytes()
+
+
+def asks(reply):
+    """A role whose model says this of whatever it is asked."""
+    return Role(name="extractor", llm=ScriptedModel(script=lambda *_: reply), temperature=0.0, max_tokens=None)
+
+
+FALSE = "# Memory Item 1\n## Title T\n## Description About it.\n## Content {}\n"
+
+
+BY_RULE = "Do not check the drawer before anywhere else."
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        (FALSE.format("Look in the sink before anywhere else."), "Look in the sink before anywhere else."),
+        (FALSE.format("Check the drawer before anywhere else."), BY_RULE),  # it is the true one
+        (FALSE.format("Wait. " * 30), BY_RULE),  # far longer
+        ("I will not write false advice.", BY_RULE),
+    ],
+)
+def test_a_model_makes_lessons_false_and_else_the_rule_does(opened, reply, shown):
+    made = [record("find the key", id="own", items=(item("Check the drawer before anywhere else."),))]
+    [hit] = opened(Corrupt(by="model", role=asks(reply)), made).retrieve("find the key", exclude_task="another")
+    assert (hit.record.items[0].content, hit.fell_back) == (shown, shown == BY_RULE)
+    assert hit.rewritten and hit.usage.calls == 1 and hit.usage.tokens > 100
+
+
+def test_a_run_counts_what_the_model_that_makes_lessons_false_spent(here, tmp_path):
+    """Each of 36 boxes after its family's first is shown its lesson with the word spelt backwards: none opens."""
+    run, rate = here(*TOY, "arm=corrupt", "retrieval.by=model", run_dir=tmp_path / "model")
+    rows, summary = read_rows(run), read_json(run / "summary.json")
+    assert rate == 0 and [row["usage"].get("corrupter", {}).get("calls") for row in rows] == [None] + [1] * 39
+    assert summary["n_fell_back"] == 0 and summary["tokens"]["corrupter"] > 39 * 100
+    assert {call["role"] for call in read_rows(run, "calls.jsonl")} >= {"agent", "judge", "extractor", "corrupter"}
+    with pytest.raises(UserError, match="retrieval.when=task"):
+        here(*TOY, "arm=corrupt", "retrieval.by=model", "retrieval.when=step", run_dir=tmp_path / "step")
+    silent = f"llm.script.path={__name__}.silent"
+    run, _ = here(*TOY, "arm=corrupt", "retrieval.by=model", silent, "limit=5", run_dir=tmp_path / "silent")
+    assert read_json(run / "summary.json")["n_fell_back"] == 4
+
+
+def silent(messages, role, sample):
+    return "No." if role == "corrupter" else play(messages, role, sample)

@@ -15,6 +15,7 @@ from test_known_answer import BOX
 from analysis.audit import audit
 from analysis.runs import read_run
 from benchmarks.kill_drill import killed_once
+from core.errors import UserError
 from core.seeding import derive_seed
 from core.tokens import estimate_tokens
 from envs.toy import ToyEnv
@@ -203,6 +204,12 @@ def a_word_a_sample(messages, role, sample):
         family = messages[1]["content"].partition("the ")[2].split()[0]
         return f"Thought: A guess.\nAction: say {ToyEnv(instructions='', max_steps=5, seed=0).word(family)}"
     return said
+
+
+@pytest.mark.parametrize("words", [("memory=grpo",), ("arm=grpo", "k=1")])
+def test_grpo_with_one_attempt_a_task_is_refused(here, words):
+    with pytest.raises(UserError, match="learns from several attempts at a task alone"):
+        here(*TOY, *words)
 
 
 @pytest.mark.slow
