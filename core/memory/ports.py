@@ -44,7 +44,7 @@ class OpenChange(Protocol):
 class Bank(Protocol):
     """The bank as a plug-in sees it: one namespace of it, in which everything but `change` only reads.
 
-    What each does is told where it is written: core/memory/bank.py and contents.py.
+    What each does is told where it is written: core/memory/bank.py, retrieval.py and contents.py.
     """
 
     namespace: str
@@ -71,11 +71,11 @@ class Bank(Protocol):
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: bool
     ) -> list[Scored]: ...
 
-    def neighbours(self, id: str, k: int) -> list[Scored]: ...
-
     def get(self, id: str) -> MemoryRecord | None: ...
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]: ...
+
+    def titles(self) -> list[tuple[str, str]]: ...
 
     def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]: ...
 

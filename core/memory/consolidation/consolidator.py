@@ -132,7 +132,7 @@ class Consolidator(Consolidates):
 
     def consolidate(self, bank: Bank) -> None:
         """Run one round now over all active records of the bank's namespace, regardless of `every`."""
-        ids = tuple(record.id for record in bank.records(namespace=bank.namespace, status="active"))
+        ids = tuple(id for id, _ in bank.titles())
         if self._policies and ids:
             with bank.change("consolidate: a round over all records") as change:
                 self._save(bank, change, replace(self.progress(bank), fresh=(), round=ids, step=0))
@@ -208,8 +208,8 @@ class Consolidator(Consolidates):
         turn = bank.try_lock("rounds") if self.background else nullcontext(True)
         with self._round_lock, turn as is_mine:
             while is_mine and (at := self.progress(bank)).round:
-                for number in range(at.step, len(self._policies)):
-                    policy, ctx = self._policies[number], ConsolidationContext(bank=bank, settings=self, fresh=at.round)
+                ctx = ConsolidationContext(bank=bank, settings=self, fresh=at.round)
+                for number, policy in list(enumerate(self._policies))[at.step :]:
                     if (proposed := policy.plan(ctx)) or ctx.usage.calls:
                         reason = f"{policy.name}: {'; '.join(each.reason for each in proposed) or 'nothing'}"
                         self._write(bank, at, reason, proposed, ctx.usage, step=number + 1)
