@@ -49,9 +49,13 @@ def letter_counts(texts: list[str]) -> np.ndarray:
     return counts.reshape(len(texts), LETTERS).astype(np.float32)
 
 
-def distances_squared(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The squared distances of the rows of (n, d) and (m, d): (n, m)."""
-    return (one**2).sum(axis=1)[:, None] + ((other**2).sum(axis=1) - 2 * (one @ other.T))
+def may_be_near(one: np.ndarray, other: np.ndarray, distance: int) -> np.ndarray:
+    """Which titles, of which these are the letters, may be fewer than `distance` edits apart: bool (n, m).
+
+    An edit changes two counts by one at the most, and so the squared distance of n edits is at most 2 n n.
+    """
+    apart = (one**2).sum(axis=1)[:, None] + ((other**2).sum(axis=1) - 2 * (one @ other.T))
+    return apart <= 2 * (distance - 1) ** 2
 
 
 @dataclass(kw_only=True)
@@ -135,9 +139,7 @@ class Deduplicate(ConsolidationPolicy):
             if self.title_distance:
                 near = my_numbers[:, None] == numbers
                 near &= cosines >= self.title_min_score - ROUNDED
-                # An edit changes two counts by one at the most.
-                near &= distances_squared(my_letters, letters) <= 2 * (self.title_distance - 1) ** 2
-                found |= near
+                found |= near & may_be_near(my_letters, letters, self.title_distance)
             return found
 
         return test
