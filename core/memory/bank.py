@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from core.errors import UserError, check_choice
@@ -16,7 +15,7 @@ from core.memory.filter import normal_tag
 from core.memory.history import History
 from core.memory.hygiene.scrub import scrub_records
 from core.memory.lexical import WordSearch
-from core.memory.moment import Moment, now
+from core.memory.moment import now
 from core.memory.open import open_store
 from core.memory.ports import Consolidates, Hygiene, OpenChange, Policy
 from core.memory.protocol import Memory, Steps
@@ -124,10 +123,6 @@ class MemoryBank(Retrieval, Memory):
     def history(self) -> History:
         """The journal, rollback, snapshots and permanent deletion."""
         return History(contents=self, store=self._store, change=self.change)
-
-    def moment(self) -> Moment:
-        """The current time on the bank's clock."""
-        return Moment(tick=self.tick() if self.clock == "stream" else None, at=datetime.now(UTC))
 
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) of the records that a task adds. Domain None: `memory.domain` sets none."""

@@ -6,12 +6,14 @@ import logging
 from collections import Counter
 from copy import copy
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from core.errors import UserError
 from core.memory.filter import Filter
 from core.memory.keyed import Keyed
 from core.memory.lexical import WordSearch
+from core.memory.moment import Moment
 from core.memory.ports import OTHER, SAME, SEEN
 from core.memory.ranking import ranked
 from core.memory.store.contract import Search
@@ -29,6 +31,8 @@ class Retrieval(Keyed):
     allow_self: bool
     unit: str
     query_instruction: str | None
+    clock: str
+    provenance: dict[str, Any]
     counts: Counter[str]
     _search: Search
     _words: WordSearch
@@ -42,6 +46,10 @@ class Retrieval(Keyed):
     def mates(self) -> list[Self]:
         """A view for each namespace of `group`."""
         return [self.of(name) for name in self.group]
+
+    def moment(self) -> Moment:
+        """The current time on the bank's clock."""
+        return Moment(tick=self.tick() if self.clock == "stream" else None, at=datetime.now(UTC))
 
     def retrieve(
         self,

@@ -17,7 +17,7 @@ from core.control_tokens import escape
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
 from core.memory.moment import Moment
-from core.memory.ports import Bank
+from core.memory.ports import OpenBank
 from core.models.base import Reply, Role
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
@@ -106,7 +106,7 @@ class ConsolidationContext:
     moment     current time on the bank's clock
     """
 
-    bank: Bank
+    bank: OpenBank
     settings: Settings
     fresh: tuple[str, ...]
     usage: Usage = field(default_factory=Usage)
