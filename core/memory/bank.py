@@ -1,4 +1,4 @@
-"""The memory bank: retrieval is a pure read; each change is one transaction with one journal entry."""
+"""The memory bank: each change is one transaction with one journal entry. How it is read: retrieval.py, contents.py."""
 
 from __future__ import annotations
 
@@ -6,32 +6,27 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from copy import copy
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
-from core.errors import InfraError, UserError, check_choice
-from core.memory.contents import Contents
+from core.errors import UserError, check_choice
 from core.memory.corrections import supersede
-from core.memory.filter import Filter, normal_tag
+from core.memory.filter import normal_tag
 from core.memory.history import History
 from core.memory.hygiene.scrub import scrub_records
 from core.memory.lexical import WordSearch
-from core.memory.moment import Moment, now
+from core.memory.moment import now
 from core.memory.open import open_store
-from core.memory.ports import OTHER, SAME, SEEN, Consolidates, Hygiene, OpenChange, Policy
+from core.memory.ports import Consolidates, Hygiene, OpenChange, Policy
 from core.memory.protocol import Memory, Steps
-from core.memory.ranking import ranked
-from core.memory.records import EpisodeFeedback, feedback_of, n_records, record_of
+from core.memory.records import EpisodeFeedback, feedback_of, record_of
+from core.memory.retrieval import Retrieval
 from core.memory.store.changes import Change
-from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
-from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
-from core.memory.store.keys import ITEM, JOINED, KINDS, QUERY, WHOLE, Keys, texts_of
-from core.memory.store.schema import SqlSession
+from core.memory.store.contract import Busy, SearchSettings
+from core.memory.store.keys import KINDS
 from core.memory.uses import after_use
 from core.models.embedding import Embedder
-from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
+from core.types import Lesson, MemoryRecord, Task, Trajectory, Usage, Verdict, content_id
 
 _CHOICES = {
     "unit": ("record", "item"),
@@ -41,8 +36,6 @@ _CHOICES = {
     "uses": (None, "shown", "cited"),
     "redact": (None, "secrets", "personal"),
 }
-MOST_MISSING = 500  # if more records than these lack their joined texts' keys, none are made at opening: it takes long
-_KINDS = "kinds"  # entry of the table meta: the kinds of keys that each record has
 OF_TASK = "type"  # as memory.domain, or one of memory.tags, it stands for the task's type
 LOOKED_AT = 20  # max. records of one `add_many` whose language is checked
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
@@ -51,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class MemoryBank(Contents, Memory):
+class MemoryBank(Retrieval, Memory):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file, or the URL of a PostgreSQL database; None in the config: in the run directory
@@ -107,11 +100,6 @@ class MemoryBank(Contents, Memory):
     provenance: dict[str, Any] = field(default_factory=dict)
     group: tuple[str, ...] = field(default=(), init=False)
     counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
-    _store: BankStore = field(init=False, repr=False)
-    _search: Search = field(init=False, repr=False)
-    _words: WordSearch = field(init=False, repr=False)
-    _kinds: tuple[str, ...] = field(default=(QUERY,), init=False, repr=False)  # the kinds of keys that a record has
-    _lacks_keys: bool = field(default=False, init=False, repr=False)  # some may have no joined text's key
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -131,161 +119,16 @@ class MemoryBank(Contents, Memory):
         self._search = self._store.search(SearchSettings(approximate=self.index == "hnsw", read_only=self.read_only))
         self._words = WordSearch(self._store, self._search)
 
-    def of(self, namespace: str) -> Self:
-        """A view of the same open bank for another namespace; only the original may be closed."""
-        other = copy(self)
-        other.namespace, other._store, other.group = namespace, self._store.of(namespace), ()
-        return other
-
-    def mates(self) -> list[Self]:
-        """A view for each namespace of `group`."""
-        return [self.of(name) for name in self.group]
-
     @property
     def history(self) -> History:
         """The journal, rollback, snapshots and permanent deletion."""
         return History(contents=self, store=self._store, change=self.change)
-
-    def moment(self) -> Moment:
-        """The current time on the bank's clock."""
-        return Moment(tick=self.tick() if self.clock == "stream" else None, at=datetime.now(UTC))
-
-    def retrieve(
-        self,
-        query: str,
-        top_k: int | None = None,
-        exclude_task: str | None = None,
-        where: Filter | None = None,
-        domain: str | tuple[str, ...] | None = None,
-    ) -> list[Scored]:
-        """The records that the policy chooses for a query, best first, with those of `group`. Never writes.
-
-        top_k    None: the policy's
-        domain   domain of the task, for `retrieval.domain=same` and `other`, or those seen, for `seen`; None: not
-                 known, records of all domains are searched
-        """
-        top_k = self.policy.top_k if top_k is None else top_k
-        if top_k <= 0:
-            return []
-        if self.group:
-            return self._together(
-                [one.retrieve(query, top_k, exclude_task, where, domain) for one in self._with_mates()], top_k
-            )
-        if domain is not None and self.policy.domain == OTHER:
-            domain = tuple(each for each in self.domains() if each != domain)
-        if domain is not None and self.policy.domain in (SAME, SEEN, OTHER):
-            where = where or Filter()
-            where = replace(where, domain=domain) if where.domain is None else where
-        return ranked(self, self.policy, query, top_k, exclude_task, where)
-
-    def _asked(self, query: str) -> str:
-        """What is embedded to search for a query."""
-        return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
-
-    def _with_mates(self) -> list[Self]:
-        return [self.of(self.namespace), *self.mates()]
-
-    def _together(self, found: list[list[Scored]], top_k: int) -> list[Scored]:
-        """Of what was found in each namespace the best, and of lessons that are the same the best one."""
-        best: dict[Any, Scored] = {}
-        for hit in sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score):
-            best.setdefault(hit.record.items, hit)
-        least = self.policy.of_best * next((hit.score for hit in best.values()), 0.0)
-        return [hit for hit in best.values() if max(hit.score, 0.0) >= least][:top_k]
-
-    def say_unread(self) -> None:
-        """Warn once that the embedder does not read a language that it is used for."""
-        self.counts["said"] += 1
-        if self.counts["said"] == 1:
-            option = "retrieval.other_languages_by_words"
-            by_words = f"are retrieved by words ({option}), no threshold applies to them"
-            by_cosine = f"have cosines that say little ({option}=true: they are retrieved by words)"
-            log.warning(
-                f"the embedder {self.embedder.name} understands only English: texts in other languages "
-                f"{by_words if self.policy.other_languages_by_words else by_cosine}, and nothing is merged by meaning. "
-                "One that reads them: embedder=openai, or embedder=huggingface with a multilingual "
-                "embedder.inner.model, e.g. intfloat/multilingual-e5-small (docs/memory.md)."
-            )
-
-    def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
-        """(the records retrieved, how many of the top_k best ones were left out because of min_score)."""
-        if self.group:
-            found = [one.retrieve_and_count(query, top_k, where) for one in self._with_mates()]
-            kept = self._together([hits for hits, _ in found], top_k)
-            return kept, min(sum(n for _, n in found), top_k - len(kept))
-        policy = self.policy
-        by_words = policy.other_languages_by_words and policy.by_meaning and not self.embedder.reads(query)
-        if policy.min_score is None or by_words:
-            return self.retrieve(query, top_k, where=where), 0
-        policy = copy(policy)
-        policy.min_score = None
-        without_threshold = ranked(self, policy, query, top_k, None, where)
-        n_removed = len(without_threshold) - len(self.policy.good_enough(without_threshold))
-        must_rerank = n_removed or self.policy.rank_based
-        return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed
 
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) of the records that a task adds. Domain None: `memory.domain` sets none."""
         tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
         domain = task.type if self.domain == OF_TASK else self.domain
         return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
-
-    def nearest(
-        self,
-        query: Any,
-        k: int,
-        exclude_task: str | None = None,
-        where: Filter | None = None,
-        unit: str | None = None,
-        key: str | None = None,
-    ) -> list[Scored]:
-        """The k records with the highest cosine to a query, of those that pass `where`, none from exclude_task.
-
-        query       a text, or its unit vector, float32 (d,)
-        where       None: all active records of the bank's namespace
-        unit, key   instead of the bank's; None: the bank's
-        """
-        vector = query
-        # The query is embedded even if the bank is empty, so that a broken embedder fails before the attempt. The form
-        # of the instruction is the one that embedders of instructions are trained on.
-        if isinstance(query, str):
-            vector = self.embedder.embed([self._asked(query)])[0]
-        where, unit, key = self._within(where), unit or self.unit, key or self.key
-        exclude = None if self.allow_self else exclude_task or None
-        if key not in self._kinds:
-            raise UserError(f"the bank {self.path} has no keys of kind {key}: open it with memory.key={key}.")
-        kinds = (QUERY, key) if key == JOINED and self._lacks_keys else (key,)
-        wanted = k
-        while True:
-            hits = self._search.nearest(vector, wanted, where, exclude, kinds=kinds, distinct=unit == "record")
-            if unit == "record":
-                return scored(best_of_each(in_order(hits)), unit)[:k]
-            found = each_item_once(scored(in_order(hits), unit))  # an item may be found by several keys
-            if len(found) >= k or len(hits) < wanted:
-                return found[:k]
-            wanted *= 4
-
-    def neighbours(self, id: str, k: int) -> list[Scored]:
-        """The k records whose queries are nearest to that of the record `id`, itself left out. UserError if unknown."""
-        import numpy as np
-
-        record = self.existing(id)
-        vector = np.array(record.query_embedding or self.embedder.embed([record.original_query])[0], dtype=np.float32)
-        hits = self.nearest(vector, k + 1, unit="record", key="query")
-        return [hit for hit in hits if hit.record.id != id][:k]
-
-    def lexical(
-        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: bool
-    ) -> list[Scored]:
-        """The k records whose query and items best match any words of a text: BM25 (core/memory/lexical.py).
-
-        how   parts: also compare parts of words, which inflected forms share
-              share: BM25 as a share of the most that the query's words could give
-        """
-        if k <= 0:
-            return []
-        where, exclude = self._within(where), None if self.allow_self else exclude_task or None
-        return scored(self._words.best(query, k, where, exclude, **how), "record", by_words=True)
 
     def add(
         self,
@@ -406,31 +249,6 @@ class MemoryBank(Contents, Memory):
                 change.fact(key, known)
         return int(known)
 
-    def keys_of(self, record: MemoryRecord) -> Keys:
-        """The keys of a record for `Change.put`; call it before the transaction begins."""
-        return self._keys(record, self.embedder.embed([record.original_query])[0])
-
-    def reembed(self, key: str | None = None) -> int:
-        """Make the keys of all records anew, in all namespaces; returns the number of records.
-
-        No journal entry, because texts do not change. UserError for a role in PostgreSQL that is bound to some tenants.
-
-        key   the bank's `key` from now on: records keep no keys that it does not need; None: as before
-        """
-        if key not in (None, *KINDS):
-            raise UserError(f"key={key}: choose {', '.join(KINDS)}.")
-        before = self.key, self._kinds
-        if key:
-            self.key = key
-            self._kinds = tuple(dict.fromkeys((QUERY, *self._wanted)))
-        try:
-            n = self._store.reembed(self.keys_of, self._note_kinds)
-        except BaseException:
-            self.key, self._kinds = before
-            raise
-        self._lacks_keys = False
-        return n
-
     def learn(self, episode: dict[str, Any] | None) -> None:
         """Take in the feedback of an episode, a row of episodes.jsonl; None: finish work that a crash interrupted."""
         for tried in (episode or {}).get("validated", ()):
@@ -531,81 +349,3 @@ class MemoryBank(Contents, Memory):
     def remains(self) -> str:
         """Sentence on what `forget` cannot delete; "": it deletes everything."""
         return self._store.remains
-
-    def verify_indexes(self) -> Iterator[str]:
-        """Compare the bank's copies, and rebuild derived data (keys, journal file); yields lines.
-
-        The index's file is checked whenever it is read. UserError on damage.
-        """
-        lost, _ = self._store.embed_missing(self.keys_of, self._kinds)
-        yield f"{n_records(len(self))}, " + (
-            f"{lost} lacked vectors and have them now" if lost else "each with its vectors"
-        )
-        yield from self._store.rebuild()
-
-    def _look_for_keys(self) -> None:
-        """Note which kinds of keys the bank's records have from now on, and make those that are missing."""
-        known = (self._store.meta(_KINDS) or QUERY).split(",")
-        self._kinds = tuple(dict.fromkeys((*known, *self._wanted)))
-        if set(self._wanted) <= set(known):
-            self._embed_missing()
-        elif not self.read_only:
-            if self._store.sees_all:  # a role that sees some tenants alone must not note it for the whole bank
-                with self._store.of(None).unjournaled() as db:
-                    self._note_kinds(db)
-                    db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
-            self._embed_missing(always=True)
-        elif len(self):
-            self._say_keys_missing(len(self))
-
-    def _note_kinds(self, db: SqlSession) -> None:
-        note = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-        db.execute(f"INSERT INTO meta VALUES ($1, $2) {note}", (_KINDS, ",".join(self._kinds)))
-
-    def _embed_missing(self, *, always: bool = False) -> None:
-        """Make the keys that records lack: after a repair or a rollback, and of a kind that is new in the bank.
-
-        If the embedder fails, they stay without until the next opening; until then only a search by words finds them.
-        """
-        if not (always or self._store.meta("unembedded")):
-            return
-        self._lacks_keys = True
-        if self.read_only:
-            return
-        try:
-            most = None if ITEM in self._wanted else MOST_MISSING  # key=item has nothing else to search by
-            _, left = self._store.embed_missing(self.keys_of, self._kinds, most)
-        except (InfraError, UserError) as error:
-            log.warning(f"the bank {self.path}: records that lack keys wait for their vectors: {error}")
-        else:
-            self._lacks_keys = left > 0
-            if JOINED in self._wanted and left > MOST_MISSING:
-                self._say_keys_missing(left)
-
-    @property
-    def _wanted(self) -> tuple[str, ...]:
-        """The kinds of keys that searches compare."""
-        return (self.key, self.policy.key or self.key)
-
-    def _say_keys_missing(self, n: int) -> None:
-        key = ITEM if ITEM in self._wanted else JOINED
-        command = f"`reasoningbank bank reembed {self.path} --key {key}`"
-        option = "retrieval.key" if self.policy.key == key else "memory.key"
-        text = f"the lessons of {n_records(n)} in the bank {self.path} have no vectors for {option}={key}"
-        if key == ITEM:
-            self._store.close()
-            raise UserError(f"{text}: run {command}, or give {option}=query.")
-        self._lacks_keys = True
-        log.warning(f"{text}: they are found by their query alone until you run {command}.")
-
-    def _within(self, where: Filter | None) -> Filter:
-        """The filter with the bank's namespace filled in, if it names none."""
-        where = where or Filter()
-        return where if where.namespace is not None else replace(where, namespace=self.namespace)
-
-    def _keys(self, record: MemoryRecord, vector: Any) -> Keys:
-        """The keys of a record, with the vector of its query."""
-        texts = [(kind, *text) for kind in self._kinds if kind != QUERY for text in texts_of(record, kind)]
-        rows = self.embedder.embed([text for *_, text in texts]) if texts else ()
-        keys = [(kind, place, row.tobytes()) for (kind, place, _), row in zip(texts, rows)]
-        return [(QUERY, WHOLE, vector.tobytes()), *keys]

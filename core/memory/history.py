@@ -51,11 +51,6 @@ class History:
         """Number of the last journal entry; 0 when there is none."""
         return self.store.rows("SELECT coalesce(max(seq), 0) FROM journal")[0][0]
 
-    def n_changes(self) -> int:
-        """Number of changes that touched the namespace, of those that the journal can still undo."""
-        parts = (f"SELECT seq FROM undo_{table} WHERE namespace = $1" for table in TRACKED)
-        return self.store.rows(f"SELECT count(*) FROM ({' UNION '.join(parts)}) c", (self.contents.namespace,))[0][0]
-
     def journal(self) -> list[dict[str, Any]]:
         """{seq, at, tick, reason, undo} of every change, oldest first, of all namespaces.
 

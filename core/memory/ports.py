@@ -38,13 +38,13 @@ class OpenChange(Protocol):
 
     def fact(self, key: str, value: str | None) -> None: ...
 
-    def erase(self, ids: Collection[str]) -> None: ...  # a plug-in calls `Bank.erase`, which also keeps the ids
+    def erase(self, ids: Collection[str]) -> None: ...  # a plug-in calls `OpenBank.erase`, which also keeps the ids
 
 
 class Bank(Protocol):
-    """The bank as a plug-in sees it: one namespace of it, in which everything but `change` only reads.
+    """The bank as a policy and a write filter see it: one namespace of it, which they only read.
 
-    What each does is told where it is written: core/memory/bank.py and contents.py.
+    What each does is told where it is written: core/memory/bank.py, retrieval.py and contents.py.
     """
 
     namespace: str
@@ -52,7 +52,6 @@ class Bank(Protocol):
     embedder: Embedder
     policy: Policy
     provenance: dict[str, Any]
-    hygiene: Hygiene | None
     counts: Counter[str]
 
     def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]: ...
@@ -71,11 +70,11 @@ class Bank(Protocol):
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: bool
     ) -> list[Scored]: ...
 
-    def neighbours(self, id: str, k: int) -> list[Scored]: ...
-
     def get(self, id: str) -> MemoryRecord | None: ...
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]: ...
+
+    def titles(self) -> list[tuple[str, str]]: ...
 
     def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]: ...
 
@@ -96,6 +95,12 @@ class Bank(Protocol):
     def __len__(self) -> int: ...
 
     def say_unread(self) -> None: ...
+
+
+class OpenBank(Bank, Protocol):
+    """The bank as consolidation sees it, which also changes it."""
+
+    hygiene: Hygiene | None
 
     def change(self, reason: str, wait_s: float | None = None) -> AbstractContextManager[OpenChange]: ...
 
@@ -206,14 +211,14 @@ class Consolidates(Protocol):
     ticks_per_day: float = 1.0
     counts_within: ClassVar[bool] = False
 
-    def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:
+    def learn(self, bank: OpenBank, feedback: EpisodeFeedback | None) -> None:
         """Count an episode and run the rounds that are due; None: only these rounds, as after a crash."""
         ...
 
-    def count(self, bank: Bank, change: OpenChange, feedback: EpisodeFeedback) -> None:
+    def count(self, bank: OpenBank, change: OpenChange, feedback: EpisodeFeedback) -> None:
         """Count an episode inside an open change."""
 
-    def usage(self, bank: Bank) -> Usage | None:
+    def usage(self, bank: OpenBank) -> Usage | None:
         """Cost of the model calls that consolidation made in this run; None: it calls no model."""
         return None
 

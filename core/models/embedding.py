@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
@@ -74,20 +75,18 @@ class HashingEmbedder(Embedder):
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         import numpy as np
 
-        rows = np.zeros((len(texts), self.dim), dtype=np.float32)
-        for row, text in zip(rows, texts, strict=True):
-            counts = [0] * self.dim
-            for number, sign in map(_hashed, re.findall(r"\w+", normal_form(text).lower())):
-                counts[number % self.dim] += sign
-            row[:] = counts
+        words = [re.findall(r"\w+", normal_form(text).lower()) for text in texts]
+        hashed = np.fromiter(map(_hashed, chain.from_iterable(words)), np.int64)
+        places = np.repeat(np.arange(len(texts)), [*map(len, words)]) * self.dim + np.abs(hashed) % self.dim
+        rows = np.bincount(places, np.sign(hashed), len(texts) * self.dim).reshape(len(texts), self.dim)
         return _unit(rows), Usage(calls=len(texts), prompt_tokens=sum(len(t.split()) for t in texts)), 0
 
 
 @lru_cache(maxsize=2**16)
-def _hashed(word: str) -> tuple[int, int]:
-    """(a number of 32 bits, a sign)."""
+def _hashed(word: str) -> int:
+    """A number of 32 bits, with a sign."""
     digest = hashlib.sha256(word.encode()).digest()
-    return int.from_bytes(digest[:4], "big"), 1 if digest[4] & 1 else -1
+    return int.from_bytes(digest[:4], "big") * (1 if digest[4] & 1 else -1)
 
 
 @dataclass(kw_only=True)

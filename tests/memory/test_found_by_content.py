@@ -201,7 +201,7 @@ def test_a_large_bank_of_queries_is_searched_by_them_until_it_is_embedded(tmp_pa
     old = bank_at(path, "query")
     old.add_many(list(RECORDS))
     old.close()
-    monkeypatch.setattr("core.memory.bank.MOST_MISSING", 2)
+    monkeypatch.setattr("core.memory.keyed.MOST_MISSING", 2)
     bank_at(path, "joined").close()
     caplog.clear()
     bank = bank_at(path, "joined")

@@ -116,9 +116,13 @@ def test_no_more_than_the_candidates_are_looked_at(open_bank):
         bank.add(record(str(number), item(angle)))
     for candidates in (1, 2):
         bank.consolidate.candidates = candidates
-        ctx = ConsolidationContext(bank=bank, settings=bank.consolidate, fresh=("1",))
-        assert [other.id for other in ctx.near(bank.get("1"), -1.0)] == ["0", "2"][:candidates]
-        assert [other.id for other in ctx.near(bank.get("0"), 0.9)] == ["1"]  # cos 50 = 0.64
+        ctx = ConsolidationContext(bank=bank, settings=bank.consolidate, fresh=("1", "0"))
+        near = ctx.near(lambda lessons, cosines: cosines >= 0.7)  # cos 50 = 0.64
+        assert {id: [other.id for other in others] for id, others in near.items()} == {
+            "1": ["0", "2"][:candidates],
+            "0": ["1"],
+        }
+        assert [other.id for other in ctx.similar(bank.get("0"), -1.0)] == ["1", "2"][:candidates]
 
 
 def test_cut_off_between_counting_and_comparing_the_next_learn_compares(open_bank, monkeypatch):

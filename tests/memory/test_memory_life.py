@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import sqlite3
 from contextlib import closing, contextmanager
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +19,14 @@ from core.file_lock import try_lock
 from core.memory import by_hand, formats
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict, LLMChecker, NLIChecker, parse_relation
-from core.memory.consolidation.deduplicate import Deduplicate, titles_near
+from core.memory.consolidation.deduplicate import Deduplicate, letter_counts, may_be_near, titles_near
 from core.memory.consolidation.merge import LLMAuthor, Merge, Voting, groups
 from core.memory.consolidation.prune import Prune
 from core.memory.policies.cosine import Cosine
 from core.memory.policies.four_factor import FourFactor
 from core.memory.records import EpisodeFeedback
 from core.memory.store.changes import weight_of
+from core.normal_form import folded
 
 
 @pytest.fixture
@@ -110,6 +113,17 @@ def test_titles_fewer_than_three_edits_apart_are_near(subtests):
     for one, other, near in cases:
         with subtests.test(one=one, other=other):
             assert titles_near(one, other, 3) is near
+
+
+@pytest.mark.sqlite_file
+@pytest.mark.parametrize("distance", [1, 2, 3])
+def test_no_titles_that_are_near_are_left_out_by_their_letters(distance):
+    rng = random.Random(0)
+    titles = ["".join(rng.choices("ab é\u0436", k=rng.randint(0, 6))) for _ in range(120)]
+    counts = letter_counts(list(map(folded, titles)))
+    kept = may_be_near(counts, counts, distance)
+    near = [(a, b) for a, b in combinations(range(len(titles)), 2) if titles_near(titles[a], titles[b], distance)]
+    assert near and all(kept[pair] for pair in near) and not kept.all()
 
 
 @pytest.mark.parametrize(("angle", "status"), [(59, "superseded"), (61, "active")])

@@ -62,9 +62,9 @@ def raw(url, namespace=None):
     return db
 
 
-def filled(bank):
+def filled(bank, query="@30 open it"):
     """Something in every table that has tenants, in the bank's namespace."""
-    bank.add(record("r", item(10), item(20), query="@30 open it"))
+    bank.add(record("r", item(10), item(20), query=query))
     bank.add(record("m", item(10), query="@40 close it", parents=("r",), provenance={"tasks": ["task r"]}))
     with bank.change("more") as change:
         change.link("m", "supersedes", "r")

@@ -8,35 +8,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from embedded_postgres import programs
-from memory_kit import Compass, item, record
+from memory_kit import item, record
+from test_postgres import filled, open_bank, url  # noqa: F401 - open_bank and url are fixtures
 
 from core.memory.__main__ import main
-from core.memory.bank import MemoryBank
-from core.memory.policies.cosine import Cosine
 from core.memory.postgres.setup import TENANTS
 
-
-@pytest.fixture
-def open_bank():
-    banks = []
-
-    def opened(url, **fields):
-        banks.append(MemoryBank(path=url, embedder=Compass(), policy=Cosine(), **fields))
-        return banks[-1]
-
-    yield opened
-    for bank in banks:
-        bank.close()
-
-
-def filled(bank):
-    bank.add(record("r", item(10), item(20), query="@30 open\tit \\N \0 there"))
-    bank.add(record("m", item(10), query="@40 close it", parents=("r",), provenance={"tasks": ["task r"]}))
-    with bank.change("more") as change:
-        change.link("m", "supersedes", "r")
-        change.fact("key", "value")
-        change.update("r", n_used=1, status="archived")
-    bank.jobs().put(f"job of {bank.namespace}", bank.namespace, {"what": "learn"})
+ODD = "@30 open\tit \\N \0 there"  # COPY has signs of its own for these
 
 
 def rows(bank):
@@ -46,13 +24,11 @@ def rows(bank):
     }
 
 
-def test_the_owner_backs_up_every_tenant_and_restores_the_backup_not_what_came_after(
-    postgres, open_bank, tmp_path, capsys
-):
-    url, other = postgres.new(), postgres.new()
-    ann, bob = open_bank(url, namespace="ann"), open_bank(url, namespace="bob", key="joined")
-    filled(ann)
-    filled(bob)
+def test_every_tenant_is_restored_as_it_was_at_the_backup(postgres, open_bank, url, tmp_path, capsys):  # noqa: F811
+    other = postgres.new()
+    ann, bob = open_bank(namespace="ann"), open_bank(namespace="bob", key="joined")
+    filled(ann, ODD)
+    filled(bob, ODD)
     bob.history.snapshot("before")
     with bob.change("gone") as change:
         change.remove("r")
@@ -74,11 +50,11 @@ def test_the_owner_backs_up_every_tenant_and_restores_the_backup_not_what_came_a
     assert "is there already" in capsys.readouterr().err and restored.get("new") is None
 
 
-def test_roles_that_were_bound_are_bound_in_the_restored_bank(postgres, open_bank, tmp_path):
-    url, other = postgres.new(), postgres.new()
+def test_roles_that_were_bound_are_bound_in_the_restored_bank(postgres, open_bank, url, tmp_path):  # noqa: F811
+    other = postgres.new()
     for name in ("ann", "bob"):
-        filled(open_bank(url, namespace=name))
-    bank = open_bank(url)
+        filled(open_bank(namespace=name))
+    bank = open_bank()
     bank._store.rows("SELECT bind_role('only_bob', 'bob')")
     assert main(["backup", url, str(tmp_path / "one")]) == main(["restore", str(tmp_path / "one"), other]) == 0
     database = urlsplit(other).path[1:]
@@ -93,9 +69,9 @@ def test_roles_that_were_bound_are_bound_in_the_restored_bank(postgres, open_ban
         postgres.admin(database, "DROP OWNED BY only_bob", "DROP ROLE only_bob")
 
 
-def test_a_backup_that_fails_leaves_no_file_and_a_damaged_one_makes_no_bank(postgres, open_bank, tmp_path, capsys):
-    url, other, file = postgres.new(), postgres.new(), tmp_path / "one"
-    filled(open_bank(url))
+def test_a_backup_that_fails_leaves_no_file_and_a_damaged_one_makes_no_bank(postgres, open_bank, url, tmp_path, capsys):  # noqa: F811
+    other, file = postgres.new(), tmp_path / "one"
+    filled(open_bank())
     database = urlsplit(url).path[1:]
     postgres.admin(database, "ALTER TABLE undo_links RENAME TO elsewhere")
     assert main(["backup", url, str(file)]) == 2 and not list(tmp_path.iterdir())
@@ -119,10 +95,9 @@ def test_a_backup_that_fails_leaves_no_file_and_a_damaged_one_makes_no_bank(post
     assert main(["restore", str(file), other]) == 0
 
 
-def test_pg_dump_copies_everything_when_the_session_says_so(postgres, open_bank):
-    url = postgres.new()
-    filled(open_bank(url, namespace="ann"))
-    filled(open_bank(url, namespace="bob"))
+def test_pg_dump_copies_everything_when_the_session_says_so(open_bank, url):  # noqa: F811
+    filled(open_bank(namespace="ann"))
+    filled(open_bank(namespace="bob"))
     how = {"PGOPTIONS": "-c reasoningbank.namespace=*"}
     line = [str(programs() / "pg_dump"), "--enable-row-security", url]
     done = subprocess.run(line, env=how, capture_output=True, text=True, check=True)

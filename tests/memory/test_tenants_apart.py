@@ -36,7 +36,6 @@ def everything(view):
             found[policy.__name__, words] = [(hit.record.id, hit.score, hit.similarity) for hit in hits]
     for words in WORDS:
         found["lexical", words] = [(hit.record.id, hit.score) for hit in view.lexical(words, 20)]
-    found["neighbours"] = [(hit.record.id, hit.score) for hit in view.neighbours("r1", 20)]
     found["contents"] = view.records(view.namespace), view.statuses(), view.titles(), sorted(view.ids()), view.links()
     return repr(found)
 

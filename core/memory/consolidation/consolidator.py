@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from core.errors import OverBudget, UserError, check_numbers, check_positive
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
-from core.memory.ports import Bank, Consolidates, OpenChange
+from core.memory.ports import Consolidates, OpenBank, OpenChange
 from core.memory.records import EpisodeFeedback
 from core.memory.uses import after_use
 from core.models.base import Role
@@ -114,7 +114,7 @@ class Consolidator(Consolidates):
         self._on_add = self.deduplicate is not None and self.deduplicate.on_add
         self._policies = [p for p in (self.deduplicate, self.merge, self.contradict, self.prune) if p is not None]
 
-    def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:
+    def learn(self, bank: OpenBank, feedback: EpisodeFeedback | None) -> None:
         """Count an episode, then run the rounds that are due.
 
         An episode that was counted before changes nothing. feedback None: only the rounds that are due, as after a
@@ -130,19 +130,19 @@ class Consolidator(Consolidates):
         else:
             self._run_rounds(bank)
 
-    def consolidate(self, bank: Bank) -> None:
+    def consolidate(self, bank: OpenBank) -> None:
         """Run one round now over all active records of the bank's namespace, regardless of `every`."""
-        ids = tuple(record.id for record in bank.records(namespace=bank.namespace, status="active"))
+        ids = tuple(id for id, _ in bank.titles())
         if self._policies and ids:
             with bank.change("consolidate: a round over all records") as change:
                 self._save(bank, change, replace(self.progress(bank), fresh=(), round=ids, step=0))
         self._run_rounds(bank)
 
-    def progress(self, bank: Bank) -> Progress:
+    def progress(self, bank: OpenBank) -> Progress:
         """The progress stored for this run and the bank's namespace."""
         return Progress.from_text(bank.fact(self._key(bank)))
 
-    def usage(self, bank: Bank) -> Usage:
+    def usage(self, bank: OpenBank) -> Usage:
         """Cost of all rounds of this run."""
         return self.progress(bank).usage
 
@@ -154,7 +154,7 @@ class Consolidator(Consolidates):
         ended, self._begun = self._begun, []
         _raise_error(ended)
 
-    def _count(self, bank: Bank, seen: EpisodeFeedback) -> None:
+    def _count(self, bank: OpenBank, seen: EpisodeFeedback) -> None:
         """Count an episode's uses and new records and store the progress, in one transaction."""
         if self._is_counted(bank, seen) or (not seen.new and all(bank.get(id) is None for id in seen.used)):
             return  # nothing would change, so no transaction is needed
@@ -162,7 +162,7 @@ class Consolidator(Consolidates):
             if not self._is_counted(bank, seen):  # checked again: inside the transaction no other process can count it
                 self.count(bank, change, seen)
 
-    def count(self, bank: Bank, change: OpenChange, seen: EpisodeFeedback) -> None:
+    def count(self, bank: OpenBank, change: OpenChange, seen: EpisodeFeedback) -> None:
         """Count an episode inside a change, which may be the one that adds its records. Call `learn(None)` afterwards.
 
         If the stored progress is of a later version, nothing is counted and a warning is logged; the records are kept.
@@ -185,10 +185,10 @@ class Consolidator(Consolidates):
         after = replace(before, folded=folded, fresh=before.fresh + new, arrived=arrived)
         self._save(bank, change, after.begun(self.every))
 
-    def _is_counted(self, bank: Bank, seen: EpisodeFeedback) -> bool:
+    def _is_counted(self, bank: OpenBank, seen: EpisodeFeedback) -> bool:
         return seen.index is not None and seen.index < self.progress(bank).folded
 
-    def _check_arrived(self, bank: Bank) -> None:
+    def _check_arrived(self, bank: OpenBank) -> None:
         """Run `deduplicate` on the records that have just been added (deduplicate.on_add)."""
         while self.deduplicate is not None and self._on_add and (ids := self.progress(bank).arrived):
             ctx = ConsolidationContext(bank=bank, settings=self, fresh=ids)
@@ -201,15 +201,15 @@ class Consolidator(Consolidates):
                     self._make(bank, change, proposed)
                     self._save(bank, change, replace(present, arrived=left))
 
-    def _run_rounds(self, bank: Bank) -> None:
+    def _run_rounds(self, bank: OpenBank) -> None:
         """Run the policies of the rounds that are due, each in one transaction that also stores that it is done."""
         # In the background only one process runs them, since others would plan the same again. PostgreSQL has no such
         # lock: if several processes plan, `_write` makes only the changes of the first.
         turn = bank.try_lock("rounds") if self.background else nullcontext(True)
         with self._round_lock, turn as is_mine:
             while is_mine and (at := self.progress(bank)).round:
-                for number in range(at.step, len(self._policies)):
-                    policy, ctx = self._policies[number], ConsolidationContext(bank=bank, settings=self, fresh=at.round)
+                ctx = ConsolidationContext(bank=bank, settings=self, fresh=at.round)
+                for number, policy in list(enumerate(self._policies))[at.step :]:
                     if (proposed := policy.plan(ctx)) or ctx.usage.calls:
                         reason = f"{policy.name}: {'; '.join(each.reason for each in proposed) or 'nothing'}"
                         self._write(bank, at, reason, proposed, ctx.usage, step=number + 1)
@@ -219,7 +219,7 @@ class Consolidator(Consolidates):
 
     def _write(
         self,
-        bank: Bank,
+        bank: OpenBank,
         at: Progress,
         reason: str,
         proposed: list[ProposedChange],
@@ -242,7 +242,7 @@ class Consolidator(Consolidates):
                 after = replace(present, step=step, round=(*present.round, *made), usage=present.usage + spent)
             self._save(bank, change, after)
 
-    def _make(self, bank: Bank, change: OpenChange, proposed: list[ProposedChange]) -> tuple[str, ...]:
+    def _make(self, bank: OpenBank, change: OpenChange, proposed: list[ProposedChange]) -> tuple[str, ...]:
         """Make the proposed changes whose records have not changed since; returns the ids of the records added."""
         made, get = (), cache(bank.get)  # each record is read once, before the first change
         for each in [each for each in proposed if each.still_holds(get)]:
@@ -257,7 +257,7 @@ class Consolidator(Consolidates):
                 bank.erase(change, each.erase)
         return made
 
-    def _start_rounds(self, bank: Bank) -> None:
+    def _start_rounds(self, bank: OpenBank) -> None:
         """Queue the rounds that are due for the background thread, after those of other tenants; does not wait."""
         with self._start_lock:
             ended = [round for round in self._begun if round.done()]
@@ -268,15 +268,15 @@ class Consolidator(Consolidates):
                 self._begun.append(self._pool.submit(self._run_in_background, bank))
         _raise_error(ended)
 
-    def _run_in_background(self, bank: Bank) -> None:
+    def _run_in_background(self, bank: OpenBank) -> None:
         with self._start_lock:
             self._waiting.discard(bank.namespace)  # records added from here on may miss this round, and queue it again
         self._run_rounds(bank)
 
-    def _key(self, bank: Bank) -> str:
+    def _key(self, bank: OpenBank) -> str:
         return f"consolidate:{self.run}:{bank.namespace}"
 
-    def _save(self, bank: Bank, change: OpenChange, progress: Progress) -> None:
+    def _save(self, bank: OpenBank, change: OpenChange, progress: Progress) -> None:
         change.fact(self._key(bank), progress.to_text())
 
 

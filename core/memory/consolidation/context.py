@@ -6,10 +6,10 @@ Policies only propose changes; the consolidator writes them.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
+from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -17,9 +17,8 @@ from core.control_tokens import escape
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
 from core.memory.moment import Moment
-from core.memory.ports import Bank
+from core.memory.ports import OpenBank
 from core.models.base import Reply, Role
-from core.normal_form import folded
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts.registry import PROJECT
@@ -33,10 +32,10 @@ Answer = TypeVar("Answer")
 MAX_CHARS = 2_000  # of each title, description and content that a model is shown
 MOST_COMPARED = 20_000  # of the newest active records a new one is compared with
 ROUNDED = 1e-5  # more than a cosine differs by when it is rounded, or computed with others
-FEW = 32  # records up to which each is read by itself
 BLOCK = 64  # records whose lessons are compared at once
 KEPT = 2**24  # max. numbers of the cached vectors (64 MB): 43 690 vectors of 384 dimensions
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
+Test = Callable[[list[Lesson], "np.ndarray"], "np.ndarray"]  # see ConsolidationContext.near
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +106,11 @@ class ConsolidationContext:
     moment     current time on the bank's clock
     """
 
-    bank: Bank
+    bank: OpenBank
     settings: Settings
     fresh: tuple[str, ...]
     usage: Usage = field(default_factory=Usage)
     moment: Moment = field(init=False)
-    _nearest: dict[str, list[MemoryRecord]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.moment = self.bank.moment()
@@ -122,77 +120,82 @@ class ConsolidationContext:
         """The rule for confidence; the default one if the bank keeps no confidence."""
         return self.settings.confidence or Confidence()
 
-    def fresh_records(self) -> list[MemoryRecord]:
-        """The fresh records that are still active, oldest first."""
-        if len(self.fresh) > FEW:
-            known = {record.id: record for record in self._active}
-            return [known[id] for id in self.fresh if id in known]
-        records = [self.bank.get(id) for id in self.fresh]
-        return [record for record in records if record is not None and record.status == "active"]
-
-    def near(self, record: MemoryRecord, least: float) -> list[MemoryRecord]:
-        """The active records with a lesson whose cosine with one of this record's is at least this, oldest first.
-
-        At most the nearest `candidates`, and those with a lesson of equal content, in any language.
-        """
-        if record.id not in self._nearest:
-            self._find_nearest([record] if record.id not in self.fresh else self.fresh_records(), least)
-        others = {other.id: other for other in self._nearest[record.id]}
-        for lesson in record.items:
-            others |= {other.id: other for other in self._with_content[folded(lesson.content)]}
-        others.pop(record.id, None)
-        return sorted(others.values(), key=lambda other: (other.tick, other.id))
-
     @cached_property
-    def _active(self) -> list[MemoryRecord]:
+    def active(self) -> list[MemoryRecord]:
         """The active records, oldest first."""
         return self.bank.records(self.bank.namespace, status="active")
 
     @cached_property
-    def _with_content(self) -> dict[str, list[MemoryRecord]]:
-        """{content: the first active records with such a lesson}."""
-        found: dict[str, list[MemoryRecord]] = defaultdict(list)
-        for record in self._active[-MOST_COMPARED:]:
-            for lesson in record.items:
-                if len(same := found[folded(lesson.content)]) <= self.settings.candidates:
-                    same.append(record)
-        return found
+    def _compared(self) -> list[MemoryRecord]:
+        """The active records that fresh ones are compared with, oldest first."""
+        return [record for record in self.active if record.items][-MOST_COMPARED:]
 
-    def _find_nearest(self, records: list[MemoryRecord], least: float) -> None:
-        """Find the nearest of these records at once, by products of their lessons' vectors with all others'."""
+    @cached_property
+    def lessons(self) -> list[Lesson]:
+        """The lessons of the active records that fresh ones are compared with."""
+        return _lessons(self._compared)
+
+    def fresh_records(self) -> list[MemoryRecord]:
+        """The fresh records that are still active, oldest first."""
+        known = {record.id: record for record in self.active}
+        return [known[id] for id in self.fresh if id in known]
+
+    def near(self, may_be: Test | None = None) -> dict[str, list[MemoryRecord]]:
+        """{id of a fresh record: the active ones whose lessons are near to its own}, oldest first.
+
+        At most the nearest `candidates`, by the best cosine of two of their lessons.
+
+        may_be   (lessons of some fresh records, their cosines with `lessons`, float32 (n, m)) -> bool (n, m): the pairs
+                 that count; None: all
+        """
         import numpy as np
 
-        self._nearest |= {record.id: [] for record in records}
-        reads = self.bank.embedder.reads
-        both = (records, self._active[-MOST_COMPARED:])
-        asked, known = ([each for each in some if each.items and reads(each.text)] for some in both)
-        if not (asked and known):
-            return
-        theirs = self._lesson_vectors(known)
-        most = self.settings.candidates + 1
+        fresh, known = self.fresh_records(), self._compared
+        found: dict[str, list[MemoryRecord]] = {record.id: [] for record in fresh}
+        asked, vectors = [record for record in fresh if record.items], self._vectors_read(self.lessons)
         for start in range(0, len(asked), BLOCK):
             block = asked[start : start + BLOCK]
-            products = (mine @ vectors.T for mine in self._lesson_vectors(block) for vectors in theirs)
-            best = reduce(np.maximum, products)  # over all pairs of their lessons
+            cosines = self._vectors_read(_lessons(block)) @ vectors.T
+            if may_be is not None:
+                cosines[~may_be(_lessons(block), cosines)] = -np.inf
+            best = np.maximum.reduceat(np.maximum.reduceat(cosines, _begins(block)), _begins(known), axis=1)
             for record, scores in zip(block, best, strict=True):
-                found = np.flatnonzero(scores >= least - ROUNDED)
-                if len(found) > most:  # at most `candidates`, and the record itself
-                    found = found[scores[found] >= np.partition(scores[found], -most)[-most] - ROUNDED]
-                order = np.argsort(-np.round(scores[found], 6), kind="stable")
-                others = [known[place] for place in found[order].tolist() if known[place].id != record.id]
-                self._nearest[record.id] = others[: self.settings.candidates]
+                places = self._highest(scores).tolist()
+                others = [known[place] for place in places if known[place].id != record.id][: self.settings.candidates]
+                found[record.id] = sorted(others, key=lambda other: (other.tick, other.id))
+        return found
 
-    def _lesson_vectors(self, records: list[MemoryRecord]) -> list[np.ndarray]:
-        """The vectors of all records' first lessons, second ones, ...; of a record with fewer its first again."""
-        most = max(len(record.items) for record in records)
-        places = [
-            [record.items[place if place < len(record.items) else 0] for record in records] for place in range(most)
-        ]
-        return [self.vectors([lesson.text for lesson in lessons]) for lessons in places]
+    def _highest(self, scores: np.ndarray) -> np.ndarray:
+        """The places of the highest scores, enough for the `candidates` and the record itself; none of -inf."""
+        import numpy as np
+
+        places, most = np.flatnonzero(scores > -np.inf), self.settings.candidates + 1
+        if len(places) > most:
+            least = np.partition(scores[places], -most)[-most]
+            places = places[scores[places] >= least - ROUNDED]
+            places = places[np.argsort(-np.round(scores[places], 6), kind="stable")]
+        return places
+
+    def _vectors_read(self, lessons: Sequence[Lesson]) -> np.ndarray:
+        """The unit vectors of the lessons, float32 (n, d); of one that the embedder does not read zeros."""
+        import numpy as np
+
+        texts = [lesson.text for lesson in lessons]
+        read = [self.bank.embedder.reads(text) for text in texts]
+        if all(read):
+            return self.vectors(texts)
+        vectors = np.zeros((len(texts), self.bank.dim()), np.float32)
+        if any(read):
+            vectors[read] = self.vectors([text for text, is_read in zip(texts, read) if is_read])
+        return vectors
+
+    @cached_property
+    def _nearest(self) -> dict[str, list[MemoryRecord]]:
+        return self.near()
 
     def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[MemoryRecord]:
-        """The near records with a similarity from `least` to `most`, most similar first."""
-        scored = [(self.similarity(record, other), other) for other in self.near(record, -1.0)]
+        """The records near to a fresh one with a similarity from `least` to `most`, most similar first."""
+        scored = [(self.similarity(record, other), other) for other in self._nearest[record.id]]
         scored = [(score, other) for score, other in scored if least <= score <= most]
         return [other for _, other in sorted(scored, key=lambda pair: -pair[0])]
 
@@ -273,6 +276,15 @@ class ConsolidationContext:
         structured = role is not None and role.llm.supports_schema
         prompts = PROJECT if role is None else role.prompts
         return prompts.render(name, None, **values, structured=structured)
+
+
+def _lessons(records: Sequence[MemoryRecord]) -> list[Lesson]:
+    return [lesson for record in records for lesson in record.items]
+
+
+def _begins(records: Sequence[MemoryRecord]) -> list[int]:
+    """The place of each record's first lesson among `_lessons`."""
+    return [0, *accumulate(len(record.items) for record in records)][:-1]
 
 
 def _descending(text: str) -> tuple[int, ...]:

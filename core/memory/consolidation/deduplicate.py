@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.errors import check_choice, check_numbers
-from core.memory.consolidation.context import ROUNDED, ConsolidationContext, ConsolidationPolicy, ProposedChange
+from core.memory.consolidation.context import (
+    ROUNDED,
+    ConsolidationContext,
+    ConsolidationPolicy,
+    ProposedChange,
+    Test,
+)
 from core.memory.consolidation.differences import difference, may_correct
 from core.memory.ports import CORRECTS, REVISES
 from core.normal_form import folded
 from core.types import Lesson, MemoryRecord
 
+if TYPE_CHECKING:
+    import numpy as np
+
 # Comparison of two lessons by their texts alone.
 
 _NUMBER = re.compile(r"\d+")
+LETTERS = 39  # columns of `letter_counts`: a to z and 0 to 9 have one each
 
 
 def titles_near(one: str, other: str, distance: int) -> bool:
@@ -26,6 +37,25 @@ def titles_near(one: str, other: str, distance: int) -> bool:
     if _NUMBER.findall(one) != _NUMBER.findall(other):  # such as "square of 12" and "square of 13"
         return False
     return Levenshtein.distance(one, other, score_cutoff=distance - 1) < distance
+
+
+def letter_counts(texts: list[str]) -> np.ndarray:
+    """How often each letter stands in each text: float32 (n, LETTERS). Rarer ones share a column."""
+    import numpy as np
+
+    letters = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32) % LETTERS
+    rows = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+    counts = np.bincount(rows * LETTERS + letters, minlength=len(texts) * LETTERS)
+    return counts.reshape(len(texts), LETTERS).astype(np.float32)
+
+
+def may_be_near(one: np.ndarray, other: np.ndarray, distance: int) -> np.ndarray:
+    """Which titles, of which these are the letters, may be fewer than `distance` edits apart: bool (n, m).
+
+    An edit changes two counts by one at the most, and so the squared distance of n edits is at most 2 n n.
+    """
+    apart = (one**2).sum(axis=1)[:, None] + ((other**2).sum(axis=1) - 2 * (one @ other.T))
+    return apart <= 2 * (distance - 1) ** 2
 
 
 @dataclass(kw_only=True)
@@ -67,10 +97,9 @@ class Deduplicate(ConsolidationPolicy):
         found: dict[str, tuple[MemoryRecord, MemoryRecord]] = {}  # id of a duplicate -> (the duplicate, its keeper)
         apart: dict[tuple[str, str], ProposedChange] = {}  # (newer, older) of each pair that is near and differs
         compared: set[tuple[str, str]] = set()  # a pair is mostly near from both sides
-        bounds = (self.min_score, self.title_min_score if self.title_distance else None)
-        least = min((bound for bound in bounds if bound is not None), default=1.0)
+        near = ctx.near(self.may_be_same(ctx))
         for record in ctx.fresh_records():
-            for other in self.comparable(ctx, record, ctx.near(record, least)):
+            for other in near[record.id]:
                 if record.id in found:
                     break
                 if other.id in found or (other.id, record.id) in compared:
@@ -85,29 +114,35 @@ class Deduplicate(ConsolidationPolicy):
         new = [change for ids, change in apart.items() if not found.keys() & set(ids)]
         return superseded + [change for change in new if change.links[0][:3] not in there]
 
-    def comparable(
-        self, ctx: ConsolidationContext, record: MemoryRecord, others: list[MemoryRecord]
-    ) -> list[MemoryRecord]:
-        """Those of the others that hold a lesson which is near to one of the record, or equal to it.
+    def may_be_same(self, ctx: ConsolidationContext) -> Test:
+        """The test for all pairs of lessons at once whether `near`, or equal contents, are worth a closer look."""
+        import numpy as np
 
-        All pairs at once: one by one, as `near` does it, they would take twenty times as long.
-        """
-        from rapidfuzz.distance import Levenshtein
-        from rapidfuzz.process import cdist
+        codes: dict[Hashable, int] = {}
 
-        if not others or not record.items:
-            return []
-        held = [(place, lesson) for place, other in enumerate(others) for lesson in other.items]
-        cosines = ctx.vectors([lesson.text for _, lesson in held]) @ ctx.vectors([one.text for one in record.items]).T
-        near: Any = cosines >= (2.0 if self.min_score is None else self.min_score - ROUNDED)
-        if self.title_distance:
-            titles = [[folded(one.title) for one in some] for some in ([one for _, one in held], record.items)]
-            edits = cdist(*titles, scorer=Levenshtein.distance, score_cutoff=self.title_distance - 1)
-            near |= (edits < self.title_distance) & (cosines >= self.title_min_score - ROUNDED)
-        equal = {folded(one.content) for one in record.items}
-        each = zip(held, near.any(axis=1).tolist())
-        kept = {place for (place, one), is_near in each if is_near or folded(one.content) in equal}
-        return [others[place] for place in sorted(kept)]
+        def coded(values: Iterable[Hashable]) -> np.ndarray:
+            return np.array([codes.setdefault(value, len(codes)) for value in values])
+
+        def texts(lessons: list[Lesson]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """Of each lesson the content and the numbers in the title, as codes, and the letters of the title."""
+            titles = [folded(one.title) for one in lessons]
+            numbers = coded(tuple(_NUMBER.findall(title)) for title in titles)
+            return coded(folded(one.content) for one in lessons), numbers, letter_counts(titles)
+
+        contents, numbers, letters = texts(ctx.lessons)
+
+        def test(lessons: list[Lesson], cosines: np.ndarray) -> np.ndarray:
+            my_contents, my_numbers, my_letters = texts(lessons)
+            found = my_contents[:, None] == contents
+            if self.min_score is not None:
+                found |= cosines >= self.min_score - ROUNDED
+            if self.title_distance:
+                near = my_numbers[:, None] == numbers
+                near &= cosines >= self.title_min_score - ROUNDED
+                found |= near & may_be_near(my_letters, letters, self.title_distance)
+            return found
+
+        return test
 
     def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:
         """The link from the newer to the older of two records with near lessons that differ; None: not such a pair."""

@@ -34,7 +34,7 @@ class Prune(ConsolidationPolicy):
         """One change per record to archive, and one per archived record to delete."""
         archived = [
             ProposedChange(reason=f"{record.id} pruned", seen=(record,), updates={record.id: {"status": "archived"}})
-            for record in ctx.bank.records(namespace=ctx.bank.namespace, status="active")
+            for record in ctx.active
             if self.is_due(ctx, record)
         ]
         return archived + self.deletions(ctx)

@@ -4,55 +4,23 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Any
 
-from core.memory.filter import PRIOR, Filter, visible
-from core.memory.postgres.connection import DIALECT, ESCAPE
+from core.memory.filter import Filter
+from core.memory.postgres.connection import DIALECT
 from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.setup import HAS_GRAPH
 from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit, best_of_each, in_order
 from core.memory.store.keys import QUERY
 from core.memory.store.schema import to_record
+from core.memory.store.visible import Conditions
 
 Seen = dict[int, tuple]  # rowid: a row of DIALECT.records
 GRAPH_FROM = 20_000  # number of vectors from which memory.index=hnsw builds a graph
 FEW = 64  # up to this number of hits, their records are read in the same query
 _ONE = f"{DIALECT.records} WHERE r.rowid = h.found"
 FRESH_S = 5.0  # cache lifetime of a tenant's size (s)
-BELIEVED = f"coalesce(r.confidence, CASE r.outcome WHEN 'success' THEN {PRIOR['success']} ELSE {PRIOR['failure']} END)"
-
-
-@dataclass(kw_only=True)
-class _Terms:
-    """Translates the conditions of `visible` on a record `r` to PostgreSQL's SQL, and collects their values.
-
-    They are part of the query itself, so that concurrent adds are filtered too.
-    """
-
-    row: str = "r"
-    values: list[Any] = field(default_factory=list)
-
-    def one_of(self, column: str, values: tuple[str, ...]) -> str:
-        return f"r.{column} = ANY ({self.place(list(values))})"
-
-    def has_tag(self, tag: str) -> str:
-        return f"EXISTS (SELECT FROM json_each(r.folded_tags) t WHERE t.value = {self.place(tag)})"
-
-    def believed(self, least: float) -> str:
-        return f"{BELIEVED} >= {self.place(least)}::float8"
-
-    def not_from(self, task_id: str) -> str:
-        # lineage is filled by json_each (tables.sql), which replaces a NUL byte by a blank.
-        place = self.place(task_id)
-        merged = f"SELECT t.record FROM lineage t WHERE t.task_id IN ({place}, replace({place}, '{ESCAPE}0', ' '))"
-        return f"{self.row}.task_id <> {place} AND {self.row}.rowid NOT IN ({merged})"
-
-    def place(self, value: Any) -> str:
-        """Add a value; returns its placeholder."""
-        self.values.append(value)
-        return f"${len(self.values)}"
 
 
 class PostgresSearch:
@@ -81,16 +49,16 @@ class PostgresSearch:
         return self._with_records(found, seen)
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
-        backend = _Terms(values=[list({hit[0] for hit in hits})])
-        within = " AND ".join(visible(where, exclude_task, backend))
-        within += f" AND (o.rowid = r.rowid OR {_origin_is_none_of(exclude_task, backend)})"
+        conditions = Conditions(values=[list({hit[0] for hit in hits})])
+        within = " AND ".join(conditions.visible(where, exclude_task))
+        within += f" AND (o.rowid = r.rowid OR {conditions.not_from(exclude_task, 'o')})"
         found = (
             "SELECT o.rowid AS origin, r.rowid AS found FROM records o LEFT JOIN heirs h ON h.origin = o.key_row "
             "JOIN records r ON r.key_row = coalesce(h.record, o.key_row) "
             f"WHERE o.rowid = ANY ($1) AND {within}"
         )
         query = f"SELECT h.origin, f.* FROM ({found}) h JOIN LATERAL ({_ONE}) f ON true"
-        rows = self._within(where).rows(query, tuple(backend.values))
+        rows = self._within(where).rows(query, tuple(conditions.values))
         led, seen = defaultdict(list), {row[1]: row[1:] for row in rows}
         for origin, record in sorted(row[:2] for row in rows):
             led[origin].append(record)
@@ -145,11 +113,11 @@ class PostgresSearch:
 
         seen   filled with the rows of the records, if there are at most FEW hits
         """
-        backend = _Terms(values=[vector.tobytes()])
-        terms = visible(where, exclude_task, backend)
+        conditions = Conditions(values=[vector.tobytes()])
+        terms = conditions.visible(where, exclude_task)
         if not where.everyone:
-            terms.append(f"v.namespace = {backend.place(where.namespace)}")
-        origin = f"SELECT FROM records o WHERE o.key_row = v.origin AND {_origin_is_none_of(exclude_task, backend)}"
+            terms.append(f"v.namespace = {conditions.place(where.namespace)}")
+        origin = f"SELECT FROM records o WHERE o.key_row = v.origin AND {conditions.not_from(exclude_task, 'o')}"
         within = " AND ".join([f"v.kind = '{kind}'", *terms, f"(h.record IS NULL OR EXISTS ({origin}))"])
         source = "FROM keys v LEFT JOIN heirs h ON h.origin = v.origin "
         source, found = f"{source}JOIN records r ON r.key_row = coalesce(h.record, v.origin) WHERE {within}", "r.rowid"
@@ -166,7 +134,7 @@ class PostgresSearch:
         if few := n <= FEW:
             query = f"WITH hits AS MATERIALIZED ({query}) SELECT h.*, o.* FROM hits h JOIN LATERAL ({_ONE}) o ON true"
         with store.reading() as db:
-            rows = (db.rows_by_graph if graph else db.rows)(query, tuple(backend.values))
+            rows = (db.rows_by_graph if graph else db.rows)(query, tuple(conditions.values))
         if few:
             seen |= {row[0]: row[3:] for row in rows}
         return [(row[0], row[1], round(row[2], 6)) for row in rows]
@@ -187,9 +155,3 @@ class PostgresSearch:
             self._sizes[(store.namespace, kind)] = time.monotonic(), size if there else -1
             size = size if there else -1
         return size >= least
-
-
-def _origin_is_none_of(exclude_task: str | None, backend: _Terms) -> str:
-    """The condition that the record `o` whose text a key is does not come from the task that searches."""
-    backend.row = "o"
-    return "true" if exclude_task is None else backend.not_from(exclude_task)

@@ -6,12 +6,12 @@ import json
 import logging
 import os
 import zipfile
-from collections.abc import Callable, Set
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.errors import StopRun
-from core.memory.filter import Filter, by_attributes
+from core.memory.filter import Filter, folded_tags
 from core.memory.sqlite.vectors import Flat, Graph, faiss_library
 from core.memory.store.hits import RowHit, best_of_each, in_order
 from core.memory.store.keys import KINDS, QUERY
@@ -34,17 +34,12 @@ class Attributes(NamedTuple):
 
 # rowid, place (as in Hit), Attributes, the key's origin, float32 vector
 Entry = tuple[int, int, str, str, str, str, str, int, bytes]
-Test = Callable[[Attributes], bool]
 
 
-class _OfAttributes:
-    """Translates the conditions of `by_attributes` to tests of Attributes."""
-
-    def one_of(self, column: str, values: tuple[str, ...]) -> Test:
-        return lambda attributes: getattr(attributes, column) in values
-
-    def has_tag(self, tag: str) -> Test:
-        return lambda attributes: tag in json.loads(attributes.tags)
+def _passes(attributes: Attributes, where: Filter) -> bool:
+    """Whether a record with these attributes passes a filter, but for its confidence."""
+    has = all(getattr(attributes, column) in values for column, values in where.columns.items())
+    return has and set(folded_tags(where.tags)) <= set(json.loads(attributes.tags))
 
 
 class VectorIndex:
@@ -190,8 +185,7 @@ class VectorIndex:
         if where not in self._masks:
             if len(self._masks) == MASKS:
                 self._masks.clear()
-            tests = by_attributes(where, _OfAttributes())
-            passes = [a is not None and all(test(a) for test in tests) for a in self.codes]
+            passes = [a is not None and _passes(a, where) for a in self.codes]
             everything = all(yes for yes, count in zip(passes, self._counts) if count)
             self._masks[where] = None if everything else np.flatnonzero(np.array(passes)[self.keys[:, 2]])
         return self._masks[where]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from core.memory.filter import PRIOR, Filter, by_source_and_confidence, visible
+from core.memory.filter import Filter
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite.database import STATE, SqliteDatabase, State
 from core.memory.sqlite.index import Entry, VectorIndex
@@ -14,40 +15,13 @@ from core.memory.store.contract import SearchSettings
 from core.memory.store.hits import Hit, RowHit, best_of_each
 from core.memory.store.keys import QUERY
 from core.memory.store.schema import in_parts, placeholders, to_record
+from core.memory.store.visible import BELIEVED, Conditions, in_lineage
 from core.types import MemoryRecord
 
 CHUNK = 20_000  # records read at once
 WHOLE = 4_096  # banks up to this size (records) are cached whole
 KEPT = WHOLE  # records of a larger bank kept in memory: 50 MB with vectors of 384 numbers
 MOST_DELETED = 0.2  # share of deleted entries from which an index is rebuilt
-# A record's confidence, or the prior of its outcome.
-BELIEVED = f"coalesce(r.confidence, iif(r.outcome = 'success', {PRIOR['success']}, {PRIOR['failure']}))"
-
-
-@dataclass(kw_only=True)
-class _Conditions:
-    """Translates the conditions of `visible` on a record `r` to SQLite's SQL, and collects their values."""
-
-    row: str = "r"
-    values: list[Any] = field(default_factory=list)
-
-    def one_of(self, column: str, values: tuple[str, ...]) -> str:
-        return f"r.{column} IN ({self._places(*values)})"
-
-    def has_tag(self, tag: str) -> str:
-        return f"EXISTS (SELECT 1 FROM json_each(r.folded_tags) t WHERE t.value = {self._places(tag)})"
-
-    def believed(self, least: float) -> str:
-        return f"{BELIEVED} >= {self._places(least)}"
-
-    def not_from(self, task_id: str) -> str:
-        own, merged = self._places(task_id), self._places(*_as_in_lineage(task_id))
-        behind = f"SELECT 1 FROM lineage l WHERE l.task_id IN ({merged}) AND l.record = {self.row}.rowid"
-        return f"{self.row}.task_id IS NOT {own} AND NOT EXISTS ({behind})"
-
-    def _places(self, *values: Any) -> str:
-        self.values += values
-        return placeholders(len(values), after=len(self.values) - len(values))
 
 
 @dataclass
@@ -58,32 +32,6 @@ class _SyncedIndex:
     state: State
     version: int = -1  # data_version of the database at that state
     saved: int = 0  # entries in the cache file
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Excluded:
-    """Translates `by_source_and_confidence`: returns rowids to exclude, as the index stores no confidence or task."""
-
-    database: SqliteDatabase
-    where: Filter
-
-    def believed(self, least: float) -> set[int]:
-        query = f"SELECT rowid FROM records r WHERE ($1 OR namespace = $2) AND {BELIEVED} < $3"
-        return self._rowids(query, self.where.everyone, self.where.namespace, least)
-
-    def not_from(self, task_id: str) -> set[int]:
-        mine = "" if self.where.everyone else "namespace = $4 AND "
-        query = f"SELECT rowid FROM records WHERE {mine}task_id = $1 UNION SELECT record FROM lineage"
-        query += " WHERE task_id IN ($2, $3)"
-        return self._rowids(query, task_id, *_as_in_lineage(task_id), self.where.namespace)
-
-    def _rowids(self, query: str, *values: Any) -> set[int]:
-        return {row[0] for row in self.database.rows(query, values)}
-
-
-def _as_in_lineage(task_id: str) -> tuple[str, str]:
-    """The forms in which a task's id may be stored in `lineage`: json_each, which fills it, ends a text at a NUL."""
-    return task_id, task_id.partition("\0")[0]
 
 
 class IndexSearch:
@@ -103,8 +51,8 @@ class IndexSearch:
         with self._lock:
             self._sync(kinds, len(vector))
             # Read after syncing, so that records just added for this task are excluded too.
-            terms = by_source_and_confidence(where, exclude_task, _Excluded(database=self._database, where=where))
-            excluded, origins = set().union(*terms), terms[-1] if exclude_task is not None else set()
+            origins = self._from_task(where, exclude_task) if exclude_task is not None else set()
+            excluded = origins | self._doubted(where)
             found: list[RowHit] = []
             for kind in kinds:
                 index = self._indexes[kind].index
@@ -113,20 +61,18 @@ class IndexSearch:
         return self._with_records(found, version)
 
     def those(self, hits: list[RowHit], where: Filter, exclude_task: str | None) -> list[Hit]:
-        backend = _Conditions()
+        conditions = Conditions()
         led: dict[int, list[int]] = {}
-        terms = " AND ".join(visible(where, exclude_task, backend))
-        if exclude_task is not None:
-            backend.row = "o"
-            terms += f" AND (o.rowid = r.rowid OR {backend.not_from(exclude_task)})"
+        terms = " AND ".join(conditions.visible(where, exclude_task))
+        terms += f" AND (o.rowid = r.rowid OR {conditions.not_from(exclude_task, 'o')})"
         for some in in_parts({hit[0] for hit in hits}):
-            among = placeholders(len(some), after=len(backend.values))
+            among = placeholders(len(some), after=len(conditions.values))
             query = (
                 "SELECT o.rowid, r.rowid FROM records o LEFT JOIN heirs h ON h.origin = o.rowid "
                 f"JOIN records r ON r.rowid = coalesce(h.record, o.rowid) WHERE {terms} AND o.rowid IN ({among}) "
                 "ORDER BY r.rowid"
             )
-            for origin, record in self._database.rows(query, (*backend.values, *some)):
+            for origin, record in self._database.rows(query, (*conditions.values, *some)):
                 led.setdefault(origin, []).append(record)
         led_hits = ((record, place, score) for rowid, place, score in hits for record in led.get(rowid, ()))
         return self._with_records(best_of_each(led_hits), self._database.version())
@@ -223,6 +169,26 @@ class IndexSearch:
         """The sync position of the last committed state."""
         return self._database.rows(STATE)[0]
 
+    def _from_task(self, where: Filter, task_id: str) -> set[int]:
+        """Rowids of the records from a task, and of those merged from one of its."""
+        conditions = Conditions()
+        own, mine = (
+            conditions.place(task_id),
+            "" if where.everyone else f"namespace = {conditions.place(where.named)} AND ",
+        )
+        query = f"SELECT rowid FROM records WHERE {mine}task_id = {own} UNION SELECT record FROM lineage WHERE "
+        return self._rowids(query + conditions.one_of("task_id", in_lineage(task_id)), conditions.values)
+
+    def _doubted(self, where: Filter) -> set[int]:
+        """Rowids of the records with too little confidence for a filter: the index does not know it."""
+        if where.min_confidence is None:
+            return set()
+        query = f"SELECT rowid FROM records r WHERE ($1 OR namespace = $2) AND {BELIEVED} < $3"
+        return self._rowids(query, (where.everyone, where.namespace, where.min_confidence))
+
+    def _rowids(self, query: str, values: Sequence[Any]) -> set[int]:
+        return {row[0] for row in self._database.rows(query, tuple(values))}
+
     def _read(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
         """{rowid: record} of these rowids, as far as they exist; None: of all."""
         where = "" if rowids is None else f" WHERE r.rowid IN ({placeholders(len(rowids))})"
@@ -242,10 +208,10 @@ class IndexSearch:
     def _led_to(self, rowids: set[int]) -> set[int]:
         """The origins of the keys of others that lead to these records."""
         query = "SELECT origin FROM heirs WHERE record IN ({})"
-        parts = (self._database.rows(query.format(placeholders(len(some))), tuple(some)) for some in in_parts(rowids))
-        return {origin for rows in parts for (origin,) in rows}
+        return set().union(*(self._rowids(query.format(placeholders(len(some))), some) for some in in_parts(rowids)))
 
     def _touched(self, after: int, upto: int, *, found: bool = True) -> set[int]:
         """Rowids of records removed, restored or changed. found: only if in a column that the search uses."""
-        query = "SELECT record FROM touched WHERE seq > $1 AND seq <= $2 AND found >= $3"
-        return {row[0] for row in self._database.rows(query, (after, upto, found))}
+        return self._rowids(
+            "SELECT record FROM touched WHERE seq > $1 AND seq <= $2 AND found >= $3", (after, upto, found)
+        )
