@@ -14,7 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import httpx
 
 from benchmarks.latency_server import running
 from benchmarks.lines import Lines, lines_parser
@@ -35,26 +38,6 @@ began = time.perf_counter()
 for _ in range(int(sys.argv[2])):
     call()
 print((time.perf_counter() - began) / int(sys.argv[2]))
-"""
-
-
-MANY_BARE = """
-import json, sys, threading, time
-import httpx
-url, k, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a word " * 100}]})
-ended, certificates = [], httpx.create_ssl_context(verify=False)
-def work():
-    with httpx.Client(verify=certificates, timeout=60) as client:
-        for _ in range(n):
-            json.loads(client.post(f"{url}/chat/completions", content=body).content)
-            ended.append(time.time())
-threads = [threading.Thread(target=work) for _ in range(k)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(json.dumps(ended))
 """
 
 
@@ -102,8 +85,14 @@ def of_ideal(ended: list[float], k: int) -> tuple[float, str]:
 
 def many_bare(url: str, k: int, n: int) -> float:
     """Percent of the ideal of k threads that make n calls each by httpx, and do nothing else."""
-    command = [sys.executable, "-c", MANY_BARE, url, str(k), str(n)]
-    return of_ideal(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout), k)[0]
+    body = json.dumps({"messages": [{"content": "a word " * 100}]})
+
+    def ends(_: int) -> list[float]:
+        with httpx.Client(verify=False, timeout=60) as client:
+            return [client.post(f"{url}/chat/completions", content=body) and time.time() for _ in range(n)]
+
+    with ThreadPoolExecutor(k) as threads:
+        return of_ideal(sum(threads.map(ends, range(k)), []), k)[0]
 
 
 def loop_overhead(lines: Lines, folder: Path, n: int) -> None:
@@ -135,8 +124,8 @@ def many_at_once(lines: Lines, folder: Path, n: int) -> None:
                 limit = min(n * k // 16, 1600 - k) + k
                 run = TimedRun(folder / f"{name}{k}", url, *words, f"limit={limit}", f"max_concurrency={k}")
                 reached, note = of_ideal([call["ended"] for call in run.of("agent")], k)
-                line = f"{k} tasks at once, {name}"
-                lines.add(line, reached, wanted, "% of ideal", least=True, note=f"{note}; bare httpx {bare:.0f} %")
+                note += f"; bare httpx {bare:.0f} %"
+                lines.add(f"{k} tasks at once, {name}", reached, wanted, "% of ideal", least=True, note=note)
         some, many = (
             TimedRun(folder / str(k), url, *toy, "workflow=vanilla", "limit=320", f"max_concurrency={k}").threads
             for k in (16, 64)
