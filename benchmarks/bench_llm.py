@@ -14,7 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+
+import httpx
 
 from benchmarks.latency_server import running
 from benchmarks.lines import Lines, lines_parser
@@ -22,40 +26,6 @@ from scripts.command_line import REPO, command_of
 from single_turn_bench.files import read_objects
 
 LATENCY_S = 0.2
-BARE = """
-import os, sys, time
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-import litellm
-litellm.suppress_debug_info = True
-def call():
-    messages = [{"role": "user", "content": "a word " * 100}]
-    litellm.completion(model="hosted_vllm/m", messages=messages, api_base=sys.argv[1], num_retries=0, max_retries=0)
-call()
-began = time.perf_counter()
-for _ in range(int(sys.argv[2])):
-    call()
-print((time.perf_counter() - began) / int(sys.argv[2]))
-"""
-
-
-MANY_BARE = """
-import json, sys, threading, time
-import httpx
-url, k, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a word " * 100}]})
-ended, certificates = [], httpx.create_ssl_context(verify=False)
-def work():
-    with httpx.Client(verify=certificates, timeout=60) as client:
-        for _ in range(n):
-            json.loads(client.post(f"{url}/chat/completions", content=body).content)
-            ended.append(time.time())
-threads = [threading.Thread(target=work) for _ in range(k)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(json.dumps(ended))
-"""
 
 
 class TimedRun:
@@ -89,8 +59,8 @@ def pinned(core: int | None, *words: str) -> list[str]:
 
 def bare_call_s(url: str, n: int, core: int | None = None) -> float:
     """Seconds of one litellm call by itself."""
-    command = pinned(core, "-c", BARE, url, str(n))
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+    command = pinned(core, "-m", "benchmarks.bench_llm", "--calls", str(n), "bare", url)
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPO).stdout.split()[-2])
 
 
 def of_ideal(ended: list[float], k: int) -> tuple[float, str]:
@@ -102,8 +72,14 @@ def of_ideal(ended: list[float], k: int) -> tuple[float, str]:
 
 def many_bare(url: str, k: int, n: int) -> float:
     """Percent of the ideal of k threads that make n calls each by httpx, and do nothing else."""
-    command = [sys.executable, "-c", MANY_BARE, url, str(k), str(n)]
-    return of_ideal(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout), k)[0]
+    body = json.dumps({"messages": [{"content": "a word " * 100}]})
+
+    def ends(_: int) -> list[float]:
+        with httpx.Client(verify=False, timeout=60) as client:
+            return [client.post(f"{url}/chat/completions", content=body) and time.time() for _ in range(n)]
+
+    with ThreadPoolExecutor(k) as threads:
+        return of_ideal([end for each in threads.map(ends, range(k)) for end in each], k)[0]
 
 
 def loop_overhead(lines: Lines, folder: Path, n: int) -> None:
@@ -135,8 +111,8 @@ def many_at_once(lines: Lines, folder: Path, n: int) -> None:
                 limit = min(n * k // 16, 1600 - k) + k
                 run = TimedRun(folder / f"{name}{k}", url, *words, f"limit={limit}", f"max_concurrency={k}")
                 reached, note = of_ideal([call["ended"] for call in run.of("agent")], k)
-                line = f"{k} tasks at once, {name}"
-                lines.add(line, reached, wanted, "% of ideal", least=True, note=f"{note}; bare httpx {bare:.0f} %")
+                note += f"; bare httpx {bare:.0f} %"
+                lines.add(f"{k} tasks at once, {name}", reached, wanted, "% of ideal", least=True, note=note)
         some, many = (
             TimedRun(folder / str(k), url, *toy, "workflow=vanilla", "limit=320", f"max_concurrency={k}").threads
             for k in (16, 64)
@@ -195,16 +171,20 @@ def clients(lines: Lines, n: int) -> None:
 
 
 def call_many(client: str, url: str, n: int) -> None:
-    """Print the seconds of a call, and those of the processor."""
+    """Print the seconds of a call, and those of the processor. client: bare is litellm without anything around it."""
     from core.models.base import Request
+    from core.models.litellm_library import load_litellm
     from core.models.remote import LiteLLMModel
 
-    model = LiteLLMModel(model="hosted_vllm/m", api_base=url, client=client)
-    request = Request(messages=[{"role": "user", "content": "a word " * 100}], role="agent")
-    model.chat(request)  # loads libraries
+    messages, at = [{"role": "user", "content": "a word " * 100}], {"model": "hosted_vllm/m", "api_base": url}
+    if client == "bare":
+        call = partial(load_litellm().completion, messages=messages, num_retries=0, max_retries=0, **at)
+    else:
+        call = partial(LiteLLMModel(client=client, **at).chat, Request(messages=messages, role="agent"))
+    call()  # loads libraries
     began, spent = time.perf_counter(), time.process_time()
     for _ in range(n):
-        model.chat(request)
+        call()
     print((time.perf_counter() - began) / n, (time.process_time() - spent) / n)
 
 

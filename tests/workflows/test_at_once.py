@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from provider import completion
 
 from envs.toy_script import play
+from workflows.stream import recorded_together
 
 BASE = ("env=toy", "embedder=hashing", "limit=10", "llm=vllm", "llm.client=openai", "llm.json_schema=false")
 
@@ -39,6 +42,12 @@ def test_tasks_of_a_server_run_at_once_where_they_do_not_depend_on_each_other(
         assert (f"max_concurrency={at_once}: no task depends" in said) == (name == "chosen" and at_once > 1)
         records.append((run_dir / "episodes.jsonl").read_bytes())
     assert records[0] == records[1]
+
+
+def test_episodes_that_are_there_are_written_at_once_and_no_other_with_one_that_may_end_the_stream():
+    ready = [SimpleNamespace(status=status) for status in "success failure stopped infra_error success".split()]
+    written = [[episode.status for episode in together] for together in recorded_together(ready)]
+    assert written == [["success", "failure"], ["stopped"], ["infra_error"], ["success"]]
 
 
 def test_a_model_in_this_process_runs_one_task_after_another(main_here, tmp_path):
