@@ -220,10 +220,7 @@ def _shown(path: Path, config: dict[str, Any], rows: list[dict[str, Any]]) -> di
     if missing := sorted(ids - found.keys()):
         raise UserError(
             f"{path} did not store its attempts whole: {len(missing)} lessons that they were shown "
-            f"({missing[0]}) are neither in its episodes nor in its bank{_of(memory.get('path'))}."
+            f"({missing[0]}) are neither in its episodes nor in its bank {memory.get('path') or ''}".rstrip()
+            + "."
         )
     return found
-
-
-def _of(bank: str | None) -> str:
-    return f" {bank}" if bank else ""
