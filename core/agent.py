@@ -52,6 +52,7 @@ class Agent:
     thinks: ClassVar[bool] = True  # whether a reply contains a thought besides the action
     converses: ClassVar[bool] = True  # whether a further round can follow its attempt (matts_sequential)
     least_steps: ClassVar[int] = 1  # that an attempt takes
+    calls_model: ClassVar[bool] = True  # whether it asks the role's model for its first reply
     keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt contains; None: all
 
     def __post_init__(self) -> None:
@@ -216,6 +217,7 @@ class Player(Agent):
     """An agent whose whole reply is the action."""
 
     answer_format: str = ""
+    calls_model: ClassVar[bool] = False
 
     def parse(self, text: str) -> tuple[str, str | None]:
         return "", text or None

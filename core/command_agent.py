@@ -67,6 +67,7 @@ class CommandAgent(Agent):
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     thinks: ClassVar[bool] = False  # it is not asked to say which lessons it uses
     converses: ClassVar[bool] = False
+    calls_model: ClassVar[bool] = False  # its program does
     least_steps: ClassVar[int] = 2  # the command, and the submission of what it left
 
     def __post_init__(self) -> None:

@@ -13,9 +13,6 @@ from core.errors import meant, nearest
 from core.make import CONFIG, compose_words, without_hydra
 from core.terminal import started
 
-Composed = tuple[
-    list[str], str, tuple[Path, ...]
-]  # words of a command line, the top file's name, folders of --config-dir
 _FLAGS = (
     "--help --hydra-help --version --cfg --resolve --package --run --multirun --shell-completion --config-path "
     "--config-name --config-dir --experimental-rerun --info"
@@ -101,7 +98,7 @@ def sentence_for(error: Exception, words: list[str], config: str = "config", fol
 
     text = str(error)
     if found := re.match(r"Could not override '([^'@]+)'", text):
-        return _no_such_key(found[1], (words, config, tuple(folders)))
+        return _no_such_key(found[1], _values_of(words, config, folders), config)
     if found := re.search(r"Could not find '([^']+)/([^'/]+)'", text):
         options = re.findall(r"^\t(.+)$", text.partition("Config search path")[0], re.MULTILINE)
         group, name = found[1], found[2]
@@ -119,48 +116,45 @@ def sentence_for(error: Exception, words: list[str], config: str = "config", fol
     return text if text.startswith(("error: ", "Traceback")) else f"error: {text}"
 
 
-def _no_such_key(key: str, composed: Composed) -> str:
-    """The sentence for an unknown key, with known keys that have the same last part or a similar spelling."""
-    known, config = [*_keys_of(composed)], composed[1]
+def _no_such_key(key: str, values: dict[str, Any], config: str) -> str:
+    """The sentence for an unknown key, with known keys that have the same last part or a similar spelling.
+
+    values   of the known keys; config: the file that they are of
+    """
+    known = [other for other in values if not other.rpartition(".")[2].startswith("_")]
     group, dot, last = key.rpartition(".")
     near = [other for other in known if other.rpartition(".")[2] == last][:3]
     beside = [other.removeprefix(group + dot) for other in known if other.startswith(group + dot)]
     near = near or [group + dot + name for name in nearest(last, beside)]
-    if last in _fields_of(group, composed):
+    if last in _fields_of(values.get(f"{group}._target_")):
         return f"error: the YAML of {group} has no key {last}, but its class has: +{key}=VALUE sets it."
     all_keys = "python main.py --help keys shows all." if config == "config" else f"config/{config}.yaml has all."
     return f"error: there is no key {key}: " + (f"did you mean {' or '.join(near)}?" if near else all_keys)
 
 
-def _fields_of(group: str, composed: Composed) -> Iterable[str]:
-    """The fields of the class that a group's chosen option names; none if there is none."""
+def _fields_of(target: str | None) -> Iterable[str]:
+    """The fields of the class that a chosen option names; none if there is none."""
     from hydra.utils import get_class
 
-    targets = [value for key, value in _values_of(*composed) if key == f"{group}._target_"]
     try:
-        return getattr(get_class(targets[0]), "__dataclass_fields__", ()) if targets else ()
+        return getattr(get_class(target), "__dataclass_fields__", ()) if target else ()
     except (ImportError, ValueError):  # its module cannot be imported, or it is a function
         return ()
 
 
-def _keys_of(composed: Composed) -> Iterator[str]:
-    """The keys of `_values_of` without those of targets."""
-    return (key for key, _ in _values_of(*composed) if not key.rpartition(".")[2].startswith("_"))
-
-
-def _values_of(words: list[str], config: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of the configuration composed with the chosen options, or with the defaults if that fails."""
+def _values_of(words: list[str], config: str, folders: Iterable[Path]) -> dict[str, Any]:
+    """{dotted key: value} of the configuration composed with the chosen options, or with the defaults if that fails."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     groups = _groups()
     chosen = [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
-    for kept in ((chosen, folders), ([], ())):
+    for kept in ((chosen, tuple(folders)), ([], ())):
         try:
-            yield from _dotted(without_hydra(compose_words(config, *kept)))
+            return dict(_dotted(without_hydra(compose_words(config, *kept))))
         except (HydraException, OmegaConfBaseException):  # a chosen option is wrong too: try the defaults
             continue
-        return
+    return {}
 
 
 def _groups() -> set[str]:

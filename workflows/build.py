@@ -177,8 +177,8 @@ def assemble(
         has_memory=workflow.has_memory and bank.learns,
         plays_gold=workflow.rollout.agent.uses_gold,
     )
-    for model in () if over else {id(model): model for model in models.values()}.values():
-        in_background(model.prepare)  # while the first task's envs start; an error is the first call's, too
+    if not over and stored is None and workflow.rollout.agent.calls_model:
+        in_background(models["agent"].prepare)  # while the first task's envs start; an error is the first call's, too
     limits = {"workers": workers, "retries": config["retry_broken"], "stop_after": config["stop_after_broken"]}
     return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, notes=tuple(notes), **limits)
 

@@ -336,21 +336,15 @@ def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], who
     known   (role, first message) of the prompts printed so far; added to
     whose   appended to the headings
     """
-    for role, calls in plan.asked.items():
-        kind = (role, calls[0][0]["content"])
-        if kind in known:
-            continue
-        known.add(kind)
-        for message in calls[0]:
-            console.rule(f"{role}: first prompt, {message['role']}{whose}", align="left")
-            console.print(Text(message["content"]))
-    for kind, messages in plan.others.items():
-        shown = (kind, messages[-1]["content"])
-        if shown in known:
+    of_kind = "agent: first prompt of an answer that is a"
+    prompts = [(role, calls[0][0], f"{role}: first prompt", calls[0]) for role, calls in plan.asked.items()]
+    prompts += [(kind, messages[-1], f"{of_kind} {kind}", messages) for kind, messages in plan.others.items()]
+    for kind, told_by, heading, messages in prompts:
+        if (shown := (kind, told_by["content"])) in known:
             continue
         known.add(shown)
         for message in messages:
-            console.rule(f"agent: first prompt of an answer that is a {kind}, {message['role']}{whose}", align="left")
+            console.rule(f"{heading}, {message['role']}{whose}", align="left")
             console.print(Text(message["content"]))
 
 

@@ -218,12 +218,9 @@ def _shown(path: Path, config: dict[str, Any], rows: list[dict[str, Any]]) -> di
         more = read_records(bank, memory.get("namespace") or "default")
         found = {record.id: record for record in more if record.id in ids} | found
     if missing := sorted(ids - found.keys()):
+        given = f" {memory['path']}" if memory.get("path") else ""
         raise UserError(
             f"{path} did not store its attempts whole: {len(missing)} lessons that they were shown "
-            f"({missing[0]}) are neither in its episodes nor in its bank{_of(memory.get('path'))}."
+            f"({missing[0]}) are neither in its episodes nor in its bank{given}."
         )
     return found
-
-
-def _of(bank: str | None) -> str:
-    return f" {bank}" if bank else ""

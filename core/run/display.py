@@ -157,18 +157,16 @@ class RunProgress:
         started()
         self._bar.start()
         print_printable()
-        log.addHandler(self._ear)
-        NOTICES.addHandler(self._ear)
-        ACTIONS.addHandler(self._ear)
+        for logger in (log, NOTICES, ACTIONS):
+            logger.addHandler(self._ear)
         ACTIONS.setLevel(logging.INFO)
         ACTIONS.propagate = False
         NOTICES.propagate = False  # `warn` logs each text once
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        log.removeHandler(self._ear)
-        NOTICES.removeHandler(self._ear)
-        ACTIONS.removeHandler(self._ear)
+        for logger in (log, NOTICES, ACTIONS):
+            logger.removeHandler(self._ear)
         NOTICES.propagate = True
         self._bar.stop()
 

@@ -23,7 +23,8 @@ def finalize(cfg: DictConfig) -> str:
 
     Returns a line that names the dropped k and r, "" if none was dropped. Raises UserError for an invalid setting.
     """
-    drop_tables(cfg)
+    with open_dict(cfg):
+        cfg.pop("tables", None)  # which an experiment's file names for `reasoningbank tables`: no run depends on them
     take_env_keys(cfg)
     check_config(cfg)
     expand_fallbacks(cfg)
@@ -34,12 +35,6 @@ def finalize(cfg: DictConfig) -> str:
         cfg[key] = None
     words = " ".join(f"{key}={value}" for key, value in unused.items())
     return words and f"{words} left out: {choice('arm') or choice('workflow')} has no such number of attempts."
-
-
-def drop_tables(cfg: DictConfig) -> None:
-    """Remove the tables that an experiment's file names for `reasoningbank tables`: no run depends on them."""
-    with open_dict(cfg):
-        cfg.pop("tables", None)
 
 
 def take_env_keys(cfg: DictConfig) -> None:

@@ -182,14 +182,10 @@ def recorded_config(run_dir: Path) -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """{sha, dirty: [changed files], source: hash of the code}; sha None outside a repository or without git.
-
-    Of files that are not in the repository, `dirty` has those that are a part of the code.
-    """
+    """{sha, dirty: [changed files], source: hash of the code}; sha None outside a repository or without git."""
     sha = _git(folder, "rev-parse", "HEAD")
     changed = (_git(folder, "status", "--porcelain", "--untracked-files=no") or "").splitlines()
-    dirty = [line[3:] for line in changed if not line.startswith("??") or is_source(line[3:])]
-    return {"sha": sha and sha.strip(), "dirty": dirty, "source": own_source()}
+    return {"sha": sha and sha.strip(), "dirty": [line[3:] for line in changed], "source": own_source()}
 
 
 def code_of(git: dict[str, Any]) -> str:

@@ -165,11 +165,7 @@ def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int | Non
 def steps(row: dict) -> int:
     """Number of steps of the chosen attempt; if that is a note (refine=continue), of the last round that acted."""
     taken = (made["steps"] for made in reversed(row["trajectories"][: row["chosen"] + 1]))
-    return len(next((steps for steps in taken if not _is_note(steps)), ()))
-
-
-def _is_note(steps: list[dict]) -> bool:
-    return len(steps) == 1 and steps[0].get("observation") == NOT_TAKEN
+    return len(next((did for did in taken if [step.get("observation") for step in did] != [NOT_TAKEN]), ()))
 
 
 def all_steps(row: dict) -> list[dict]:

@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from provider import completion
 
 from core.interrupt import Interrupts
+from core.models.offline import ScriptedModel
 from core.run.display import RunProgress
 from core.run.launch import override
 from core.terminal import loading
@@ -252,6 +253,14 @@ def test_the_partner_of_a_run_without_memory_has_one(cli):
     words = shlex.split(partner)
     assert "arm=reasoningbank" in words and "run_dir=one-memory" in words and "memory=awm" not in words
     assert compare.split()[-3:] == ["compare", "one", "one-memory"]
+
+
+@pytest.mark.parametrize(("agent", "asks"), [("react", True), ("gold", False)])
+def test_the_agents_model_is_loaded_while_a_run_begins(here, monkeypatch, agent, asks):
+    loaded = threading.Event()
+    monkeypatch.setattr(ScriptedModel, "prepare", lambda self: loaded.set())
+    here(*TOY, "limit=1", "workflow=vanilla", f"agent={agent}")
+    assert loaded.wait(10) if asks else not loaded.is_set()
 
 
 @pytest.mark.slow
