@@ -54,11 +54,11 @@ def differences(study: Study) -> list[dict[str, str]]:
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
     compared = [cell | {"base_partial": base is not None and unended(base)} for cell in compared]
-    made = [(cell, difference(cell, base["label"], study.n_compared)) for cell in compared if base]
+    made = [(cell, difference(cell, base["label"])) for cell in compared if base]
     return [said | {"scope": qualified(said["scope"], [row for row in (base, cell) if row])} for cell, said in made]
 
 
-def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
+def difference(cell: dict[str, Any], base: str) -> dict[str, str]:
     """{label, base, points, interval, verdict, scope, flips, tests}: the paired difference and what is behind it.
 
     scope   what a verdict speaks of, or why a difference that looks like one has none; "" where neither is to be said
@@ -70,9 +70,9 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
         tests += f"; {p_value(cell['p_tasks'])}: {by_chance} on these tasks, with these banks"
     else:
         tests = f"{p_value(cell['p'])}: {by_chance} over {seeds} seeds"
-    if cell["p"] is not None and n_compared > 1:
-        tests += f"; {p_value(cell['p_holm'])}: the same for the {n_compared} comparisons here (Holm)"
-    outcome, scope = _verdict(cell | {"n_compared": n_compared})
+    if cell["p"] is not None and cell["n_compared"] > 1:
+        tests += f"; {p_value(cell['p_holm'])}: the same for the {cell['n_compared']:.0f} comparisons here (Holm)"
+    outcome, scope = _verdict(cell)
     if said := over_types(cell):
         tests += f"; {said}"
     return {
