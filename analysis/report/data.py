@@ -62,9 +62,8 @@ def read_packed(path: Path) -> PackedRun:
         kinds = kinds_of(run.rows, lambda: banked)
         entries = [[_task(row), *_facts(row), lesson_step(row, kinds)] for row in run.rows]
         made = {"entries": entries, "pieces": [*_packed(run, banked)], "lessons": lessons_of(run, banked)}
-    kept = {each.name: getattr(run, each.name) for each in fields(Run)} | {
-        "rows": [{"status": status_of(row)} for row in run.rows]
-    }
+    kept = {each.name: getattr(run, each.name) for each in fields(Run)}
+    kept["rows"] = [{"status": status_of(row)} for row in run.rows]
     return PackedRun(**kept, **made, columns=columns_of(run))
 
 
