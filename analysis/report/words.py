@@ -10,7 +10,7 @@ from analysis.made_of import cells_differ
 from analysis.notes import broken, labels, missing_seeds, not_answered, one_bank, qualified
 from analysis.reach import findable
 from analysis.studies import Study
-from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason, unended
+from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, over_types, reason, unended
 from core.run.display import percent
 from core.setting import TRUE_LABELS
 
@@ -146,12 +146,10 @@ def legend(study: Study) -> str:
     source = f"; the learner's labels: {', '.join(sources)}" if sources else ""
     said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{source}."
     if any(cell.get("difference") is not None for cell in study.cells):
-        said += (
-            f" Better and worse are said for these tasks {orders(list(study.cells))}, if they hold in the worst case of"
-            " what broke too. The tasks of one seed share a bank: the test allows for that, and for one seed nothing is"
-            " said. Where all seeds began with the same given bank, the result holds for this bank only."
+        allowed = (
+            "Better and worse hold in the worst case of what broke, too; the test allows for the bank of each seed."
         )
-        said = " ".join((said, *findable(list(study.cells))))
+        said = " ".join((said, allowed, *findable(list(study.cells))))
     return said
 
 
