@@ -85,15 +85,11 @@ def to_csv(paths: list[str], output: Path, begin: str | None = None) -> None:
         run = read_run(path)
         with explaining(path):
             found = run.summary or summarise(run.rows, run.n_tasks)
-            ended = max((line["ended"] for line in lines_of(path, TIMINGS)), default=0.0)
-        at, name = datetime.fromtimestamp(ended, UTC), named(run.arm or "run", run.overridden)
-        if start is None or at >= start:
-            about = {
-                "run": str(path),
-                "ended": at.isoformat(timespec="seconds"),
-                "arm": name,
-                "seed": run.config["seed"],
-            }
+            ended = max((line["ended"] for line in lines_of(path, TIMINGS)), default=None)
+        at = None if ended is None else datetime.fromtimestamp(ended, UTC)
+        if start is None or (at is not None and at >= start):
+            about = {"run": str(path), "ended": at and at.isoformat(timespec="seconds")}
+            about |= {"arm": named(run.arm or "run", run.overridden), "seed": run.config["seed"]}
             rows.append(about | {key: found.get(key) for key in RUN_METRICS})
     frame = pd.DataFrame(rows, columns=["run", "ended", "arm", "seed", *RUN_METRICS])
     frame.map(spreadsheet).to_csv(output, index=False)

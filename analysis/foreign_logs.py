@@ -70,18 +70,13 @@ def _of_inspect(path: Path) -> list[tuple[str, int, dict[str, float | None]]]:
 
 def _of_harness(path: Path) -> list[tuple[str, int, dict[str, float | None]]]:
     rows = [json.loads(line) for line in read_text(path).split("\n") if line.strip()]
-    return [
-        (
-            str(row["doc_id"]),
-            1,
-            {
-                f"{n},{row['filter']}" if row.get("filter") else n: _score(v)
-                for n, v in row.items()
-                if n not in NOT_METRICS and isinstance(v, (int, float, bool))
-            },
-        )
-        for row in rows
-    ]
+    return [(str(row["doc_id"]), 1, _metrics(row)) for row in rows]
+
+
+def _metrics(row: dict[str, Any]) -> dict[str, float | None]:
+    filtered = f",{row['filter']}" if row.get("filter") else ""
+    numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+    return {f"{name}{filtered}": _score(value) for name, value in numbers.items() if name not in NOT_METRICS}
 
 
 def _score(value: Any) -> float | None:

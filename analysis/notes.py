@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Rows = list[dict[str, Any]]
+NOT_GRADED = "its success is not known: the environment did not evaluate; evaluate what its runs left."
+TAMPERED = "{n_tampered} attempts were tampered: they forged their result, and count as failures."
 REPEATED = (
     "its {n_seeds} seeds hold only {n_distinct_seeds} different sets of attempts; seeds that repeat another attempt "
     "for attempt count once in interval and p."
@@ -238,22 +240,12 @@ def points(ends: tuple[float, float]) -> str:
 
 def of_cells(rows: Rows) -> list[str]:
     """For each cell: graded elsewhere, forged results, seeds that repeat each other."""
-    return [
-        f"{row['label']}: {text.format(**row)}"
-        for row in rows
-        for holds, text in (
-            (
-                not row["evaluated"],
-                "its success is not known: the environment did not evaluate; evaluate what its runs left.",
-            ),
-            (
-                row["n_tampered"],
-                "{n_tampered} attempts were tampered: they forged their result, and count as failures.",
-            ),
-            (row["n_distinct_seeds"] < row["n_seeds"], REPEATED),
-        )
-        if holds
-    ]
+    lines = []
+    for row in rows:
+        said = [NOT_GRADED] * (not row["evaluated"]) + [TAMPERED] * bool(row["n_tampered"])
+        said += [REPEATED] * (row["n_distinct_seeds"] < row["n_seeds"])
+        lines += [f"{row['label']}: {text.format(**row)}" for text in said]
+    return lines
 
 
 def fallbacks(rows: Rows) -> list[str]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.stats import GUESSES, detectable
-from analysis.verdict import comparison_outcome
+from analysis.verdict import LEVEL, comparison_outcome
 from core.errors import extra_for
-
-LEVEL = 0.05
 
 
 def least_points(n_tasks: int, n_seeds: int, n_compared: int = 1, **guesses: float) -> float:

@@ -23,14 +23,12 @@ class Study:
 
     `cells` are rows of analysis.cells' table with `baseline` (is it), `complete` and `colour` (a number, in every study
     the same for arms of one label) beside; after the baseline the arms stand in the paper's order.
-    `n_compared` is how many comparisons Holm's correction was made for: those of all studies together.
     """
 
     env: str
     model: str
     n_tasks: int
     cells: tuple[dict[str, Any], ...]
-    n_compared: int
     frame: pd.DataFrame  # the episodes that count
 
     @property
@@ -51,7 +49,6 @@ def compared(frame: pd.DataFrame, baseline: str | None = None, partial: bool = F
 def studies(cells: Cells) -> list[Study]:
     """The cells by what may be compared."""
     made = []
-    n_compared = int(cells.table["p"].notna().sum())
     rows = sorted(rows_of(cells.table), key=lambda row: (row["cell"] != row["base"], *place_of_arm(row)))
     colours = list(dict.fromkeys(row["label"] for row in rows))
     for (env, model, tasks), block in cells.table.groupby(list(BLOCK), sort=False):
@@ -61,7 +58,7 @@ def studies(cells: Cells) -> list[Study]:
             row["colour"] = colours.index(row["label"])
         inside = cells.frame[cells.frame["cell"].isin(block["cell"])]
         about = {"env": env, "model": str(model), "n_tasks": mine[0]["n_tasks"]}
-        made.append(Study(**about, cells=tuple(mine), n_compared=n_compared, frame=inside))
+        made.append(Study(**about, cells=tuple(mine), frame=inside))
     return made
 
 

@@ -22,6 +22,7 @@ from analysis.load import load_runs
 from analysis.measure import grid
 from analysis.stats import paired
 from benchmarks.lines import Lines, lines_parser
+from benchmarks.null_simulation import MOST
 from core.seeding import derive_seed
 from core.types import Message
 from envs.toy import ToyEnv
@@ -29,7 +30,6 @@ from envs.toy_script import GUESS, play
 from scripts.command_line import REPO
 
 RIVALS = "dc_cumulative,dc_synthesis,ace,expel,memp,grpo,amem"
-MOST = 7.0  # per cent of studies in which a difference may be claimed at a level of 5
 PER_STUDY = 3  # seeds
 
 

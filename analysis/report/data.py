@@ -62,7 +62,8 @@ def read_packed(path: Path) -> PackedRun:
         kinds = kinds_of(run.rows, lambda: banked)
         entries = [[_task(row), *_facts(row), lesson_step(row, kinds)] for row in run.rows]
         made = {"entries": entries, "pieces": [*_packed(run, banked)], "lessons": lessons_of(run, banked)}
-    kept = {each.name: getattr(run, each.name) for each in fields(Run)} | {"rows": [_status(row) for row in run.rows]}
+    kept = {each.name: getattr(run, each.name) for each in fields(Run)}
+    kept["rows"] = [{"status": status_of(row)} for row in run.rows]
     return PackedRun(**kept, **made, columns=columns_of(run))
 
 
@@ -122,10 +123,6 @@ def embedded(value: Any) -> str:
 
 def _task(row: dict) -> tuple[str, str, str]:
     return row["task_id"], row["task_type"], row["query"][:QUERY_CHARS]
-
-
-def _status(row: dict) -> dict[str, str]:
-    return {"status": status_of(row)}
 
 
 def _facts(row: dict) -> list[Any]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -166,9 +167,10 @@ def _arm(cell: dict[str, Any], differences: list[dict[str, str]]) -> dict[str, A
 
 def _progress(run: Run, label: str) -> dict[str, Any]:
     """How far a run has got that did not finish."""
-    solved = sum(row["status"] == "success" for row in run.rows)
-    broken = sum(row["status"] == "infra_error" for row in run.rows)
-    said = f"{len(run.rows)} of {run.n_tasks} tasks, {solved} solved" + (f", {broken} broken" if broken else "")
+    counts = Counter(row["status"] for row in run.rows)
+    solved = "not evaluated" if counts["unknown"] else f"{counts['success']} solved"
+    broken = [f"{counts['infra_error']} broken"] * bool(counts["infra_error"])
+    said = ", ".join([f"{len(run.rows)} of {run.n_tasks} tasks", solved, *broken])
     return {"label": label, "said": said, "done": len(run.rows), "n_tasks": max(1, run.n_tasks)}
 
 

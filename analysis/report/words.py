@@ -10,7 +10,7 @@ from analysis.made_of import cells_differ
 from analysis.notes import broken, labels, missing_seeds, not_answered, one_bank, qualified
 from analysis.reach import findable
 from analysis.studies import Study
-from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason, unended
+from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, over_types, reason, unended
 from core.run.display import percent
 from core.setting import TRUE_LABELS
 
@@ -54,11 +54,11 @@ def differences(study: Study) -> list[dict[str, str]]:
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
     compared = [cell | {"base_partial": base is not None and unended(base)} for cell in compared]
-    made = [(cell, difference(cell, base["label"], study.n_compared)) for cell in compared if base]
+    made = [(cell, difference(cell, base["label"])) for cell in compared if base]
     return [said | {"scope": qualified(said["scope"], [row for row in (base, cell) if row])} for cell, said in made]
 
 
-def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
+def difference(cell: dict[str, Any], base: str) -> dict[str, str]:
     """{label, base, points, interval, verdict, scope, flips, tests}: the paired difference and what is behind it.
 
     scope   what a verdict speaks of, or why a difference that looks like one has none; "" where neither is to be said
@@ -70,9 +70,9 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
         tests += f"; {p_value(cell['p_tasks'])}: {by_chance} on these tasks, with these banks"
     else:
         tests = f"{p_value(cell['p'])}: {by_chance} over {seeds} seeds"
-    if cell["p"] is not None and n_compared > 1:
-        tests += f"; {p_value(cell['p_holm'])}: the same for the {n_compared} comparisons here (Holm)"
-    outcome, scope = _verdict(cell | {"n_compared": n_compared})
+    if cell["p"] is not None and cell["n_compared"] > 1:
+        tests += f"; {p_value(cell['p_holm'])}: the same for the {cell['n_compared']:.0f} comparisons here (Holm)"
+    outcome, scope = _verdict(cell)
     if said := over_types(cell):
         tests += f"; {said}"
     return {
@@ -146,12 +146,10 @@ def legend(study: Study) -> str:
     source = f"; the learner's labels: {', '.join(sources)}" if sources else ""
     said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{source}."
     if any(cell.get("difference") is not None for cell in study.cells):
-        said += (
-            f" Better and worse are said for these tasks {orders(list(study.cells))}, if they hold in the worst case of"
-            " what broke too. The tasks of one seed share a bank: the test allows for that, and for one seed nothing is"
-            " said. Where all seeds began with the same given bank, the result holds for this bank only."
+        allowed = (
+            "Better and worse hold in the worst case of what broke, too; the test allows for the bank of each seed."
         )
-        said = " ".join((said, *findable(list(study.cells))))
+        said = " ".join((said, allowed, *findable(list(study.cells))))
     return said
 
 

@@ -127,16 +127,16 @@ def test_what_chance_may_do_is_not_called_better(runs, page, tmp_path):
 
 def test_what_the_corrected_p_says_is_what_is_called_better():
     cell = {"label": "mine", "n_paired_seeds": 3, "difference": 0.1, "difference_low": 0.02, "difference_high": 0.18}
-    cell |= {"won": 9.0, "lost": 1.0, "n_pairs": 30.0, "p": 0.02, "p_tasks": 0.001, "p_holm": 0.06}
-    said = words.difference(cell, "base", 3)
+    cell |= {"won": 9.0, "lost": 1.0, "n_pairs": 30.0, "p": 0.02, "p_tasks": 0.001, "p_holm": 0.06, "n_compared": 3}
+    said = words.difference(cell, "base")
     assert said["verdict"] == "no difference shown"
     often = "that often chance alone would show so large a difference"
     assert said["tests"] == f"p = 0.0200: {often} over 3 seeds; p = 0.0600: the same for the 3 comparisons here (Holm)"
-    alone = words.difference(cell | {"p": None, "p_holm": None, "n_paired_seeds": 1}, "base", 3)["tests"]
+    alone = words.difference(cell | {"p": None, "p_holm": None, "n_paired_seeds": 1}, "base")["tests"]
     assert alone.endswith(f": one seed; p = 0.0010: {often} on these tasks, with these banks")
-    assert words.difference(cell | {"p_holm": 0.04}, "base", 2)["verdict"] == "better"
-    assert words.difference(cell | {"p_holm": 0.04, "difference": -0.1}, "base", 2)["verdict"] == "worse"
-    assert words.difference(cell | {"p_holm": None, "p": None}, "base", 2)["verdict"] == "not tested"
+    assert words.difference(cell | {"p_holm": 0.04}, "base")["verdict"] == "better"
+    assert words.difference(cell | {"p_holm": 0.04, "difference": -0.1}, "base")["verdict"] == "worse"
+    assert words.difference(cell | {"p_holm": None, "p": None}, "base")["verdict"] == "not tested"
 
 
 def test_the_page_compares_what_the_tables_compare(runs, page, here, tmp_path):
