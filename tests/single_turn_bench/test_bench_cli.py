@@ -73,7 +73,7 @@ def test_grade_prints_disagreements_and_last_the_agreement(tmp_path, capsys, suf
     ("line", "message"),
     [
         ("{torn\n", "rows.jsonl line 1: not JSON"),
-        ("[]\n", "rows.jsonl line 1: a row is a JSON object"),
+        ('["x"]\n', "rows.jsonl row 1: a row is a JSON object"),
         ('{"pred": "1", "expected": true}\n', "rows.jsonl line 1: no text in a field 'gold'"),
         ('{"gold": "1", "expected": true}\n', "rows.jsonl line 1: no text in a field 'pred' or 'response'"),
         ('{"gold": "1", "pred": "1"}\n', "rows.jsonl line 1: no true or false in a field 'expected'"),
