@@ -205,15 +205,12 @@ class MemoryBank(Retrieval, Memory):
             vectors = [self.embedder.embed([q])[0] if q in changed else v for q, v in zip(queries, vectors)]
         rows = [(r, self._keys(r, v)) for r, v in zip(records, vectors)]  # embeds: not while others wait for the lock
         with self.change(reason) as change:
-            if feedback is not None or supersedes is not None:
-                if added := change.put_all(rows):
-                    for record, _ in rows if supersedes is not None else ():
-                        supersede(self, change, record, supersedes or ())
-                    if feedback is not None:
-                        self.count_within(change, feedback)  # reads the records just added
-                return added
-            n_added = change.put_last(rows)  # a function for after the commit: PostgreSQL may insert only then
-        return n_added()
+            if added := change.put_all(rows):
+                for record, _ in rows if supersedes is not None else ():
+                    supersede(self, change, record, supersedes or ())
+                if feedback is not None:
+                    self.count_within(change, feedback)  # reads the records just added
+        return added
 
     @contextmanager
     def change(self, reason: str, wait_s: float | None = None) -> Iterator[Change]:

@@ -53,7 +53,7 @@ class Filter:
     @cached_property
     def columns(self) -> dict[str, tuple[str, ...]]:
         """{column: values of which a record must have one}, for namespace, status, outcome and domain."""
-        found = {} if self.everyone else {"namespace": (self.named,)}
+        found: dict[str, tuple[str, ...]] = {} if self.everyone else {"namespace": (self.named,)}
         found["status"] = self.statuses
         if self.outcome is not None:
             found["outcome"] = (self.outcome,)

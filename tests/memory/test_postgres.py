@@ -446,14 +446,12 @@ def test_a_bank_of_0_1_0_is_brought_up_to_date(postgres, url):
         one.close()
 
 
-def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_bank):
+def test_a_lesson_that_the_server_refuses_leaves_nothing_of_its_change(open_bank):
     bank = open_bank()
     bank.add(record("0", item(0)))
     with pytest.raises(StopRun, match="dimensions"), bank.change("broken") as change:
         change.update("0", n_used=7)
-        change.put_last(
-            [(record("1", item(1)), [("query", -1, b"\0" * 4 * 20_000)])]
-        )  # pgvector takes at most 16 000 numbers
+        change.put(record("1", item(1)), [("query", -1, b"\0" * 4 * 20_000)])  # pgvector takes at most 16 000 numbers
     assert bank.get("0").n_used == 0 and bank.get("1") is None
     assert bank.add(record("1", item(1))) and len(bank.history.journal()) == 2
 

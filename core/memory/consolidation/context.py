@@ -184,7 +184,7 @@ class ConsolidationContext:
         read = [self.bank.embedder.reads(text) for text in texts]
         if all(read):
             return self.vectors(texts)
-        vectors = np.zeros((len(texts), self.bank.dim()), np.float32)
+        vectors = np.zeros((len(texts), self.bank.dim() or 0), np.float32)  # 0: of a bank without records
         if any(read):
             vectors[read] = self.vectors([text for text, is_read in zip(texts, read) if is_read])
         return vectors

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 
-from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit, Connection
-from core.memory.store.changes import Change, Embed, check_status
+from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, Connection
+from core.memory.store.changes import Change, check_status
 from core.memory.store.keys import Keys
 from core.memory.store.schema import COLUMNS, placeholders, row_of
 from core.types import MemoryRecord
@@ -26,47 +26,29 @@ _PUT = (
 
 
 class PostgresChange(Change):
-    """A Change whose session is restricted to one namespace: that of the change, or of the record being put.
-
-    first       whether the bank has no vector yet
-    last        a record whose insert is sent in the same message as COMMIT, to save other writers a round trip
-    at_commit   the statements of that insert
-    """
+    """A Change whose session is restricted to one namespace: that of the change, or of the record being put."""
 
     _db: Connection
 
-    def __init__(
-        self, db: Connection, reason: str, namespace: str, embed: Embed, bank: object, *, first: bool = False
-    ) -> None:
-        super().__init__(db, reason, namespace, embed, bank)
-        self._first = first
-        self.last: MemoryRecord | None = None
-        self.at_commit: list[AtCommit] = []
-
     def put(self, record: MemoryRecord, keys: Keys) -> bool:
-        """`add` with given keys."""
+        """`add` with given keys.
+
+        If the change does not hold the writers' lock yet, the keys are inserted before it is taken: updating the HNSW
+        graph takes longest.
+        """
         check_status(record.status)
         self._db.before_lock(SET_UNTIL_COMMIT, (record.namespace,))
-        *first, put = self._putting(record, keys)
+        entered = [
+            (_FURTHER_KEY if number else _FIRST_KEY, (*key, record.namespace)) for number, key in enumerate(keys)
+        ]
+        late = [statement for statement in entered if not self._db.before_lock(*statement)]
         self._db.set_namespace(record.namespace)
-        for statement in first:
+        for statement in late:
             self._db.execute(*statement)
-        row = self._db.execute(*put).fetchone()
+        row = self._db.execute(_PUT, row_of(record)).fetchone()
         self._db.total_changes += 0 if row is None else 1
         self._db.set_namespace(self._namespace)
         return row is not None
-
-    def put_last(self, rows: Iterable[tuple[MemoryRecord, Keys]]) -> Callable[[], int]:
-        """`put_all`, deferred to the commit if possible; the returned function gives the number after it."""
-        rows = list(rows)
-        if self._first or len(rows) != 1:
-            return super().put_last(rows)
-        self.last, keys = rows[0]
-        check_status(self.last.status)
-        set_namespace = SET_UNTIL_COMMIT, (self.last.namespace,)
-        self.at_commit = [] if self._db.before_lock(*set_namespace) else [AtCommit(*set_namespace)]
-        self.at_commit += [AtCommit(*statement) for statement in self._putting(self.last, keys)]
-        return lambda: len(self.at_commit[-1].found)
 
     def put_all(self, rows: Iterable[tuple[MemoryRecord, Keys]]) -> int:
         """`put` many records; returns how many were new."""
@@ -74,19 +56,6 @@ class PostgresChange(Change):
         while some := list(islice(rows, BATCH)):
             added += sum(self.put(*row) for row in some) if len(some) < MANY else self._copy(some)
         return added
-
-    def _putting(self, record: MemoryRecord, keys: Keys) -> list[tuple[str, tuple]]:
-        """The statements (query, values) that insert a record; the last gives its row id, none if it exists.
-
-        If the change does not hold the writers' lock yet, the keys are inserted before it is taken: updating the HNSW
-        graph takes longest. The session's namespace must be the record's.
-        """
-        entered = [
-            (_FURTHER_KEY if number else _FIRST_KEY, (*key, record.namespace)) for number, key in enumerate(keys)
-        ]
-        if all(self._db.before_lock(*statement) for statement in entered):
-            entered = []
-        return [*entered, (_PUT, tuple(row_of(record)))]
 
     def _copy(self, rows: list[tuple[MemoryRecord, Keys]]) -> int:
         db, names = self._db, ", ".join(COLUMNS)

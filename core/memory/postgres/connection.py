@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import UserError
@@ -72,15 +71,6 @@ def _asked_for(gone_s: int) -> dict[str, int]:
     return {"idle": gone_s // 3, "interval": gone_s // 6, "count": 4}
 
 
-@dataclass
-class AtCommit:
-    """A statement sent in the same message as COMMIT. found: its result rows, set after the commit."""
-
-    query: str
-    values: tuple = ()
-    found: list[tuple] = field(default_factory=list)
-
-
 class Connection:
     """A SqlSession (core/memory/store/schema.py). Vectors are float32 bytes. Not thread-safe.
 
@@ -94,6 +84,7 @@ class Connection:
         self.pg = pg
         self.total_changes = 0
         self._first: list[tuple[str, tuple]] = []  # statements to send before the next one
+        self._last: list[tuple[str, tuple]] = []  # and with COMMIT
         self.vector = _adapt(pg)
         self.namespace = ""
 
@@ -195,30 +186,32 @@ class Connection:
                 self.pg.execute(query, values)
             yield
 
-    def commit(self, *statements: AtCommit, durable: bool = True) -> None:
-        """Run the last statements and commit, all in one message with those that `begin` has queued.
+    def at_commit(self, *statements: tuple[str, tuple]) -> None:
+        """Queue statements to be sent in the same message as COMMIT."""
+        self._last += [(query, _storable(values)) for query, values in statements]
+
+    def commit(self, *, durable: bool = True) -> None:
+        """Commit, if anything was sent since `begin`.
 
         The commit releases the writers' lock; with durable the disk is waited for after that, so that concurrent
         writers share the wait.
         """
-        first, self._first = self._first, []
-        if first and not statements:  # nothing was done
+        last, self._last = self._last, []
+        if self._first:  # nothing was done
+            self._first = []
             return
         with self.pg.pipeline():
-            for query, values in first:
+            for query, values in last:
                 self.pg.execute(query, values)
-            asked = [self.pg.execute(one.query, _storable(one.values), binary=True) for one in statements]
             self.pg.execute("COMMIT")
             if durable:  # a synchronous commit also flushes everything committed before it
                 self.pg.execute("SELECT pg_logical_emit_message(true, 'reasoningbank', '')")
-        for one, cursor in zip(statements, asked):
-            one.found = cursor.fetchall() if cursor.description else []
 
     def roll_back(self) -> None:
         """Roll back the transaction; does nothing if the connection is lost."""
         import psycopg
 
-        self._first = []
+        self._first, self._last = [], []
         self.namespace = ""  # unknown: the rollback has reset it
         with suppress(psycopg.Error):
             self.pg.execute("ROLLBACK")

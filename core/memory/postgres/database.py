@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from core.errors import StopRun, UserError
 from core.memory.postgres import setup
-from core.memory.postgres.connection import DIALECT, EVERYONE, AtCommit, Connection
+from core.memory.postgres.connection import DIALECT, EVERYONE, Connection
 from core.memory.postgres.pool import Connections
 from core.memory.store.contract import BankStore, Busy, Texts
 
@@ -79,12 +79,6 @@ class PostgresDatabase(BankStore):
     @contextmanager
     def unjournaled(self, wait_s: float | None = None, *, lock: str = "") -> Iterator[Connection]:
         """lock: the lock to take, if there is no bank yet."""
-        with self._transaction(wait_s, lock) as (db, _):
-            yield db
-
-    @contextmanager
-    def _transaction(self, wait_s: float | None, lock: str = "") -> Iterator[tuple[Connection, list[AtCommit]]]:
-        """`unjournaled`, with a list to fill with the statements sent in the same message as COMMIT."""
         shared = self._shared
         shared.check_process()  # before a lock that another thread may have held at the fork
         if shared.writer == threading.get_ident():
@@ -102,9 +96,8 @@ class PostgresDatabase(BankStore):
                         at_once=wait_s is not None or bool(lock),
                     )
                     shared.writer = threading.get_ident()
-                    last: list[AtCommit] = []
-                    yield db, last
-                    db.commit(*last, durable=wait_s is None)
+                    yield db
+                    db.commit(durable=wait_s is None)
                 except BaseException:
                     db.roll_back()
                     raise

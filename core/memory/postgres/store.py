@@ -12,7 +12,7 @@ from core.errors import UserError, check_numbers
 from core.memory.moment import now
 from core.memory.postgres import setup
 from core.memory.postgres.changes import PostgresChange
-from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit, Connection
+from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, Connection
 from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.search import PostgresSearch
 from core.memory.store.changes import Change, Embed
@@ -63,10 +63,9 @@ _JOURNAL = (
     "INSERT INTO journal SELECT coalesce(max(seq), 0) + 1, $1, (SELECT coalesce(max(tick), 0) FROM records), $2 "
     "FROM journal"
 )
+_EMBEDDER = "INSERT INTO meta VALUES ('embedder', $1) ON CONFLICT DO NOTHING"
 _MEASURED = "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM keys LIMIT 1 ON CONFLICT DO NOTHING"
 _SINCE = "INSERT INTO meta SELECT 'embedder_since', at FROM journal ORDER BY seq LIMIT 1 ON CONFLICT DO NOTHING"
-# For an insert deferred to the commit: write the journal entry only if the deferred insert was new.
-_IF_NEW = " HAVING EXISTS (SELECT FROM records WHERE namespace = $3 AND id = $4 AND xmin = pg_current_xact_id()::xid)"
 
 
 class PostgresStore(PostgresDatabase):
@@ -86,24 +85,14 @@ class PostgresStore(PostgresDatabase):
     ) -> Iterator[Change]:
         """One transaction with one journal entry; the first one stores the embedder's name."""
         noted = self.dim() is not None
-        with self.of(namespace)._transaction(wait_s) as (db, last):
-            change = PostgresChange(db, reason, namespace, embed, self.path, first=not noted)
+        with self.of(namespace).unjournaled(wait_s) as db:
+            change = PostgresChange(db, reason, namespace, embed, self.path)
             yield change
             change.settle()
-            last += change.at_commit
-            if change.made or last:
-                last.append(AtCommit(SET_UNTIL_COMMIT, (EVERYONE,)))
-                entry = (now(), change.reason)
-                if change.made:
-                    last.append(AtCommit(_JOURNAL, entry))
-                else:
-                    assert change.last is not None  # what `last` has inserts it
-                    last.append(AtCommit(_JOURNAL + _IF_NEW, (*entry, change.last.namespace, change.last.id)))
+            if change.made:
+                db.at_commit((SET_UNTIL_COMMIT, (EVERYONE,)), (_JOURNAL, (now(), change.reason)))
                 if not noted:
-                    last.append(
-                        AtCommit("INSERT INTO meta VALUES ('embedder', $1) ON CONFLICT DO NOTHING", (embedder,))
-                    )
-                    last += [AtCommit(_MEASURED), AtCommit(_SINCE)]
+                    db.at_commit((_EMBEDDER, (embedder,)), (_MEASURED, ()), (_SINCE, ()))
 
     @property
     def sees_all(self) -> bool:

@@ -123,11 +123,6 @@ class Change:
         """`put` many records; returns how many were new."""
         return sum(self.put(*row) for row in rows)
 
-    def put_last(self, rows: Iterable[tuple[MemoryRecord, Keys]]) -> Callable[[], int]:
-        """`put_all`; must be last in the change. Call the returned function after commit for how many were new."""
-        added = self.put_all(rows)
-        return lambda: added
-
     def update(self, id: str, **fields: Any) -> None:
         """Set fields of a record. UserError for those in FIXED (id, query ...): add a record that supersedes it."""
         if not self.revise(id, lambda record: fields):
