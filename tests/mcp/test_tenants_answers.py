@@ -15,6 +15,7 @@ from mcp_kit import MODEL, TRAJECTORY, here
 
 from core.errors import InfraError, UserError
 from core.memory import bank as bank_module
+from core.memory import retrieval
 from core.memory.store import jobs
 from core.models.cache import CachedEmbedder
 from core.models.embedding import HashingEmbedder
@@ -71,7 +72,7 @@ def still(monkeypatch):
         def now(cls, zone=None):
             return cls(2026, 1, 1, tzinfo=zone)
 
-    monkeypatch.setattr(bank_module, "datetime", Still)
+    monkeypatch.setattr(retrieval, "datetime", Still)
     monkeypatch.setattr(bank_module, "now", lambda: "2026-01-01T00:00:00+00:00")
 
 

@@ -111,7 +111,7 @@ def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path
 @pytest.mark.sqlite_file
 @pytest.mark.parametrize("key", ["query", "joined"])
 def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(bank, tmp_path, monkeypatch, key):
-    other, whole = bank_at(tmp_path / "b.sqlite", "joined"), search._Excluded.not_from
+    other, whole = bank_at(tmp_path / "b.sqlite", "joined"), search.IndexSearch._from_task
 
     def beside(*given):
         found = whole(*given)
@@ -120,7 +120,7 @@ def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(b
 
     bank.history.forget(id="c")
     with monkeypatch.context() as patch:
-        patch.setattr(search._Excluded, "not_from", beside)
+        patch.setattr(search.IndexSearch, "_from_task", beside)
         assert "c" not in ids(bank.nearest("walrus penguin egg", 9, exclude_task="c", key=key))
     assert "c" in ids(bank.nearest("walrus penguin egg", 9, key=key))
     other.close()

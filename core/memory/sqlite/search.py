@@ -171,13 +171,11 @@ class IndexSearch:
 
     def _from_task(self, where: Filter, task_id: str) -> set[int]:
         """Rowids of the records from a task, and of those merged from one of its."""
-        conditions = Conditions()
-        own, mine = (
-            conditions.place(task_id),
-            "" if where.everyone else f"namespace = {conditions.place(where.named)} AND ",
-        )
-        query = f"SELECT rowid FROM records WHERE {mine}task_id = {own} UNION SELECT record FROM lineage WHERE "
-        return self._rowids(query + conditions.one_of("task_id", in_lineage(task_id)), conditions.values)
+        mine, values = ("", ()) if where.everyone else ("namespace = $2 AND ", (where.named,))
+        conditions = Conditions(values=[task_id, *values])
+        merged = conditions.one_of("task_id", in_lineage(task_id))
+        query = f"SELECT rowid FROM records WHERE {mine}task_id = $1 UNION SELECT record FROM lineage WHERE {merged}"
+        return self._rowids(query, conditions.values)
 
     def _doubted(self, where: Filter) -> set[int]:
         """Rowids of the records with too little confidence for a filter: the index does not know it."""
