@@ -75,12 +75,11 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         theirs = vars(other)
-        return Usage(
-            **{
-                name: None if value is None or theirs[name] is None else value + theirs[name]
-                for name, value in vars(self).items()
-            }
-        )
+        sums: dict[str, Any] = {
+            name: None if value is None or theirs[name] is None else value + theirs[name]
+            for name, value in vars(self).items()
+        }
+        return Usage(**sums)
 
 
 def total(numbers: Iterable[Any]) -> Any:
