@@ -103,8 +103,8 @@ def run_client(argv: list[str]) -> int:
 
 
 def started(given: argparse.Namespace, client: ClientFormat) -> dict[str, Any]:
-    """The settings of a server that the client starts."""
-    command, *arguments = server_command(given)
+    """The settings of a server that the client starts, by absolute paths: it has neither our PATH nor our folder."""
+    command, *arguments = [*program(), "serve", *bank_words(given)]
     return client.starts | {"command": command, "args": arguments}
 
 
@@ -128,11 +128,6 @@ def hook_settings(given: argparse.Namespace, client: ClientFormat) -> dict[str, 
 
     events = {client.before: hook("retrieve", 20), client.after: hook("extract", 20)}
     return ({"version": 1} if given.client == "cursor" else {}) | {"hooks": events}
-
-
-def server_command(given: argparse.Namespace) -> list[str]:
-    """The server of this installation, by absolute paths: a client has neither its PATH nor its working directory."""
-    return [*program(), "serve", *bank_words(given)]
 
 
 def program() -> list[str]:

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,12 @@ def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
         print(f"reasoningbank: there is no bank {bank_path(given)} yet.", file=sys.stderr)
         return ""
     about = {"query": query, "top_k": given.top_k, "agent_id": given.agent_id, "session": session_of(event)}
-    return recalled(given, about) if given.url is None else asked_of_server(given, about)
+    if given.url is not None:
+        from mcp_server.cli import call_tool
+
+        return call_tool(given, "retrieve_memory", about).structured_content["formatted_prompt"]
+    with closing(open_service(given)) as service:  # not by the tool, whose modules a prompt would wait for
+        return recall(service, **about).prompt
 
 
 def for_client(event: dict[str, Any], lessons: str) -> str:
@@ -116,22 +122,6 @@ def for_client(event: dict[str, Any], lessons: str) -> str:
     if name == "beforeSubmitPrompt":
         return json.dumps({"continue": True, "additional_context": lessons})
     return f"{lessons}\n"
-
-
-def recalled(given: argparse.Namespace, about: dict[str, Any]) -> str:
-    """The lessons of the bank that the options name, as text; they are counted as shown."""
-    service = open_service(given)
-    try:
-        return recall(service, **about).prompt
-    finally:
-        service.close()
-
-
-def asked_of_server(given: argparse.Namespace, about: dict[str, Any]) -> str:
-    """The lessons of a running server, as text."""
-    from mcp_server.cli import call_tool
-
-    return call_tool(given, "retrieve_memory", about).structured_content["formatted_prompt"]
 
 
 def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:

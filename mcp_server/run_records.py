@@ -249,7 +249,7 @@ def comparison(runs: list[Row]) -> list[str]:
         n = sum(bool(run["shown"]) for run in unjudged)
         lines.append(f"  not judged: {n} of those with memory, {len(unjudged) - n} of those without")
     sources = ", ".join(sorted({run["label_source"] for run in judged})) or "none"
-    lines.append(f"  success ({sources}): {_in_words(found, 100, ' points')}")
+    lines.append(f"  success ({sources}): {_in_points(found)}")
     took = _compared([run for run in drawn if run["duration_s"]], lambda run: math.log(run["duration_s"]), rates=False)
     lines.append(f"  time: {_as_ratio(took)}")
     if found.low is not None and found.difference is not None:
@@ -265,12 +265,12 @@ def _compared(runs: list[Row], value: Callable[[Row], float], *, rates: bool) ->
     return compare(shown, values, [run["holdout"] for run in runs], rates=rates)
 
 
-def _in_words(found: Compared, scale: float, unit: str) -> str:
+def _in_points(found: Compared) -> str:
     if found.difference is None or found.low is None or found.high is None:
         return f"nothing is said before {FIRST} judged runs of each kind ({found.n_shown} and {found.n_held} so far)"
-    means = f"{scale * (found.with_memory or 0):.0f} % with memory, {scale * (found.without_memory or 0):.0f} % without"
-    ends = f"{scale * found.low:+.0f} to {scale * found.high:+.0f}, at whatever run one looks"
-    return f"{means}: {scale * found.difference:+.0f}{unit} ({ends})"
+    means = f"{100 * (found.with_memory or 0):.0f} % with memory, {100 * (found.without_memory or 0):.0f} % without"
+    ends = f"{100 * found.low:+.0f} to {100 * found.high:+.0f}, at whatever run one looks"
+    return f"{means}: {100 * found.difference:+.0f} points ({ends})"
 
 
 def _as_ratio(found: Compared) -> str:

@@ -95,12 +95,13 @@ class BankServer(MCPServer):
         return tool.model_copy(update={"input_schema": schema})
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-        self._set_caller(getattr(context, "_request_context", None))
+        request_context = getattr(context, "_request_context", None)
+        self.service.caller.set(caller_of(request_context))  # for this task and for the thread that serves it
         tool = self._tool_manager.get_tool(name)
         if tool is None:
             names = ", ".join(each.name for each in await self.list_tools())
             raise ToolError(f"there is no tool {name[:60]}: {names}.")
-        if name not in READ_ONLY and not may_write(getattr(context, "_request_context", None)):
+        if name not in READ_ONLY and not may_write(request_context):
             raise ToolError(f"your token may only read: {name} needs one with the scope for writing.")
         known = tool.parameters["properties"]
         arguments = checks.given(arguments, tool.parameters.get("required", ()))
@@ -148,10 +149,6 @@ class BankServer(MCPServer):
             return await super().get_prompt(name, arguments, context)
         except ValueError as error:
             raise MCPError(INVALID_PARAMS, f"the prompt {name}: {str(error)[:300]}") from error
-
-    def _set_caller(self, request_context: Any) -> None:
-        """Say whose request this is, for this task and for the thread that serves it."""
-        self.service.caller.set(caller_of(request_context))
 
     async def run_stdio_async(self) -> None:
         """As the SDK's, which drops a line that is no message: here its client gets the protocol's error."""
@@ -243,16 +240,19 @@ def _is_near(key: str, known: Iterable[str]) -> bool:
 
 def caller_of(request_context: Any) -> str | None:
     """The tenant in scope["user"], which `TokenBackend` (http.py) has found; None if there is none."""
-    request = getattr(request_context, "request", None)
-    user = request.scope.get("user") if request is not None else None
+    user = _user_of(request_context)
     return user.access_token.client_id if user is not None else None
 
 
 def may_write(request_context: Any) -> bool:
     """Whether the token of a request allows to write, or none is asked for."""
-    request = getattr(request_context, "request", None)
-    user = request.scope.get("user") if request is not None else None
+    user = _user_of(request_context)
     return user is None or WRITE in user.scopes
+
+
+def _user_of(request_context: Any) -> Any:
+    request = getattr(request_context, "request", None)
+    return request.scope.get("user") if request is not None else None
 
 
 def _first_problem(error: ValidationError) -> str:
