@@ -19,9 +19,10 @@ from typing import Any
 
 from core.errors import UserError, check_choice
 from core.outfit import SUBMIT_LEFT, Outfit
+from core.textfile import read_text
 from core.types import Task
 from envs.swe.container import Container
-from envs.swe.data import Instance, text_of
+from envs.swe.data import Instance
 from envs.swe.env import SANDBOXES, SUBMIT
 from envs.swe.evaluation import APPLY_S, Result
 from envs.swe.folders import FoldersEnv
@@ -55,8 +56,8 @@ class HarborEnv(FoldersEnv):
             if not (folder / name).is_file():
                 raise UserError(f"{folder} is no task in Harbor's layout: {name} is missing.")
         _environment(folder)
-        solution, issue = folder / "solution" / "solve.sh", text_of(folder / "instruction.md").strip()
-        gold = text_of(solution) if solution.is_file() else ""
+        solution, issue = folder / "solution" / "solve.sh", read_text(folder / "instruction.md").strip()
+        gold = read_text(solution) if solution.is_file() else ""
         about = {"repo": folder.name, "type": folder.name, "tests": ((), ()), "test_patch": ""}
         return Instance(id=folder.name, issue=issue, gold=gold, **about)
 
@@ -98,6 +99,6 @@ class HarborEnv(FoldersEnv):
 def _environment(folder: Path) -> dict[str, Any]:
     """[environment] of a task's settings."""
     try:
-        return tomllib.loads(text_of(folder / "task.toml")).get("environment", {})
+        return tomllib.loads(read_text(folder / "task.toml")).get("environment", {})
     except ValueError as error:
         raise UserError(f"{folder / 'task.toml'}: {error}.") from None
