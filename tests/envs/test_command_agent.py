@@ -222,6 +222,10 @@ HOSTILE = {
         "teal",
     ),
     "prints without end": ("echo teal > colour.txt; yes a line that goes on and on", "teal"),
+    "takes all memory": (
+        "echo teal > colour.txt; python3 -c \"kept = [b'x' * 10**8 * n for n in range(400)]\"",
+        "teal",
+    ),
     "sleeps for ever": ("echo teal > colour.txt; sleep 1000", "teal"),
     "leaves another repository": ("git init -q sub; echo a > sub/a; echo teal > colour.txt", "teal"),
 }
