@@ -28,6 +28,7 @@ from core.models.base import Reply, Role
 from core.models.relay import FORWARD, PLACEHOLDER, SOCKET, Relay, base_url
 from core.outfit import GIVEN, HOME, RELAY, REPOSITORY, SUBMIT_LEFT, Outfit
 from core.process import removed_with_us
+from core.textfile import read_text
 from core.types import Message, Scored, Usage
 
 TASK_FILE, MCP_CONFIG = f"{GIVEN}/task.md", "mcp.json"
@@ -93,7 +94,9 @@ class CommandAgent(Agent):
         for folder in self.shows:
             if not Path(folder).expanduser().is_dir():
                 raise UserError(f"agent.shows: there is no folder {folder}.")
-        self._own_text = None if self.own_file is None else _text_of(self.own_file)
+        self._own_text = (
+            self.own_file and read_text(Path(self.own_file).expanduser(), f"agent.own_file={self.own_file}").strip()
+        )
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
         """What is delivered, and the task. The env's own instructions are for agents that act step by step."""
@@ -207,13 +210,6 @@ def _filled(name: str, text: str, values: Mapping[str, str]) -> str:
     except (KeyError, IndexError, ValueError) as error:
         known = ", ".join(f"{{{field}}}" for field in _FIELDS)
         raise UserError(f"{name}: {error} is no field: known are {known}; write {{{{ for a brace of its own.") from None
-
-
-def _text_of(path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"agent.own_file={path} cannot be read: {error}") from None
 
 
 def _reply(thought: str, action: str, usage: Usage) -> Reply:

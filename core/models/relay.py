@@ -161,7 +161,8 @@ class Relay:
         """Whether a request asks the model, or what models there are: no other address is reached, nor other data."""
         place = path.partition("?")[0]
         within = place.startswith(f"{self._base}/") and "//" not in place and ".." not in place and "@" not in place
-        return within and (method in ("GET", "HEAD") or (method == "POST" and place.endswith(ASKS)))
+        lists = method in ("GET", "HEAD") and "models" in place.split("/")
+        return within and (lists or (method == "POST" and place.endswith(ASKS)))
 
     def _count(self, facts: dict[str, Any], said: Json, latency_s: float) -> None:
         usage, text = usage_of(said), text_of(said)

@@ -77,7 +77,7 @@ class Container(Sandbox):
             self.program, "run", "--rm", "-i", "--name", self._name, *([] if online else ["--network", "none"]),
             *(["--cap-drop", "ALL", "--security-opt", "no-new-privileges"] if online is None else []),
             "--memory", memory, "--memory-swap", memory,
-            "--pids-limit", str(self.limits.processes), "--ulimit", f"fsize={self.limits.file_mb << 20}",
+            "--pids-limit", str(self.limits.processes),
             *(word for bind in binds for word in ("-v", bind)), *self._place(),
             source, "sh", "-c", f"mkdir -p {GIVEN} && echo {READY.decode()} && exec cat",
         ]
@@ -129,7 +129,9 @@ class Container(Sandbox):
         variables = {**ENVIRONMENT, **(outfit.variables if outfit else {})}
         given = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
         told_by = ["-i"] if told else []
-        words = [self.program, "exec", *told_by, *self._place(), *given, self._name, "bash", "-lc", command]
+        words = [self.program, "exec", *told_by, *self._place(), *given, self._name]
+        # --ulimit would do the same, but with it podman raises other limits, which a machine may forbid
+        words += ["bash", "-c", f'ulimit -f {self.limits.file_mb << 10}; exec bash -lc "$0"', command]
         try:
             with said_to(told) as source:
                 pipes = {"stdin": source.fileno(), "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.textfile import read_text
+from core.textfile import read_bytes, read_text
 from core.types import Lesson, digest
 from envs.swe.sandbox import as_text
 from single_turn_bench.columns import literal
@@ -71,18 +71,19 @@ def data_digest(data: str) -> str:
 
 
 def family_lessons(data: str) -> dict[str, Lesson]:
-    """{family: its ideal lesson}, read from its lesson.md."""
+    """{family: its ideal lesson}, read from its lesson.md, whose first line is the title."""
     path = place(data)
     found = {}
     for folder in _families(path) if path.is_dir() else ():
         if (file := folder / "lesson.md").is_file():
-            about = f"A convention that holds in every repository of the kind {folder.name}."
-            found[folder.name] = ideal_lesson(file, about)
+            found[folder.name] = lesson_in(
+                file, f"A convention that holds in every repository of the kind {folder.name}."
+            )
     return found
 
 
-def ideal_lesson(file: Path, about: str) -> Lesson:
-    """A lesson.md, whose first line is the title. about: the description."""
+def lesson_in(file: Path, about: str) -> Lesson:
+    """An ideal lesson, whose first line is its title. about: its description."""
     title, _, text = read_text(file).strip().partition("\n")
     return Lesson(title=title.lstrip("# ").strip(), description=about, content=" ".join(text.split()))
 
@@ -96,7 +97,7 @@ def _of_folder(file: Path) -> Instance:
     row = _decoded(str(file), read_text(file))
     if not isinstance(row, dict):
         raise UserError(f"{file}: it is no JSON object with instance_id and repo.")
-    gold, tests = (as_text(_bytes(folder / name)) for name in ("gold.patch", "test.patch"))
+    gold, tests = (as_text(read_bytes(folder / name)) for name in ("gold.patch", "test.patch"))
     about = {"problem_statement": read_text(folder / "issue.md"), "patch": gold, "test_patch": tests}
     return _of_row(str(file), row | about, folder=folder / "repo", type=str(row.get("family") or folder.parent.name))
 
@@ -140,10 +141,3 @@ def _decoded(where: str, text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise UserError(f"{where}: not JSON ({error}).") from error
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error}.") from error

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError
-from core.textfile import read_text
+from core.textfile import read_bytes, read_text
 from core.types import Lesson, Task
-from envs.swe.data import Instance, ideal_lesson
+from envs.swe.data import Instance, lesson_in
 from envs.swe.env import SweEnv, make_sandbox
 from envs.swe.evaluation import APPLY_S, Result, begin
 from envs.swe.sandbox import GIVEN, as_text
@@ -40,7 +40,7 @@ class FoldersEnv(SweEnv):
         for task in self.tasks():
             file = self._folder(task.id) / "lesson.md"
             if file.is_file():
-                found.append((task, ideal_lesson(file, f"A lesson for tasks like {task.id}.")))
+                found.append((task, lesson_in(file, f"A lesson for tasks like {task.id}.")))
         if not found:
             raise UserError(f"env.path={self.path}: no task has a lesson.md, so there is no lesson to tell.")
         return found
@@ -60,26 +60,42 @@ class FoldersEnv(SweEnv):
         return [self._read(each) for each in tasks]
 
     def _read(self, folder: Path) -> Instance:
-        return _instance(folder)
+        if (folder / "instruction.md").is_file() and not (folder / "task.md").is_file():
+            raise UserError(f"{folder} is a task in Harbor's layout: env=harbor plays it, in docker or podman.")
+        for name, is_there in (("task.md", Path.is_file), ("repo", Path.is_dir), ("check", Path.is_file)):
+            if not is_there(folder / name):
+                raise UserError(
+                    f"{folder} is no task: {name} is missing. A task is a folder with task.md, repo/ and check."
+                )
+        if not (folder / "check").stat().st_mode & 0o100:
+            raise UserError(f"{folder / 'check'} cannot be executed: chmod +x it.")
+        gold = folder / "gold.patch"
+        return Instance(
+            id=folder.name,
+            repo=folder.name,
+            type=folder.name,
+            issue=read_text(folder / "task.md").strip(),
+            tests=((), ()),
+            gold=as_text(read_bytes(gold)) if gold.is_file() else "",
+            test_patch="",
+            folder=folder / "repo",
+        )
 
     def _check(self, it: Instance) -> None:
         if self.sandbox != "bwrap":
             raise UserError("env=folders needs env.sandbox=bwrap.")
 
     def _evaluated(self, patch: str) -> Result:
-        return self._checked(patch if patch.strip() else None)
-
-    def _checked(self, patch: str | None) -> Result:
-        """What `check` says of a fresh copy with a patch. None: of the copy as it is."""
+        """What `check` says of a fresh copy with the patch."""
         self._tested_in = box = make_sandbox(self.sandbox, self.limits)
         try:
             self._check_going_on()
             begin(box, self._source(), self._playing)
-            if patch is not None:
+            if patch.strip():
                 box.give("answer.patch", patch)
                 if box.run(APPLY, APPLY_S).returncode != 0:
                     return Result(solved=False, patch="does not apply", failed=1)
-            box.give("check", as_text((self._folder(f"swe/{self._playing.id}") / "check").read_bytes()))
+            box.give("check", as_text(read_bytes(self._folder(f"swe/{self._playing.id}") / "check")))
             ran = box.run(CHECK, self.test_timeout_s)
             box.check_room()
         finally:
@@ -87,27 +103,6 @@ class FoldersEnv(SweEnv):
             box.close()
         self._check_going_on()
         solved = ran.returncode == 0
-        return Result(solved=solved, patch="applied" if patch else "empty", failed=int(not solved), killed=ran.killed)
-
-
-def _instance(folder: Path) -> Instance:
-    if (folder / "instruction.md").is_file() and not (folder / "task.md").is_file():
-        raise UserError(f"{folder} is a task in Harbor's layout: env=harbor plays it, in docker or podman.")
-    for name, is_there in (("task.md", Path.is_file), ("repo", Path.is_dir), ("check", Path.is_file)):
-        if not is_there(folder / name):
-            raise UserError(
-                f"{folder} is no task: {name} is missing. A task is a folder with task.md, repo/ and check."
-            )
-    if not (folder / "check").stat().st_mode & 0o100:
-        raise UserError(f"{folder / 'check'} cannot be executed: chmod +x it.")
-    gold = folder / "gold.patch"
-    return Instance(
-        id=folder.name,
-        repo=folder.name,
-        type=folder.name,
-        issue=read_text(folder / "task.md").strip(),
-        tests=((), ()),
-        gold=as_text(gold.read_bytes()) if gold.is_file() else "",
-        test_patch="",
-        folder=folder / "repo",
-    )
+        return Result(
+            solved=solved, patch="applied" if patch.strip() else "empty", failed=int(not solved), killed=ran.killed
+        )

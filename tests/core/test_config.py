@@ -45,6 +45,7 @@ OTHER_DEFAULTS = {  # a part's key whose YAML says other than its class, and why
     "LiteLLMModel.json_schema": "the class sends what every server takes; most providers can do more",
     "MattsParallel.k": "how many attempts is each workflow's own default; the field is the base class's",
     "MattsSequential.r": "likewise",
+    "NoLessons.least_attempts": "memory=grpo alone learns from groups",
     **dict.fromkeys(
         ("Notebook.near", "Notebook.attempts", "Notebook.start", "Notebook.counted", "Notebook.key"),
         "what is shown of the notes is each rival's own",

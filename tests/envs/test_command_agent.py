@@ -222,6 +222,10 @@ HOSTILE = {
         "teal",
     ),
     "prints without end": ("echo teal > colour.txt; yes a line that goes on and on", "teal"),
+    "takes all memory": (
+        "echo teal > colour.txt; python3 -c \"kept = [b'x' * 10**8 * n for n in range(400)]\"",
+        "teal",
+    ),
     "sleeps for ever": ("echo teal > colour.txt; sleep 1000", "teal"),
     "leaves another repository": ("git init -q sub; echo a > sub/a; echo teal > colour.txt", "teal"),
 }
@@ -347,7 +351,7 @@ PATHS = """
 import json, os, socket, sys
 from urllib.parse import urlsplit
 at = urlsplit(sys.argv[1])
-for line in ("POST @evil.example/v1/chat/completions", "POST /v1/files", "DELETE /v1/chat/completions",
+for line in ("POST @evil.example/v1/chat/completions", "POST /v1/files", "GET /v1/files", "DELETE /v1/chat/completions",
              "GET http://evil.example/v1/models", "GET /v1/../admin", "POST /v1/chat/completions -1"):
     with socket.create_connection((at.hostname, at.port)) as made:
         method, path, *size = line.split()
@@ -366,7 +370,7 @@ def test_the_relay_reaches_the_model_alone(tasks, server, tmp_path_factory, tmp_
     words += asking(tasks, server, folder, 1)[4:]
     run_dir, _ = here(*words, "workflow=vanilla", "limit=1", run_dir=tmp_path / "run")
     said = read_rows(run_dir)[0]["trajectories"][0]["steps"][0]["observation"]
-    assert [word for word in said.split() if word.isdigit()] == ["403"] * 5 + ["413"] and server.requests == []
+    assert [word for word in said.split() if word.isdigit()] == ["403"] * 6 + ["413"] and server.requests == []
 
 
 def test_a_real_checkout_and_a_linked_file_may_be_the_repository(tasks, tmp_path, here):

@@ -69,11 +69,11 @@ def test_what_cannot_be_played_is_one_sentence(task, docker, name, text, why):
 
 
 def test_without_docker_it_is_refused(task, monkeypatch, here):
+    with pytest.raises(UserError, match="in Harbor's layout: env=harbor plays it, in docker or podman"):
+        here("env=folders", f"env.path={task.parent}", "agent=gold", "workflow=vanilla", "llm=scripted")
     monkeypatch.setenv("PATH", str(task))
     with pytest.raises(UserError, match=r"env.sandbox=docker: docker is not installed\.$"):
         env_of(task).tasks()
-    with pytest.raises(UserError, match="in Harbor's layout: env=harbor plays it, in docker or podman"):
-        here("env=folders", f"env.path={task.parent}", "agent=gold", "workflow=vanilla", "llm=scripted")
 
 
 def works(program: str) -> bool:

@@ -277,9 +277,9 @@ def test_bytes_survive_as_text():
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("issue.md", "Größe".encode("latin-1"), "issue.md is not UTF-8 text"),
+        ("issue.md", "Größe".encode("latin-1"), "issue.md is not UTF-8"),
         ("instance.json", b"[1]", "no JSON object"),
-        ("instance.json", b"\xff", "instance.json is not UTF-8 text"),
+        ("instance.json", b"\xff", "instance.json is not UTF-8"),
     ],
 )
 def test_prose_that_is_no_utf8_is_refused_in_a_sentence(tmp_path, name, data, said):

@@ -75,6 +75,7 @@ class Corrupt(Cosine):
 
     def ask(self, task: Task, items: tuple[Lesson, ...]) -> Extraction:
         """What the model writes in the place of these lessons. Raises InfraError."""
+        assert self.role is not None
         asked = Extractor(role=replace(self.role, name=CORRUPTER), seed=self.seed)
         longest = 2 * max(len(item.content) for item in items)
         return asked.lessons(CORRUPT_LESSONS_PROMPT, CORRUPTER, task, len(items), 0, longest, items=items)
