@@ -139,7 +139,7 @@ def lock(bank):
 
 
 def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
-    """The degradation table of docs/run.md, row by row."""
+    """What docs/run.md says can go wrong, case by case."""
     bank, command = tmp_path / "b.sqlite", [*agent, "-p", TASK]
     taught(bank, (TASK, SORT))
 
