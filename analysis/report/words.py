@@ -146,9 +146,7 @@ def legend(study: Study) -> str:
     source = f"; the learner's labels: {', '.join(sources)}" if sources else ""
     said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{source}."
     if any(cell.get("difference") is not None for cell in study.cells):
-        allowed = (
-            "Better and worse hold in the worst case of what broke, too; the test allows for the bank of each seed."
-        )
+        allowed = "Better and worse hold in the worst case of what broke, too; the test allows for each seed's bank."
         said = " ".join((said, allowed, *findable(list(study.cells))))
     return said
 
