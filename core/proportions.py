@@ -20,8 +20,9 @@ def difference(n: int, won: int, other_n: int, other_won: int) -> tuple[float, f
 
     Newcombe (1998), method 10, of two samples that are independent; of pairs that go together it is too wide.
     """
-    if not n or not other_n:
+    mine, others = wilson(won, n), wilson(other_won, other_n)
+    if mine is None or others is None:
         return None
-    (low, high), (other_low, other_high) = wilson(won, n), wilson(other_won, other_n)
+    (low, high), (other_low, other_high) = mine, others
     p, other = won / n, other_won / other_n
     return p - other, p - other - hypot(p - low, other_high - other), p - other + hypot(high - p, other - other_low)

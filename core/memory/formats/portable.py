@@ -117,8 +117,8 @@ def _is_trial(value: Any) -> bool:
     """Whether it is what memory.validate notes of a record: see `Gate` in workflows/validate.py."""
     if not isinstance(value, dict) or not _are_listed_texts(value.get("tasks")):
         return False
-    won = [value.get(name) for name in ("won_with", "won_without")]
-    return all(_is_count(n) and n <= len(value["tasks"]) for n in won)
+    most = len(value["tasks"])
+    return all(isinstance(n, int) and 0 <= n <= most for n in map(value.get, ("won_with", "won_without")))
 
 
 def _is_direction(value: Any) -> bool:
