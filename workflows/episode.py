@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from core.learning.attempts import Attempts
 from core.memory.citations import n_cited
-from core.memory.policies.corrupt import CORRUPTER
+from core.memory.ports import CORRUPTER
 from core.memory.records import record_of
 from core.run.metrics import Follows, followed
 from core.types import (

@@ -361,7 +361,8 @@ class ReasoningBank:
                 "memory.validate tries lessons by single attempts that are judged one by one: it needs a setting that "
                 "learns, and judge=llm, heuristic or oracle."
             )
-        if self.learns and (self.k or 1) < self.distiller.least_attempts:
+        least = getattr(self.distiller, "least_attempts", 1)  # one of somebody's own may leave it out
+        if self.learns and (self.k or 1) < least:
             raise UserError(
                 "this memory learns from several attempts at a task alone, and this workflow makes one: use "
                 "workflow=matts_parallel and k=5 (memory=grpo: arm=grpo)."

@@ -24,6 +24,8 @@ SAME = "same"  # retrieval.domain: the domain of the task that searches
 OTHER = "other"  # retrieval.domain: every domain of the bank but that of the task that searches
 SEEN = "seen"  # retrieval.domain: the types of the other tasks that the stream had before it
 
+CORRUPTER = "corrupter"  # the role of a model that makes lessons false: retrieval=corrupt, by=model
+
 
 class OpenChange(Protocol):
     """What a plug-in may do inside `with bank.change(reason) as change` (core/memory/store/changes.py)."""

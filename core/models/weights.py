@@ -63,7 +63,7 @@ def check_once(file: Path) -> None:
     check(file)
     with suppress(OSError, ValueError):
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(state, encoding="utf-8")
+        note.write_text(state, encoding="utf-8", newline="\n")
 
 
 def fetch() -> Path:

@@ -298,7 +298,7 @@ def episode_row(row: dict[str, Any]) -> dict[str, Any]:
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
         for name, default in _UNSET.items():
-            if record[name] == default:
+            if (tuple(record[name]) if isinstance(record[name], list) else record[name]) == default:
                 del record[name]
     for judgement in (row["verdict"], *row["verdicts"], row["selection"] or {}):
         judgement.pop("usage", None)  # counted in the usage of its role

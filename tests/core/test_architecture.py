@@ -33,7 +33,7 @@ ARROWS = {
     "core/memory/store": {"core", *PORTS},
     "core/memory/sqlite": {"core", *PORTS, "core/memory/store"},
     "core/memory/postgres": {"core", *PORTS, "core/memory/store"},
-    "core/memory/policies": {"core", "core/learning", *PORTS},
+    "core/memory/policies": {*MODELS, "core/learning", *PORTS, "prompts"},
     "core/memory/consolidation": {*MODELS, "core/learning", *PORTS, "prompts"},
     "core/memory/hygiene": {*MODELS, "core/learning", *PORTS, "prompts"},
     "core/memory/formats": {
@@ -71,7 +71,7 @@ ARROWS = {
         "core/run",
         "single_turn_bench",
     },
-    "analysis/report": {"core", "core/run", "core/memory", "core/memory/store", "analysis"},
+    "analysis/report": {"core", "core/run", "core/memory", *PORTS, "core/memory/store", "analysis"},
     "mcp_server": {*MODELS, "core/agent.py", "core/build.py", "core/learning", *MEMORY, "prompts"},
     "scripts": {
         *{*MODELS, "core/build.py", "core/run", "analysis", "analysis/report", "envs", *FAMILIES, "single_turn_bench"},

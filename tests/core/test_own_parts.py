@@ -83,9 +83,11 @@ def test_a_value_that_a_template_lacks_is_named_with_those_that_it_has(tmp_path)
         TemplateError, match="the prompt judge.jinja: 'question' is undefined; its values are answer, qu"
     ):
         Prompts(own=str(tmp_path)).render(JUDGE_PROMPT, query="Q", answer="A")
-    (tmp_path / "judge.jinja").write_text("one\n{{ query")
+    other = tmp_path / "other"  # a template that was read is not read again
+    other.mkdir()
+    (other / "judge.jinja").write_text("one\n{{ query")
     with pytest.raises(TemplateError, match="judge.jinja, line 2: "):
-        Prompts(own=str(tmp_path)).render(JUDGE_PROMPT, query="Q", answer="A")
+        Prompts(own=str(other)).render(JUDGE_PROMPT, query="Q", answer="A")
 
 
 def test_a_template_that_cannot_be_filled_ends_a_run_with_one_sentence(main_here, tmp_path):

@@ -11,13 +11,12 @@ from core.learning.learner import Extractor
 from core.memory.filter import Filter
 from core.memory.policies.base import rewritten
 from core.memory.policies.cosine import Cosine
-from core.memory.ports import Bank
+from core.memory.ports import CORRUPTER, Bank
 from core.models.base import Role
 from core.seeding import derive_seed
 from core.types import Extraction, Lesson, MemoryRecord, Scored, Task
 from prompts.registry import CORRUPT_LESSONS_PROMPT
 
-CORRUPTER = "corrupter"  # the role of by=model, which is the extractor's model
 LENGTHS = (2 / 3, 3 / 2)  # of a lesson that by=model takes, compared with the true one's
 PARTS = ("title", "description", "content")
 DONORS = 50  # nearest records whose facts may stand in the place of a lesson's own
