@@ -204,9 +204,9 @@ class Container(Sandbox):
             client.wait(wait_s)
             raise InfraError(f"{self.program}: the container has ended: {said.strip()[-500:]}")
 
-    def _call(self, *words: str, data: bytes = b"", timeout_s: float = CALL_S) -> subprocess.CompletedProcess:
-        """Raises InfraError where it does not answer."""
-        how = {"input": data, "capture_output": True, "check": False, "timeout": timeout_s}
+    def _call(self, *words: str, data: bytes = b"", timeout_s: float | None = None) -> subprocess.CompletedProcess:
+        """Raises InfraError where it does not answer. timeout_s: None: CALL_S."""
+        how = {"input": data, "capture_output": True, "check": False, "timeout": timeout_s or CALL_S}
         try:
             return subprocess.run([self.program, *words], **how)
         except (OSError, subprocess.TimeoutExpired) as error:
