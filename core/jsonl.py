@@ -54,11 +54,13 @@ class JsonLines:
         Thread-safe. While a thread writes, it also writes the lines of others, which need not wait for it. Of a durable
         file they do.
         """
-        self._coming.extend([self._line(row) for row in rows])
+        lines = [self._line(row) for row in rows]
         if self._durable:
-            with self._writing:
+            with self._writing:  # before it nobody else may write them: if that failed, it would not be known here
+                self._coming.extend(lines)
                 self._write(hint)
         else:
+            self._coming.extend(lines)
             self._write_coming(hint)
 
     def _write_coming(self, hint: str = "") -> None:

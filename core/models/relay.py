@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 from core.errors import OverBudget, StopRun, UserError
 from core.models import direct
@@ -159,7 +160,7 @@ class Relay:
 
     def _is_models(self, method: str, path: str) -> bool:
         """Whether a request asks the model, or what models there are: no other address is reached, nor other data."""
-        place = path.partition("?")[0]
+        place = unquote(path.partition("?")[0])  # as a server may read it
         within = place.startswith(f"{self._base}/") and "//" not in place and ".." not in place and "@" not in place
         lists = method in ("GET", "HEAD") and "models" in place.split("/")
         return within and (lists or (method == "POST" and place.endswith(ASKS)))

@@ -351,8 +351,9 @@ PATHS = """
 import json, os, socket, sys
 from urllib.parse import urlsplit
 at = urlsplit(sys.argv[1])
-for line in ("POST @evil.example/v1/chat/completions", "POST /v1/files", "GET /v1/files", "DELETE /v1/chat/completions",
-             "GET http://evil.example/v1/models", "GET /v1/../admin", "POST /v1/chat/completions -1"):
+for line in ("POST @evil.example/v1/chat/completions", "POST /v1/files", "GET /v1/files", "GET /v1/models/%2e%2e/files",
+             "DELETE /v1/chat/completions", "GET http://evil.example/v1/models", "GET /v1/../admin",
+             "POST /v1/chat/completions -1"):
     with socket.create_connection((at.hostname, at.port)) as made:
         method, path, *size = line.split()
         body = "transfer-encoding: chunked\\r\\n\\r\\n-1\\r\\n" if size else "content-length: 2\\r\\n\\r\\n{}"
@@ -370,7 +371,7 @@ def test_the_relay_reaches_the_model_alone(tasks, server, tmp_path_factory, tmp_
     words += asking(tasks, server, folder, 1)[4:]
     run_dir, _ = here(*words, "workflow=vanilla", "limit=1", run_dir=tmp_path / "run")
     said = read_rows(run_dir)[0]["trajectories"][0]["steps"][0]["observation"]
-    assert [word for word in said.split() if word.isdigit()] == ["403"] * 6 + ["413"] and server.requests == []
+    assert [word for word in said.split() if word.isdigit()] == ["403"] * 7 + ["413"] and server.requests == []
 
 
 def test_a_real_checkout_and_a_linked_file_may_be_the_repository(tasks, tmp_path, here):
