@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections import defaultdict
 from contextlib import closing
 from functools import cache
@@ -94,7 +95,7 @@ def is_used(key: str, target: str) -> bool:
     if not inspect.isclass(made) or made.__module__.split(".")[0] not in PACKAGES:
         return True
     text = "".join(inspect.getsource(c) for c in made.__mro__ if c.__module__.split(".")[0] in PACKAGES)
-    return f"self.{key}" in text or f".{key}" in every_source()
+    return f"self.{key}" in text or bool(re.search(rf'\.{key}\b|getattr\([\w.]+, "{key}"', every_source()))
 
 
 @cache
