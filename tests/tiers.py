@@ -1,7 +1,7 @@
 """Which tests `make test` runs, chosen by measured time, and which share a worker.
 
-durations.json has what each test takes on an idle machine, with its share of the fixtures that it shares with others;
-`make durations` runs all tests and writes it anew. A test that takes more than SLOW_S is marked slow and left to
+durations.json has what each test takes on an idle machine, with its share of the fixtures that it shares with others, in
+seconds of a fast machine (REFERENCE_S); `make durations` runs all tests and writes it anew. A test that takes more than SLOW_S is marked slow and left to
 `make test-all`, except those of promises.txt: one test for each promise of the README. A test that is not yet in the
 file counts as quick.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+import timeit
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,7 +18,8 @@ import pytest
 
 HERE = Path(__file__).parent
 DURATIONS = HERE / "durations.json"
-SLOW_S = 0.3  # of two workers side by side on a fast machine: so `make test` takes five minutes on most with two cores
+SLOW_S = 0.3  # of two workers side by side: so `make test` takes five minutes on most machines with two cores
+REFERENCE_S = 0.23  # what `additions` takes on the machine whose seconds these are
 KEPT_S = 0.2  # what takes less is not in the file
 QUICK_ON_POSTGRES = "test_memory_life"  # of the bank's tests, which run on PostgreSQL too, those that `make test` runs
 # Files that start the same engine share a worker, so that it is started once; any other file has a worker for itself.
@@ -101,6 +103,11 @@ def pytest_runtest_makereport(item):
     return report
 
 
+def additions() -> float:
+    """Seconds that ten million additions take on this machine, the best of three."""
+    return min(timeit.repeat("for i in range(10**7): x += i", "x = 0", number=1, repeat=3))
+
+
 SHARED = pytest.StashKey[dict]()
 
 
@@ -112,6 +119,7 @@ class Stopwatch:
     """In the process that hears of all tests: adds up and writes durations.json."""
 
     def __init__(self):
+        self.slowness = additions() / REFERENCE_S
         self.took = defaultdict(float)
         self.set_up = defaultdict(list)
         self.users = defaultdict(set)
@@ -120,10 +128,10 @@ class Stopwatch:
         if hasattr(report, "context"):  # of a subtest: its time is in the test's
             return
         name = report.nodeid.removeprefix("tests/")
-        self.took[name] += report.duration
+        self.took[name] += report.duration / self.slowness
         for fixture, seconds in getattr(report, "set_up_here", {}).items():
-            self.took[name] -= seconds
-            self.set_up[fixture].append(seconds)
+            self.took[name] -= seconds / self.slowness
+            self.set_up[fixture].append(seconds / self.slowness)
         for fixture in getattr(report, "shares", ()):
             self.users[fixture].add(name)
 
