@@ -153,28 +153,21 @@ class ConsolidationContext:
         fresh, known = self.fresh_records(), self._compared
         found: dict[str, list[MemoryRecord]] = {record.id: [] for record in fresh}
         asked, vectors = [record for record in fresh if record.items], self._vectors_read(self.lessons)
+        owners = [place for place, record in enumerate(known) for _ in record.items]  # of each lesson its record
+        most = (self.settings.candidates + 1) * max((len(record.items) for record in known), default=0)
         for start in range(0, len(asked), BLOCK):
             block = asked[start : start + BLOCK]
-            cosines = self._vectors_read(_lessons(block)) @ vectors.T
+            lessons = _lessons(block)
+            cosines = self._vectors_read(lessons) @ vectors.T
             if may_be is not None:
-                cosines[~may_be(_lessons(block), cosines)] = -np.inf
-            best = np.maximum.reduceat(np.maximum.reduceat(cosines, _begins(block)), _begins(known), axis=1)
-            for record, scores in zip(block, best, strict=True):
-                places = self._highest(scores).tolist()
-                others = [known[place] for place in places if known[place].id != record.id][: self.settings.candidates]
-                found[record.id] = sorted(others, key=lambda other: (other.tick, other.id))
+                cosines = np.where(may_be(lessons, cosines), cosines, -np.inf)
+            ends = accumulate(len(record.items) for record in block)
+            for record, end in zip(block, ends, strict=True):
+                places = _highest(cosines[end - len(record.items) : end].max(axis=0), most).tolist()
+                others = [known[owner] for owner in dict.fromkeys(owners[place] for place in places)]
+                nearest = [other for other in others if other.id != record.id][: self.settings.candidates]
+                found[record.id] = sorted(nearest, key=lambda other: (other.tick, other.id))
         return found
-
-    def _highest(self, scores: np.ndarray) -> np.ndarray:
-        """The places of the highest scores, enough for the `candidates` and the record itself; none of -inf."""
-        import numpy as np
-
-        places, most = np.flatnonzero(scores > -np.inf), self.settings.candidates + 1
-        if len(places) > most:
-            least = np.partition(scores[places], -most)[-most]
-            places = places[scores[places] >= least - ROUNDED]
-            places = places[np.argsort(-np.round(scores[places], 6), kind="stable")]
-        return places
 
     def _vectors_read(self, lessons: Sequence[Lesson]) -> np.ndarray:
         """The unit vectors of the lessons, float32 (n, d); of one that the embedder does not read zeros."""
@@ -282,9 +275,15 @@ def _lessons(records: Sequence[MemoryRecord]) -> list[Lesson]:
     return [lesson for record in records for lesson in record.items]
 
 
-def _begins(records: Sequence[MemoryRecord]) -> list[int]:
-    """The place of each record's first lesson among `_lessons`."""
-    return [0, *accumulate(len(record.items) for record in records)][:-1]
+def _highest(scores: np.ndarray, most: int) -> np.ndarray:
+    """The places of the `most` highest scores, and of those that equal the last one, highest first; none of -inf."""
+    import numpy as np
+
+    places = np.flatnonzero(scores > -np.inf)
+    if len(places) > most:
+        least = np.partition(scores[places], -most)[-most]
+        places = places[scores[places] >= least - ROUNDED]
+    return places[np.argsort(-np.round(scores[places], 6), kind="stable")]
 
 
 def _descending(text: str) -> tuple[int, ...]:

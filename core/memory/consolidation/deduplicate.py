@@ -54,8 +54,11 @@ def may_be_near(one: np.ndarray, other: np.ndarray, distance: int) -> np.ndarray
 
     An edit changes two counts by one at the most, and so the squared distance of n edits is at most 2 n n.
     """
-    apart = (one**2).sum(axis=1)[:, None] + ((other**2).sum(axis=1) - 2 * (one @ other.T))
-    return apart <= 2 * (distance - 1) ** 2
+    import numpy as np
+
+    left = np.column_stack([one, (one**2).sum(axis=1), np.ones(len(one), np.float32)])
+    right = np.column_stack([-2 * other, np.ones(len(other), np.float32), (other**2).sum(axis=1)])
+    return left @ right.T <= 2 * (distance - 1) ** 2  # |a - b|^2 = |a|^2 + |b|^2 - 2 a b, in one product
 
 
 @dataclass(kw_only=True)
