@@ -1,12 +1,17 @@
-"""Where the command line of a known agent carries its prompt. Nothing is guessed: what is not certain is not found."""
+"""Where the command line of a known agent carries its prompt, and the tokens that it reports.
+
+Nothing is guessed: what is not certain is not found.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 
 from core.errors import UserError
+from core.models.token_counts import counts_of
 
 HOW = (
     "Give the task as --task TEXT or --task-file FILE (or in $REASONINGBANK_TASK). The command then finds the lessons "
@@ -104,3 +109,22 @@ def prompt_named(command: list[str], task: str) -> Prompt | None:
         elif word == task and (agent_of(command) or command[place - 1] in SAYS_PROMPT):
             found.append(Prompt(text=task, place=place))
     return found[0] if task.strip() and len(found) == 1 and sum(task in word for word in command) == 1 else None
+
+
+def tokens_reported(output: str) -> int | None:
+    """The tokens that an agent says it read and wrote, cached ones among them; None: it says nothing.
+
+    That is the `usage` of its lines of JSON: of Claude Code with --output-format json or stream-json, and of Codex with
+    --json. A message's own usage within a line is a part of it.
+    """
+    said = []
+    for line in output.splitlines():
+        if line.startswith("{") and '"usage"' in line:
+            try:
+                said.append(json.loads(line).get("usage"))
+            except ValueError:  # cut, or no JSON
+                continue
+    each = [(counts_of(usage), usage) for usage in said if isinstance(usage, dict)]
+    apart = ("cache_read_input_tokens", "cache_creation_input_tokens")  # Anthropic's: not among its input_tokens
+    read = sum(count for _, usage in each for name in apart if isinstance(count := usage.get(name), int))
+    return read + sum(counts.prompt + counts.completion for counts, _ in each) or None

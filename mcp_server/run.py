@@ -21,7 +21,7 @@ from core.memory.policies.trust import FAILED
 from core.redact import redactor
 from core.types import Scored
 from mcp_server import run_records
-from mcp_server.agent_commands import Prompt, prompt_in, prompt_named
+from mcp_server.agent_commands import Prompt, prompt_in, prompt_named, tokens_reported
 from mcp_server.best_effort import BestEffort, WarningHandler
 from mcp_server.config import bank_file, bank_options, bank_said
 from mcp_server.holdout import check_share
@@ -81,6 +81,7 @@ def run_around(argv: list[str]) -> int:
         "exit_status": done.status,
         "output": done.output,
         "duration_s": round(done.duration_s, 3),
+        "tokens": tokens_reported(done.output),
         "verdict": None,
         "confidence": None,
         "agent_id": given.agent_id,

@@ -48,6 +48,7 @@ COLUMNS = {  # of the table `runs`; the command as a hash, because its words may
     "retrieve_s": "REAL",
     "duration_s": "REAL",
     "learn_s": "REAL",
+    "tokens": "INTEGER",  # that the agent said it used; NULL: it said nothing
 }
 TABLES = (
     f"CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, COLUMNS.items()))})",
@@ -58,6 +59,7 @@ TABLES = (
 )
 COUNTS = ("retrieved", "used", "learned")
 Row = dict[str, Any]
+BY_HAND = "hand"  # the source of a label that a person gave
 INTERRUPTED = 130  # exit status of what the user broke off
 _OF_CLIENT = "task_id = ? AND exit_status IS NULL"  # a command has an exit status
 
@@ -180,6 +182,16 @@ def end(bank: Path, query: str, namespace: str, session: str, verdict: Verdict) 
         db.execute(change, (*said, task_id(query, namespace, session)))
 
 
+def mark(bank: Path, run: str, label: str) -> None:
+    """Say how a run ended, in place of what was said before. Raises UserError for another run or label."""
+    if label not in ("success", "failure"):
+        raise UserError(f"--mark {run} {label}: give success or failure.")
+    with _opened(file_of(bank)) as db:
+        change = "UPDATE runs SET verdict = ?, label_source = ? WHERE id = ?"
+        if not db.execute(change, (label, BY_HAND, run)).rowcount:
+            raise UserError(f"--mark {run}: there is no such run; `reasoningbank runs` lists them with their numbers.")
+
+
 def warn(bank: Path, what: str, why: str) -> None:
     """Keep a warning for `bank_status`. Raises UserError if the file cannot be written."""
     with _opened(file_of(bank)) as db:
@@ -252,6 +264,9 @@ def comparison(runs: list[Row]) -> list[str]:
     lines.append(f"  success ({sources}): {_in_points(found)}")
     took = _compared([run for run in drawn if run["duration_s"]], lambda run: math.log(run["duration_s"]), rates=False)
     lines.append(f"  time: {_as_ratio(took)}")
+    if told := [run for run in drawn if run["tokens"]]:
+        used = _compared(told, lambda run: math.log(run["tokens"]), rates=False)
+        lines.append(f"  tokens, which {len(told)} of {len(drawn)} runs tell: {_as_ratio(used)}")
     if found.low is not None and found.difference is not None:
         lines.append(f"  the runs without memory cost about {found.difference * found.n_held:.1f} solved tasks")
         if found.low <= 0 <= (found.high or 0):
@@ -285,6 +300,8 @@ def run_runs(argv: list[str]) -> int:
     top = argparse.ArgumentParser(prog="reasoningbank runs", description="the metrics of earlier `reasoningbank run`s")
     bank_options(top)
     top.add_argument("--since", metavar="WHEN", help="7d, 12h, 2w or a date; left out: all")
+    said = "say of a run by its number how it ended: success or failure"
+    top.add_argument("--mark", nargs=2, metavar=("NUMBER", "LABEL"), help=said)
     how = top.add_mutually_exclusive_group()
     how.add_argument("--csv", metavar="FILE", help="write a row a run; - prints it")
     how.add_argument("--json", action="store_true", help="one JSON object a run, with the attempt where it was kept")
@@ -293,6 +310,8 @@ def run_runs(argv: list[str]) -> int:
     bank = bank_file(given)
     if not file_of(bank).exists():
         raise UserError(f"there is no {file_of(bank)}: `reasoningbank run` makes it.")
+    if given.mark:
+        mark(bank, *given.mark)
     runs = read(bank, start)
     if given.csv:
         write_csv(given.csv, [{name: run[name] for name in COLUMNS} for run in runs])
@@ -302,7 +321,8 @@ def run_runs(argv: list[str]) -> int:
         for run in runs:
             counts = ", ".join(f"{run[name]} {name}" for name in COUNTS if run[name] is not None)
             took = "" if run["duration_s"] is None else f"  {run['duration_s']:.1f} s"
-            print(f"{run['at']}  {run['verdict'] or 'not judged':<10}{took}  {counts}  {run['program']}")
+            ended = f"{run['verdict'] or 'not judged':<10}{took}"
+            print(f"{run['id']:>4}  {run['at']}  {ended}  {counts}  {run['program']}")
         shown = {name: "-" if value is None else f"{value:.4g}" for name, value in summary(runs).items()}
         print(", ".join(f"{name} {value}" for name, value in shown.items()))
         for line in comparison(runs):

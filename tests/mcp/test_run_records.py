@@ -162,14 +162,50 @@ def test_a_share_of_the_runs_is_made_without_memory_and_compared(run, tmp_path, 
         db.execute("UPDATE runs SET shown = NULL")
         query = (
             "INSERT INTO runs (at, shown, holdout, verdict, label_source, duration_s, learned, retrieved, used, "
-            "program) VALUES ('2026-01-01', ?, ?, ?, 'check', ?, 0, 0, 0, 'x')"
+            "program, tokens) VALUES ('2026-01-01', ?, ?, ?, 'check', ?, 0, 0, 0, 'x', ?)"
         )
-        db.executemany(query, [(*row, 20.0 if row[0] else 10.0) for row in rows])
+        db.executemany(query, [(*row, *((20.0, 300) if row[0] else (10.0, 900))) for row in rows])
+        db.execute("UPDATE runs SET tokens = NULL WHERE id = (SELECT max(id) FROM runs)")
     assert main(["runs", "--bank", str(bank)]) == 0
     said = capfd.readouterr().out
     assert "compared by holdout: 20 runs with memory, 20 without" in said
     assert "success (check): 80 % with memory, 20 % without: +6" in said
     assert "time: x 2.0" in said and "the runs without memory cost about 1" in said
+    assert "tokens, which 39 of 40 runs tell: x 0.3" in said
+
+
+def test_a_person_says_how_a_run_ended(run, tmp_path, capfd):
+    run("--judge", "none")
+    run("--judge", "none")
+    words = ["runs", "--bank", str(tmp_path / "bank.sqlite")]
+    capfd.readouterr()
+    assert main([*words, "--mark", "2", "failure"]) == 0
+    said = [line.split() for line in capfd.readouterr().out.splitlines()]
+    assert [(line[0], line[2]) for line in said[:2]] == [("1", "not"), ("2", "failure")]
+    assert [(row["verdict"], row["label_source"]) for row in run_records.read(tmp_path / "bank.sqlite")] == [
+        (None, "none"),
+        ("failure", "hand"),
+    ]
+    for wrong, why in ((["3", "success"], "no such run"), (["1", "fine"], "success or failure")):
+        assert main([*words, "--mark", *wrong]) == 2 and why in capfd.readouterr().err
+
+
+CLAUDE = {"input_tokens": 4, "cache_creation_input_tokens": 1000, "cache_read_input_tokens": 200, "output_tokens": 30}
+TOLD = [  # (output, tokens)
+    (json.dumps({"type": "result", "result": "done", "usage": CLAUDE}), 1234),
+    (json.dumps({"type": "assistant", "message": {"usage": CLAUDE}}), None),  # of which the result is the sum
+    *[
+        ("\n".join(["{}", json.dumps({"type": "turn.completed", "usage": usage}), '{"usage": {"inp']), 130)
+        for usage in ({"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 30},)
+    ],
+    ("the usage of tokens is 12", None),
+    ('{"usage": "none"}', None),
+]
+
+
+@pytest.mark.parametrize(("output", "tokens"), TOLD)
+def test_the_tokens_that_an_agent_reports_are_counted(run, output, tokens):
+    assert run(command=(sys.executable, "-c", f"print({output!r})"))[0]["tokens"] == tokens
 
 
 def test_a_check_decides_and_a_share_that_is_none_is_refused(run):
