@@ -1,9 +1,9 @@
 """Which tests `make test` runs, chosen by measured time, and which share a worker.
 
-durations.json has what each test takes on an idle machine, with its share of the fixtures that it shares with others, in
-seconds of a fast machine (REFERENCE_S); `make durations` runs all tests and writes it anew. A test that takes more than SLOW_S is marked slow and left to
-`make test-all`, except those of promises.txt: one test for each promise of the README. A test that is not yet in the
-file counts as quick.
+durations.json has what each test takes on an idle machine, with its share of the fixtures that it shares with others,
+in seconds of a fast machine (REFERENCE_S); `make durations` runs all tests and writes it anew. A test that takes more
+than SLOW_S is marked slow and left to `make test-all`, except those of promises.txt: one test for each promise of the
+README. A test that is not yet in the file counts as quick.
 """
 
 from __future__ import annotations
