@@ -54,6 +54,7 @@ def run_hook(argv: list[str]) -> int:
     top.add_argument("--agent-id", default="", help="whose memory")
     check = "of extract: a command that says by its exit status whether the task is solved"
     top.add_argument("--check", metavar="CMD", help=check)
+    top.add_argument("--check-timeout", type=float, default=600, metavar="S", help="for the check (600)")
 
     def refuse(message: str) -> None:
         raise UserError(message)
@@ -140,7 +141,10 @@ def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
     if given.check:
         from mcp_server.run_command import passes
 
-        arguments["success_signal"] = passes(given.check, given.folder)
+        try:
+            arguments["success_signal"] = passes(given.check, given.folder, given.check_timeout)
+        except UserError as error:  # it took too long: the session is learned from all the same
+            print(f"reasoningbank: {error}", file=sys.stderr)
     from mcp_server.cli import call_tool
 
     call_tool(given, "extract_memory", arguments | {"async_mode": True}, queue_without_model=True)

@@ -44,10 +44,10 @@ def with_memory(task: str, memory: str) -> str:
     return f"{memory}\n\nTask: {task}" if memory else task
 
 
-def passes(check: str, folder: str = ".", within_s: float | None = None) -> bool:
+def passes(check: str, folder: str, within_s: float) -> bool:
     """Whether a check, a command line of the shell, exits with 0; what it prints goes to stderr.
 
-    within_s   UserError for a check that takes longer; None: no limit
+    within_s   UserError for a check that takes longer
     """
     how = {"shell": True, "cwd": folder, "stdout": sys.stderr, "start_new_session": True}
     with subprocess.Popen(check, **how) as process:

@@ -159,7 +159,7 @@ class TaskMemory:
         service, judge = self.service(), self.given.judge
         judge = judge or ("llm" if service.has_model else "heuristic")
         if self.given.check:
-            passed = passes(self.given.check, within_s=self.given.check_timeout)
+            passed = passes(self.given.check, ".", self.given.check_timeout)
             self._model_until = time.monotonic() + self.given.learn_timeout  # which the check took nothing of
             return Verdict(label="success" if passed else "failure", source="check", reason=f"by {self.given.check}")
         if judge == "exit-code":

@@ -126,6 +126,20 @@ def test_the_prompts_of_a_session_fall_alike_and_its_end_is_judged(tmp_path, mon
     assert {shown for (shown,) in rows(path, "shown")} == {0, 1} and None not in rows(path, "duration_s")
 
 
+def test_a_session_whose_check_takes_too_long_is_learned_from_without_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+    path, log = tmp_path / "b.sqlite", tmp_path / "t.jsonl"
+    saved(path)
+    turns = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": "I filter on the status."}]
+    log.write_text("\n".join(map(json.dumps, turns)))
+    event = {"transcript_path": str(log), "session_id": "s", "cwd": str(tmp_path)}
+    hook("extract", path, monkeypatch, event, "--check", "sleep 20", "--check-timeout", "0.2")
+    assert "--check took longer than 0.2 s (--check-timeout)" in capfd.readouterr().err
+    with here(path, *MODEL) as (_, service), closing(QueueWorker(service)) as worker:
+        worker._work()
+        assert len(service.bank_for("").records()) == 2
+
+
 def test_where_no_coin_can_be_tossed_one_sentence_says_so(tmp_path):
     bank, database = tmp_path / "b.sqlite", "postgresql://nobody@localhost/none"
     for path, share, tools, why in (
