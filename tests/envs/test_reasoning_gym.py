@@ -30,7 +30,7 @@ from single_turn_bench.verbatim import verbatim_answer
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULTS = list(OmegaConf.load(ROOT / "config/env/reasoning_gym.yaml").env.families)
-installed = pytest.mark.skipif(not find_spec("reasoning_gym"), reason="the extra reasoning_gym is not installed")
+pytestmark = pytest.mark.skipif(not find_spec("reasoning_gym"), reason="the extra reasoning_gym is not installed")
 
 
 def make(*names, **keys):
@@ -202,7 +202,6 @@ def test_envs_share_a_few_workers_however_many_score_at_once(echo):
 # The real package.
 
 
-@installed
 class TestReasoningGym(EnvContract):
     invalid_action = None
 
@@ -216,7 +215,6 @@ def every_default():
         yield env
 
 
-@installed
 def test_every_default_family_is_solved_by_its_gold_answer_and_by_no_nonsense(every_default):
     tasks = every_default.tasks()
     assert [task.type for task in tasks] == DEFAULTS * 3, "families take turns"
@@ -238,7 +236,6 @@ ADDED = {
 }
 
 
-@installed
 def test_the_gold_answer_with_more_behind_it_is_no_success():
     rewards = {family: [] for family in ADDED}
     with make(*ADDED, per_family=10) as env:
@@ -272,7 +269,6 @@ def test_a_gold_answer_that_is_wrong_is_known(family, question, gold, wrong):
     assert wrong_gold(family, question, gold) is wrong
 
 
-@installed
 def test_tasks_whose_gold_answer_is_wrong_are_left_out_and_counted():
     families = ["calendar_arithmetic", "family_relationships", "time_intervals"]
     with make(*families, per_family=60) as env:
@@ -283,7 +279,6 @@ def test_tasks_whose_gold_answer_is_wrong_are_left_out_and_counted():
     assert Counter(puzzle.family for puzzle in puzzles) == dict.fromkeys(families, 60)
 
 
-@installed
 def test_a_part_mark_is_a_reward_and_no_success(every_default):
     every_default.reset(next(task for task in every_default.tasks() if task.type == "simple_equations"))
     gold = every_default.get_ground_truth()
@@ -292,7 +287,6 @@ def test_a_part_mark_is_a_reward_and_no_success(every_default):
     assert not info["won"]
 
 
-@installed
 def test_no_question_is_in_both_splits_whatever_the_seed():
     """string_synthesis soon repeats itself; task 1 of the package's seed 0 is task 0 of its seed 1."""
     asked = {"train": [], "test": []}
@@ -305,7 +299,6 @@ def test_no_question_is_in_both_splits_whatever_the_seed():
     assert asked["test"][0] != asked["test"][1]
 
 
-@installed
 def test_tasks_are_named_by_their_content_and_fewer_are_the_first_of_more():
     with make("base_conversion", "ab", order="blocked") as env, make("base_conversion", per_family=30) as more:
         ids = [task.id for task in env.tasks()]
@@ -314,7 +307,6 @@ def test_tasks_are_named_by_their_content_and_fewer_are_the_first_of_more():
     assert ids[0] == "reasoning_gym/test/base_conversion/81dc8666cbe5c437"
 
 
-@installed
 def test_options_change_the_tasks_and_what_cannot_be_played_is_told(monkeypatch):
     with make("dice", options={"dice": {"num_dice": 2}}) as easy, make("dice") as usual:
         assert easy.tasks() != usual.tasks()
@@ -330,7 +322,6 @@ def test_options_change_the_tasks_and_what_cannot_be_played_is_told(monkeypatch)
             env.tasks()
 
 
-@installed
 def test_a_task_of_other_families_is_refused(every_default):
     with pytest.raises(UserError, match="is not a task of these families"):
         every_default.reset(Task(id="reasoning_gym/test/ab/0123456789abcdef", query="?"))
@@ -371,7 +362,6 @@ def executed(family, monkeypatch):
     return any("77771" in code for code in ran)
 
 
-@installed
 def test_the_families_refused_for_it_execute_the_answer_and_no_other_does(monkeypatch):
     from reasoning_gym.factory import DATASETS
 
@@ -380,10 +370,8 @@ def test_the_families_refused_for_it_execute_the_answer_and_no_other_does(monkey
     assert [family for family in [*played, *of(EXECUTES)] if executed(family, monkeypatch)] == of(EXECUTES)
 
 
-@installed
-@pytest.mark.parametrize("family", of(NO_GOLD))
-def test_refused_as_there_is_no_gold_answer(family):
-    assert dataset(family)[0]["answer"] is None
+def test_refused_as_there_is_no_gold_answer():
+    assert [family for family in of(NO_GOLD) if dataset(family)[0]["answer"] is not None] == []
 
 
 HASHED = """
@@ -398,7 +386,6 @@ print("told:", json.dumps(told))
 """
 
 
-@installed
 def test_refused_as_the_tasks_depend_on_the_hash_seed():
     told = []
     for seed in ("1", "2"):
@@ -420,10 +407,8 @@ WRONG = {
 }
 
 
-@installed
 @pytest.mark.parametrize("family", of(NONSENSE))
 def test_refused_as_a_wrong_answer_is_accepted(family):
     made = dataset(family, size=BATCH)
-    entries = [made[n] for n in range(BATCH)]
-    wrong = [(WRONG[family](entry["answer"]), entry) for entry in entries]
-    assert [1 for answer, entry in wrong if answer != entry["answer"] and made.score_answer(answer, entry) == 1.0]
+    wrong = [(WRONG[family](entry["answer"]), entry) for entry in (made[n] for n in range(BATCH))]
+    assert any(answer != entry["answer"] and made.score_answer(answer, entry) == 1.0 for answer, entry in wrong)

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, wait_for
 from hostile import COMMANDS, GROUPS, filled
-from swe_kit import bubblewrap, inside, make, on_a_disk_of, stand_in, write_instances
+from swe_kit import inside, make, on_a_disk_of, stand_in, why_no_bubblewrap, write_instances
 
 from core.errors import InfraError, UserError
 from core.types import digest
@@ -38,8 +38,15 @@ CANARY = "canary-7f3a91-do-not-tell"
 FOUR_TIMES_90_MB = "for n in 1 2 3 4; do python -c 'x = b\"1\" * (90 << 20); input(len(x))' < /dev/ptmx & done; wait"
 
 
+def need_bubblewrap() -> None:
+    if why := why_no_bubblewrap():
+        pytest.skip(why)
+
+
 @pytest.fixture
 def source(tmp_path) -> Path:
+    """What a sandbox copies."""
+    need_bubblewrap()
     folder = tmp_path / "source"
     (folder / "tests").mkdir(parents=True)
     (folder / "conftest.py").write_text("")
@@ -126,6 +133,7 @@ def outside(tmp_path_factory):
 @pytest.fixture(scope="module")
 def contained(outside, tmp_path_factory):
     """Nothing hostile is tried where the simplest things are not so."""
+    need_bubblewrap()
     script = f'id -u; ls /proc | grep -c "^[0-9]"; ls {outside.folder} {REPO} ~/.bashrc; cat /proc/net/dev | wc -l; env'
     with opened(tmp_path_factory.mktemp("empty")) as box:
         uid, n_processes, *said = box.run(script, 20).output.splitlines()
@@ -138,7 +146,6 @@ def test_there_are_two_hundred_hostile_commands():
     assert len(COMMANDS) >= 200 and len({command for _, command in COMMANDS}) == len(COMMANDS)
 
 
-@bubblewrap
 @pytest.mark.usefixtures("contained")
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_hostile_command_is_contained(group, source, outside):
@@ -165,7 +172,6 @@ def test_a_hostile_command_is_contained(group, source, outside):
         assert box.run("ls", 10).output == "conftest.py\ntests\n"
 
 
-@bubblewrap
 @pytest.mark.parametrize(
     ("command", "killed"),
     [
@@ -233,7 +239,6 @@ while True:
 """
 
 
-@bubblewrap
 @pytest.mark.parametrize("kind", ["memfd", "system_v", "of_a_child_that_ended", "on_every_mount"])
 @pytest.mark.slow
 def test_memory_that_is_in_no_process_counts_too(box, kind):
@@ -251,7 +256,6 @@ def test_memory_that_is_in_no_process_counts_too(box, kind):
         assert int(peak.read_text()) <= 1.05 * TIGHT.memory_mb * 2**20
 
 
-@bubblewrap
 @pytest.mark.slow
 def test_a_group_of_the_kernel_goes_with_its_sandbox(box):
     if (group := box._group) is None:
@@ -263,11 +267,11 @@ def test_a_group_of_the_kernel_goes_with_its_sandbox(box):
     assert not group.folder.exists()
 
 
-@bubblewrap
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as an ordinary user already")
 def test_an_ordinary_users_sandbox_holds_as_well():
     """The tests of limits and of hostile commands, once more, by a user who may make no group."""
+    need_bubblewrap()
     folder = Path(tempfile.mkdtemp(prefix="ordinary-"))
     try:
         folder.chmod(0o777)
@@ -281,7 +285,6 @@ def test_an_ordinary_users_sandbox_holds_as_well():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@bubblewrap
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -296,7 +299,6 @@ def test_a_limit_of_the_kernel_is_what_the_command_runs_into(box, command, said)
     assert box.run("test -e one && stat -c %s one || echo 0", 10).output.strip() in ("0", str(16 << 20))
 
 
-@bubblewrap
 def test_what_a_command_finds_and_what_stays_of_it(box):
     box.run("echo 1 > here; echo 2 > /tmp/there; export X=3; cd tests; sleep 99 > /dev/null 2>&1 &", 10)
     assert box.run("cat here /tmp/there; echo $X; pwd; ps -e | grep -c sleep", 10).output == "1\n2\n\n/testbed\n0\n"
@@ -307,7 +309,6 @@ def test_what_a_command_finds_and_what_stays_of_it(box):
     assert box.run("printf 'a\\r\\nb\\0\\377'", 10).output == "a\r\nb\0\ufffd"
 
 
-@bubblewrap
 @pytest.mark.parametrize("where", ["ROOT", "home", "cwd"])
 def test_what_lies_among_the_programs_and_is_none_of_them_is_hidden(where, source, monkeypatch):
     """As in an image with the project in /usr/src/app."""
@@ -325,7 +326,6 @@ def test_what_lies_among_the_programs_and_is_none_of_them_is_hidden(where, sourc
         bubblewrap_words.system.cache_clear()
 
 
-@bubblewrap
 def test_two_at_once_do_not_meet(source):
     def work(number: int) -> tuple[str, str]:
         with opened(source) as box:
@@ -340,7 +340,6 @@ def test_two_at_once_do_not_meet(source):
     assert all(int(seen) < 10 for _, seen in found)
 
 
-@bubblewrap
 def test_an_abort_ends_the_command_at_once_and_nothing_begins_after_it(source, box):
     threading.Timer(0.5, box.abort).start()
     began = time.monotonic()
@@ -371,7 +370,6 @@ def started(source: Path) -> tuple[subprocess.Popen, Path]:
     return process, folder
 
 
-@bubblewrap
 def test_when_the_harness_is_killed_no_process_stays(source):
     process, folder = started(source)
     process.kill()
@@ -379,7 +377,6 @@ def test_when_the_harness_is_killed_no_process_stays(source):
     wait_for(lambda: inside(folder.name) == [] and not folder.exists())
 
 
-@bubblewrap
 def test_a_folder_whose_remover_was_killed_too_goes_with_the_next_sandbox(source):
     process, folder = started(source)
     for place in Path("/proc").glob("[0-9]*"):
@@ -416,7 +413,6 @@ print(json.dumps(found))
 """
 
 
-@bubblewrap
 def test_the_calls_that_a_sandbox_refuses(box):
     asked = {**seccomp.numbers(), "keyctl of x32": 250 | seccomp.X32}
     ran = box.run(f"cat > calls.py <<'END'\nNUMBERS = '{json.dumps(asked)}'\n{CALLS}\nEND\npython calls.py", 30)
@@ -429,7 +425,6 @@ def test_the_calls_that_a_sandbox_refuses(box):
     assert all(families[n] == "done" for n in seccomp.SOCKETS)
 
 
-@bubblewrap
 def test_a_key_of_one_sandbox_is_in_no_other_and_not_in_ours(source):
     """The kernel has one keyring a user for all of them: 248 is add_key, 250 is keyctl of x86_64."""
     numbers = seccomp.numbers()
@@ -524,7 +519,7 @@ def write_program(path: Path, lines: str) -> None:
 
 
 @pytest.fixture
-def container(request, tmp_path, monkeypatch):
+def container(request, tmp_path, source, monkeypatch):
     program = getattr(request, "param", "docker")
     programs = stand_in(tmp_path / "bin", program, write_instances(tmp_path / "data"), "{id}")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -536,7 +531,6 @@ def container(request, tmp_path, monkeypatch):
     made.close()
 
 
-@bubblewrap
 def test_a_container_runs_commands_and_keeps_files(container):
     box, programs = container
     assert isinstance(box, Container)
@@ -556,7 +550,6 @@ def test_a_container_runs_commands_and_keeps_files(container):
     assert not (programs / name).exists()
 
 
-@bubblewrap
 @pytest.mark.parametrize("container", ["docker", "podman"], indirect=True)
 def test_a_container_that_is_gone_or_never_came_is_an_infra_error(container):
     box, programs = container
@@ -570,7 +563,6 @@ def test_a_container_that_is_gone_or_never_came_is_an_infra_error(container):
         box.open("nowhere")
 
 
-@bubblewrap
 def test_a_container_that_ends_in_a_command_is_no_failure_of_the_command(container):
     """docker says so by the status 1, which many a command has too."""
     box, programs = container
@@ -581,7 +573,6 @@ def test_a_container_that_ends_in_a_command_is_no_failure_of_the_command(contain
         box.run("grep nothing a.txt", 20)
 
 
-@bubblewrap
 def test_an_abort_ends_a_container_for_good(container):
     box, programs = container
     abort = threading.Timer(0.5, box.abort)
@@ -619,14 +610,12 @@ def test_a_container_needs_its_program(monkeypatch, tmp_path):
 # a full disk
 
 
-@bubblewrap
 def test_a_repository_for_which_the_disk_has_no_room_is_an_infra_error_and_leaves_nothing(source, tmp_path):
     (source / "large").write_bytes(os.urandom(4 << 20))
     said = on_a_disk_of(2, "told(box.open, str(tmp / 'source')); print(os.listdir(disk))", tmp_path)
     assert said == ["InfraError: the sandbox could not be made: [Errno 28] No space left on device (large)", "[]"]
 
 
-@bubblewrap
 def test_a_disk_that_is_filled_by_others_is_no_failure_of_the_command(source, tmp_path):
     script = """
 box.open(str(tmp / "source"))
@@ -647,7 +636,6 @@ box.close()
     assert said == ["Ran(output='here\\n', returncode=0, killed='', refused=False)", full, full, unwritten]
 
 
-@bubblewrap
 def test_what_was_there_before_is_not_the_commands(source):
     """Also where it is more than the limits allow: then it must not grow."""
     for n in range(60):
@@ -658,7 +646,6 @@ def test_what_was_there_before_is_not_the_commands(source):
         assert box.run("rm more file0; sleep 1; ls | wc -l", 20).output == "61\n"
 
 
-@bubblewrap
 def test_short_commands_cannot_write_more_than_a_long_one(box):
     """None of them is looked at while it runs."""
     ran = [box.run(f"head -c 16M /dev/zero > big{n}", 10) for n in range(8)]
@@ -669,7 +656,6 @@ def test_short_commands_cannot_write_more_than_a_long_one(box):
     assert box.run("echo again > note; cat note", 10).output == "again\n"
 
 
-@bubblewrap
 def test_on_a_slow_machine_no_command_is_over_a_limit_that_it_is_within(box, source, monkeypatch, tmp_path):
     """And one that writes faster than can be counted does not get away."""
     write_program(tmp_path / "du", f'sleep 0.3; exec {shutil.which("du")} "$@"')
@@ -687,7 +673,6 @@ def test_on_a_slow_machine_no_command_is_over_a_limit_that_it_is_within(box, sou
     assert box._folder is None  # nothing is left of what could not be opened
 
 
-@bubblewrap
 def test_a_folder_that_only_its_owner_may_enter_is_readable_inside(source):
     """Also where the umask says so: root's commands run as another user."""
     source.chmod(0o700)
@@ -698,7 +683,6 @@ def test_a_folder_that_only_its_owner_may_enter_is_readable_inside(source):
     assert (said.output, said.returncode) == ("conftest.py\ntests\ntext\n", 0)
 
 
-@bubblewrap
 def test_a_close_just_before_a_command_starts_is_no_error_of_ours(box, monkeypatch):
     def closed(*words):
         box.close()
@@ -709,7 +693,6 @@ def test_a_close_just_before_a_command_starts_is_no_error_of_ours(box, monkeypat
         box.run("ls", 10)
 
 
-@bubblewrap
 def test_a_close_from_another_thread_ends_the_command_and_removes_the_folder(box):
     folder = box._folder
     threading.Timer(0.5, box.close).start()

@@ -15,18 +15,7 @@ import forkserver
 import pytest
 from conftest import KITS, REPO, command, read_json, read_rows, wait_for
 from env_contract import EnvContract
-from swe_kit import (
-    apply,
-    attempt,
-    bubblewrap,
-    diff,
-    inside,
-    make,
-    on_a_disk_of,
-    resolved,
-    stand_in,
-    write_instances,
-)
+from swe_kit import apply, attempt, bubblewrap, diff, inside, make, on_a_disk_of, resolved, stand_in, write_instances
 from test_swe_data import write_rows
 
 from analysis.load import load_runs
@@ -42,6 +31,7 @@ from scripts.audit import main as audit
 from scripts.show import main as show
 from scripts.tables import main as tables
 
+pytestmark = bubblewrap
 PLAYED = ("llm=scripted", "llm.script.path=swe_kit.play", "embedder=hashing")
 
 
@@ -52,12 +42,10 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(data):
-    env = make(data)
-    yield env
-    env.close()
+    with make(data) as env:
+        yield env
 
 
-@bubblewrap
 class TestContract(EnvContract):
     invalid_action = " \n "
 
@@ -65,7 +53,6 @@ class TestContract(EnvContract):
         return make(folder / "data" if (folder / "data").is_dir() else write_instances(folder / "data"))
 
 
-@bubblewrap
 def test_gold_solves_the_wrong_fix_does_not_and_nothing_does_not(data, shared):
     for task in shared.tasks():
         it = next(each for each in load(str(data)) if f"swe/{each.id}" == task.id)
@@ -77,7 +64,6 @@ def test_gold_solves_the_wrong_fix_does_not_and_nothing_does_not(data, shared):
         assert resolved("no patch\n", it).patch == "does not apply"
 
 
-@bubblewrap
 def test_the_last_observation_tells_nothing_of_the_tests(data, shared):
     """What the judge and the distiller read of a right and of a wrong attempt differs in nothing but the patch."""
     right, reward, told = attempt(shared, apply(data, "gold"), SUBMIT)
@@ -87,13 +73,11 @@ def test_the_last_observation_tells_nothing_of_the_tests(data, shared):
     assert told["answer"].startswith("diff --git a/mean.py") and told_wrong["n_failed"] == 1
 
 
-@bubblewrap
 def test_the_tests_are_in_no_copy_that_the_agent_sees(shared):
     said, _, _ = attempt(shared, "ls -R . /given /tmp; git log --format=%an%ad%s", "git log -p --all | grep -c hidden")
     assert "hidden" not in said[0] and "Maintainer" in said[0] and "\n0\n" in said[1]
 
 
-@bubblewrap
 def test_an_attempt_that_submits_nothing_is_not_solved(data, shared):
     attempt(shared, apply(data, "gold"), "git diff")
     assert not shared.evaluate(None)
@@ -101,7 +85,6 @@ def test_an_attempt_that_submits_nothing_is_not_solved(data, shared):
     assert (reward, info["patch"]) == (0.0, "empty") and "0 files" in said[-1]
 
 
-@bubblewrap
 @pytest.mark.parametrize(
     ("fix", "spoil"),
     [
@@ -115,7 +98,6 @@ def test_the_instances_own_tests_count_whatever_the_patch_makes_of_them(data, sh
     assert attempt(shared, apply(data, fix), spoil, SUBMIT)[1] == float(fix == "gold")
 
 
-@bubblewrap
 def test_a_test_whose_end_breaks_has_not_passed(data, shared):
     """pytest names it twice: as passed, and as an error."""
     it = load(str(data))[0]
@@ -125,20 +107,18 @@ def test_a_test_whose_end_breaks_has_not_passed(data, shared):
     assert (found.solved, found.failed, found.tampered) == (False, 3, "")
 
 
-@bubblewrap
+HANG = "echo 'while True: pass' >> mean.py"
+
+
 def test_tests_that_hang_end_and_are_not_passed(data):
     with make(data, test_timeout_s=1, limits=Limits(output_mb=1)) as env:
-        _, reward, info = attempt(env, "echo 'while True: pass' >> mean.py", SUBMIT)
+        _, reward, info = attempt(env, HANG, SUBMIT)
         assert (reward, info["tests_killed"]) == (0.0, "time")
         _, reward, info = attempt(env, "printf 'import os\nwhile True: os.write(1, b\"9\" * 9999)' >> mean.py", SUBMIT)
         # "": the file that pytest keeps what is printed in was full, before a limit of ours was reached
         assert reward == 0.0 and info["tests_killed"] in ("output", "time", "")
 
 
-HANG = "echo 'while True: pass' >> mean.py"
-
-
-@bubblewrap
 @pytest.mark.parametrize("stop", ["abort", "close"])
 def test_what_stops_an_attempt_stops_the_tests_of_its_patch(data, stop):
     """They are run in a sandbox of their own, in the thread of the attempt."""
@@ -165,7 +145,6 @@ def test_what_stops_an_attempt_stops_the_tests_of_its_patch(data, stop):
         env.close()
 
 
-@bubblewrap
 def test_an_abort_before_the_tests_begin_is_no_failure(data, monkeypatch):
     """Whatever is under way: here the patch is about to be applied."""
     with make(data) as env:
@@ -181,7 +160,6 @@ def test_an_abort_before_the_tests_begin_is_no_failure(data, monkeypatch):
             env.step(SUBMIT)
 
 
-@bubblewrap
 def test_a_disk_that_gets_full_is_no_failed_test(data, tmp_path):
     script = """
 from swe_kit import apply, make, resolved
@@ -202,7 +180,6 @@ env.close()
     assert said == ["True", full, full]
 
 
-@bubblewrap
 def test_on_a_full_disk_of_containers_no_patch_counts(data, tmp_path, monkeypatch):
     """Not even one that solves its instance: else those that do not would be left out alone."""
     programs = stand_in(tmp_path / "bin", "docker", data, "{id}")
@@ -224,23 +201,6 @@ if words[0] == "run":"""
         (programs / "log").write_text("")
 
 
-@bubblewrap
-@pytest.mark.parametrize(
-    ("words", "ends"),
-    [
-        (f"printf '\\n  {SUBMITTED}  \\nx'", True),
-        (f"echo first; echo {SUBMITTED}", False),
-        (f"echo '{SUBMITTED} now'", False),
-        (f"echo {SUBMITTED}; sleep 9", False),
-    ],
-)
-def test_the_first_line_of_the_output_submits(data, words, ends):
-    with make(data, command_timeout_s=1) as env:
-        env.reset(env.tasks()[0])
-        assert env.step(words)[2] is ends
-
-
-@bubblewrap
 def test_what_a_command_did_is_told_as_in_mini_swe_agent(data, shared):
     said, _, info = attempt(shared, "echo out; echo err >&2; false")
     assert said == ["<returncode>1</returncode>\n<output>\nout\nerr\n</output>"] and info["valid"]
@@ -251,6 +211,9 @@ def test_what_a_command_did_is_told_as_in_mini_swe_agent(data, shared):
     with make(data, command_timeout_s=1) as env:
         said, _, info = attempt(env, "echo begun; sleep 9")
         assert "it took longer than 1 seconds" in said[0] and "begun" in said[0] and info["valid"]
+        for words in (f"echo first; echo {SUBMITTED}", f"echo '{SUBMITTED} now'", f"echo {SUBMITTED}; sleep 9"):
+            assert not env.step(words)[2], "not the first line, not alone, not in time"
+        assert env.step(f"printf '\\n  {SUBMITTED}  \\nx'")[2]
 
 
 def test_one_block_of_bash_is_an_action():
@@ -266,7 +229,6 @@ def test_one_block_of_bash_is_an_action():
 # runs
 
 
-@bubblewrap
 def test_a_container_is_played_and_leaves_predictions(data, tmp_path, monkeypatch, here):
     path = write_rows(tmp_path, "jsonl", data)
     programs = stand_in(tmp_path / "bin", "docker", data, "image-{id}")
@@ -296,7 +258,6 @@ def read_predictions(path: Path) -> list[dict]:
     return found
 
 
-@bubblewrap
 def test_success_that_is_not_known_is_no_failure_wherever_it_is_shown(data, tmp_path, here, capsys):
     words = ("env=swe", f"env.data={data}", "env.evaluation=none", "limit=1", *PLAYED)
     run_dir, _ = here(*words, run_dir=tmp_path / "run")
@@ -312,7 +273,6 @@ def test_success_that_is_not_known_is_no_failure_wherever_it_is_shown(data, tmp_
     assert [row[1] for row in index["runs"][0]["rows"]] == ["unknown"]
 
 
-@bubblewrap
 def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_path, cli, capsys):
     words = ("experiment=main_table", "env=swe", f"env.data={data}", *PLAYED, "limit=1", "seed=0", "k=2")
     words += (f"run_dir={tmp_path / 'table'}",)
@@ -328,7 +288,6 @@ def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_pat
     assert audit([str(tmp_path / "table")]) == 0
 
 
-@bubblewrap
 def test_a_lesson_of_the_house_turns_a_wrong_fix_into_the_right_one(data, tmp_path, here):
     words = ("env=swe", f"env.data={data}", "env.types=[empty]", *PLAYED)
     without, _ = here(*words, "arm=no_memory", run_dir=tmp_path / "without")
@@ -337,7 +296,6 @@ def test_a_lesson_of_the_house_turns_a_wrong_fix_into_the_right_one(data, tmp_pa
     assert [row["status"] for row in read_rows(told)] == ["success"]
 
 
-@bubblewrap
 def test_memory_is_kept_for_each_repository_or_for_all(data, tmp_path, here):
     words = ("env=swe", f"env.data={data}", "env.evaluation=none", "stream.passes=2", "max_steps=1", *PLAYED)
     whole, _ = here(*words, run_dir=tmp_path / "all")
@@ -346,7 +304,6 @@ def test_memory_is_kept_for_each_repository_or_for_all(data, tmp_path, here):
     assert [bool(row["retrieved"]) for row in read_rows(apart)] == [False] * 4  # a task never reads its own lesson
 
 
-@bubblewrap
 def test_players_without_a_model_end(data, tmp_path, here):
     run_dir, _ = here(
         "env=swe", f"env.data={data}", "llm=free", "embedder=hashing", "max_steps=6", run_dir=tmp_path / "free"
@@ -357,7 +314,6 @@ def test_players_without_a_model_end(data, tmp_path, here):
     assert rate == 0.0
 
 
-@bubblewrap
 def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     run_dir, home = tmp_path / "run", tmp_path / "tmp"
     home.mkdir()
@@ -378,7 +334,6 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     assert list(home.iterdir()) == []
 
 
-@bubblewrap
 def test_ctrl_c_in_the_tests_of_a_patch_leaves_nothing(data, tmp_path):
     """In a run with a time limit, whose attempts have threads that nobody waits for."""
     home = tmp_path / "tmp"
@@ -404,7 +359,6 @@ def within(home: Path) -> list[str]:
 # the bundled instances
 
 
-@bubblewrap
 @pytest.mark.skipif(not BUNDLED.is_dir(), reason="envs/swe/bundled is not here")
 def test_the_bundled_instances_begin_with_one_of_each_family_and_gold_solves_the_first(here, tmp_path):
     """Wrong fixes: test_swe_known_answer.py plays that of one instance of each family."""

@@ -20,6 +20,7 @@ from envs.swe.sandbox import as_bytes, as_text, is_text
 from scripts.show import main as show
 from scripts.tables import main as tables
 
+pytestmark = bubblewrap
 # What the file of an instance holds before and after the right fix: name -> (before, after).
 TEXT = "# Größe: señor, naïve\nSIZE = 1\nNAME = 'Größe'\n"
 JAPANESE = "# 日本語のコメント\nSIZE = 1\nNAME = '表示ソ'\n"
@@ -92,7 +93,6 @@ def written(data: bytes, name: str = "words.py") -> str:
     return f"echo {base64.b64encode(data).decode()} | base64 -d > {name}"
 
 
-@bubblewrap
 def test_a_right_fix_counts_whatever_the_files_encoding(tmp_path):
     """All in one instance, as each start of a sandbox takes seconds."""
     files = {f"words_{n}.py": FILES[name] for n, name in enumerate(FILES)}
@@ -130,7 +130,6 @@ def latin_diff() -> bytes:
     return b"diff --git a/words.py b/words.py\n" + b"".join(lines)
 
 
-@bubblewrap
 def test_a_right_fix_counts_whatever_tool_makes_it(tmp_path):
     """The same bytes in the file, and no other change of the repository, are the same patch: it is tested once."""
     with make(instance(tmp_path, before_latin, after_latin)) as env:
@@ -154,7 +153,6 @@ OTHERS = (
 )
 
 
-@bubblewrap
 def test_a_right_fix_counts_however_it_is_submitted(tmp_path):
     """What is the same text as SUBMIT's is not tested again."""
     with make(instance(tmp_path, before_latin, after_latin)) as env:
@@ -167,7 +165,6 @@ def test_a_right_fix_counts_however_it_is_submitted(tmp_path):
             assert (info["patch"], reward) == ("applied", 1.0), submit
 
 
-@bubblewrap
 def test_a_run_of_a_gold_patch_of_any_bytes_is_recorded_as_valid_json_and_resumes(tmp_path, here):
     data = instance(tmp_path / "data", before_latin, after_latin, latin_diff())
     assert as_bytes(load(str(data))[0].gold) == latin_diff()
@@ -181,7 +178,6 @@ def test_a_run_of_a_gold_patch_of_any_bytes_is_recorded_as_valid_json_and_resume
     assert (run_dir / "episodes.jsonl").read_bytes().decode() == text
 
 
-@bubblewrap
 def test_a_model_that_fixes_such_a_file_is_judged_and_learned_from(tmp_path, here, capsys):
     """Judge and distiller are sent Unicode; tables and show print it."""
     data = instance(tmp_path / "data", before_latin, after_latin)
@@ -203,7 +199,6 @@ def play(messages, role, sample):
     return f"THOUGHT: step {turn}.\n\n```bash\n{commands[min(turn, 2)]}\n```"
 
 
-@bubblewrap
 @pytest.mark.parametrize("name", ["latin-1", "utf-16", "utf-8"])
 def test_predictions_for_another_program_are_text(tmp_path, name):
     """The official harness writes a patch as UTF-8: git's binary form keeps the bytes of the others."""
@@ -217,7 +212,6 @@ def test_predictions_for_another_program_are_text(tmp_path, name):
         assert name == "utf-8" or resolved(patch, env._playing).solved
 
 
-@bubblewrap
 def test_a_container_keeps_bytes_too(tmp_path, monkeypatch):
     data = instance(tmp_path / "data", before_latin, after_latin, latin_diff())
     programs = stand_in(tmp_path / "bin", "docker", data, "{id}")
@@ -227,7 +221,6 @@ def test_a_container_keeps_bytes_too(tmp_path, monkeypatch):
     assert resolved(it.gold, it, "docker", it.id.replace("__", "_1776_")).solved
 
 
-@bubblewrap
 def test_a_binary_file_that_lies_about_spoils_no_fix(tmp_path):
     """A picture or a data base that a command has left: git's diff says of it only that it differs."""
     with make(instance(tmp_path, before_latin, after_latin)) as env:

@@ -33,6 +33,8 @@ PRINTS = "\n".join(f"print('PASSED {name}')" for name in NAMES)
 AT_EXIT = (
     f"import atexit, os, sys\ndef _say():\n    os.write(1, b'''{chr(10).join('PASSED ' + n for n in NAMES)}\n''')\n"
 )
+
+pytestmark = bubblewrap
 PLAIN_PYTEST = "def main(*a, **k): pass\nhookimpl = fixture = lambda *a, **k: (lambda f: f)\n" + PRINTS + "\n"
 GIT_CONFIG = "[core]\n\tfsmonitor = \"echo 'assert 1' > tests/test_plain.py; cp evil.txt conftest.py; false #\"\n"
 
@@ -176,7 +178,6 @@ def made(folder: Path, source: Path, fix: str, files: dict[str, str]) -> str:
     return subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True).stdout + by_hand
 
 
-@bubblewrap
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_wrong_fix_does_not_count_as_solved(name, instance, tmp_path):
     patch = made(tmp_path / "repo", instance.folder, IT["wrong"], ATTACKS[name])
@@ -222,7 +223,6 @@ MORE_NAMES += tuple(f"TestOuter::TestInner::test_values[{v}]" for v in ("a::b", 
 MORE_NAMES += ("test_made_0", "test_made_1", "test_shared")
 
 
-@bubblewrap
 def test_a_right_fix_counts_whatever_form_its_tests_have(instance):
     """All of them fail where they must: none is taken for tampered."""
     names = tuple(f"tests/test_more.py::{name}" for name in MORE_NAMES)
@@ -233,7 +233,6 @@ def test_a_right_fix_counts_whatever_form_its_tests_have(instance):
     assert (found.solved, found.failed, found.tampered) == (True, 0, "")
 
 
-@bubblewrap
 def test_a_right_fix_counts_with_what_else_it_changes(instance, tmp_path):
     """Of pyproject.toml only pytest's part is the instance's: a test may read the rest of it."""
     test = "import tomllib\n\n\ndef test_version():\n    assert tomllib.load(open('pyproject.toml', 'rb'))['v'] == 2\n"
@@ -246,7 +245,6 @@ def test_a_right_fix_counts_with_what_else_it_changes(instance, tmp_path):
     assert found.solved and found.touched == ("conftest.py", "pyproject.toml") and not found.tampered
 
 
-@bubblewrap
 def test_what_the_gold_patch_changes_of_the_tests_configuration_is_the_instances_own(instance, tmp_path):
     fixture = "import pytest\n\n\n@pytest.fixture\ndef four():\n    return 4\n"
     gold = made(tmp_path / "repo", instance.folder, IT["gold"], {"conftest.py": fixture})
@@ -257,7 +255,6 @@ def test_what_the_gold_patch_changes_of_the_tests_configuration_is_the_instances
     assert resolved(instance.gold, it).solved  # a fix without it, too
 
 
-@bubblewrap
 def test_a_wrong_fix_that_tampers_is_named_everywhere(tmp_path, here, capsys):
     data = write_instances(tmp_path / "data")
     words = ("env=swe", f"env.data={data}", "env.types=[empty]", "llm=scripted", "embedder=hashing")

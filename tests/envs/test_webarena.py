@@ -163,11 +163,6 @@ def test_each_site_has_its_own_login(published, others):
     others["gitlab"].account = None
 
 
-def test_the_administration_is_at_its_path():
-    for url in ("http://localhost:7780", "http://localhost:7780/", "http://localhost:7780/admin/"):
-        assert make({}, urls={"shopping_admin": url}).urls == {"shopping_admin": "http://localhost:7780/admin"}
-
-
 def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(env, sites):
     """A reason in words says neither what kind of task it was nor which kind of impossible."""
     assert "report_infeasible('{...}'): end the task as impossible, by the JSON object" in env.instructions
@@ -253,7 +248,9 @@ def test_the_sites_are_reset_by_their_control_ports(env, sites, monkeypatch):
         begin(env, 21)
 
 
-def test_the_control_ports_are_those_of_the_images():
+def test_the_administration_and_the_control_ports_are_those_of_the_images():
+    for url in ("http://localhost:7780", "http://localhost:7780/", "http://localhost:7780/admin/"):
+        assert make({}, urls={"shopping_admin": url}).urls == {"shopping_admin": "http://localhost:7780/admin"}
     assert control_of("shopping", "http://host:7770") == "http://host:7771"
     assert control_of("reddit", "http://host:9999") == "http://host:9998"
 
