@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from conftest import KITS, read_json, read_rows
+from conftest import read_json, read_rows
 from env_contract import EnvContract
 
 from core.errors import UserError
@@ -333,17 +333,17 @@ def predict(messages, role, sample):
     return said if name == "own-tea" else f"Thought: next.\nAction: {said}"
 
 
-def test_a_run_records_the_measures_and_the_table_shows_them(cli, tmp_path, capsys):
+def test_a_run_records_the_measures_and_the_table_shows_them(main_here, tmp_path, capsys):
     run = tmp_path / "run"
     words = ("env=mind2web", "env.split=sample", "env.top_k=5", "llm=scripted", "llm.script.path=test_mind2web.predict")
-    done = cli(*words, "embedder=hashing", "workflow=vanilla", f"run_dir={run}", env={"PYTHONPATH": KITS})
-    assert done.returncode == 0, done.stderr
+    code, said, errors = main_here(*words, "embedder=hashing", "workflow=vanilla", f"run_dir={run}")
+    assert code == 0, errors
     summary = read_json(run / "summary.json")
     assert summary["measures"]["action_f1"] == rounded(Fraction(449, 630), Fraction(11, 14))
     assert summary["measures"]["step_success"] == rounded(Fraction(53, 90), Fraction(3, 5))
     assert (summary["n_success"], summary["mean_reward"]) == (0, round(float(Fraction(53, 90)), 4))
     assert summary["n_invalid_actions"] == 0
-    assert "element accuracy" in done.stdout
+    assert "element accuracy" in said
     first = read_rows(run)[0]["trajectories"][0]
     assert first["info"]["measures"]["element_accuracy"] == [4.0, 5]
     assert tables([str(run), "--table", "measures"]) == 0

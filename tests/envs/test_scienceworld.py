@@ -79,10 +79,9 @@ def test_more_variations_are_interleaved_and_come_from_the_split():
         assert [task.id for task in env.tasks("train")] == [f"scienceworld/{name}" for name in names]
         env.variations_per_task, env.task_names = None, ["identify-life-stages-1", "identify-life-stages-2"]
         env._listed.clear()
-        splits = [[task.id.split("/", 1)[1] for task in env.tasks(split)] for split in ("train", "dev", "test")]
-    assert [len(drawn) for drawn in splits] == [6 + 4, 3 + 2, 5 + 4]
-    assert len({task for drawn in splits for task in drawn}) == 24
-    assert splits[2][-1] == "identify-life-stages-1/13"  # the longer list goes on alone
+        dev, test = ([task.id.split("/", 1)[1] for task in env.tasks(split)] for split in ("dev", "test"))
+    assert (len(dev), len(test)) == (3 + 2, 5 + 4) and not {*dev} & {*test}
+    assert test[-1] == "identify-life-stages-1/13"  # the longer list goes on alone
 
 
 def test_the_gold_path_solves_a_task_of_each_topic(env):
@@ -113,9 +112,9 @@ def test_recorded_runs_end_with_the_same_score(env):
 def test_the_same_episode_reads_the_same_after_other_tasks_and_in_another_jvm(env, quick):
     """In the greenhouse, through which bees fly: the most random of all places."""
     task = Task(id="scienceworld/grow-fruit/93", query="")
-    actions = ["teleport to greenhouse", *["look around", "wait1"] * 15]
+    actions = ["teleport to greenhouse", "open bee hive", *["look around", "wait1"] * 15]
     told = play(env, task, actions)
-    assert "bee" in told[-2][0]
+    assert len({text for text, *_ in told[2::2]}) > 5
     play(env, env.tasks()[0], ["look around"])
     assert play(env, task, actions) == told
     assert play(quick, task, actions) == told

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -124,18 +123,6 @@ def test_patches_touch_what_they_may():
             assert files[name]
             assert all(old == new and new in here and "tests/" not in new and not a for old, new, a in files[name])
         assert texts["gold"] != texts["wrong"]
-
-
-def test_no_two_are_alike():
-    names: dict[tuple[str, ...], str] = {}
-    lines = {}
-    for folder in INSTANCES:
-        here = files_of(folder)
-        assert names.setdefault(tuple(sorted(here)), folder.name) == folder.name, "a repository of the same shape"
-        long = {path: text for path, text in here.items() if len(text.split()) > 12}
-        lines[folder.name] = {" ".join(text.split()): path for path, text in long.items()}
-    for one, other in combinations(lines, 2):
-        assert not lines[one].keys() & lines[other].keys(), f"{one} and {other} share a file"
 
 
 def grams(text: str, size: int = 5) -> set[tuple[str, ...]]:

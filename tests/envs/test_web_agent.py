@@ -63,12 +63,8 @@ def test_what_follows_a_page_stays():
     assert not has_page("Goal: buy") and without_page("Goal: buy", "(-)") == "Goal: buy"
 
 
-def test_the_conversation_of_other_agents_only_grows():
-    messages = talk(3)
-    assert ReActAgent(answer_format="").seen(messages) == messages
-
-
-def test_keep_observations_is_checked():
+def test_the_conversation_of_other_agents_only_grows_and_a_number_of_pages_is_checked():
+    assert ReActAgent(answer_format="").seen(talk(3)) == talk(3)
     with pytest.raises(UserError, match=r"agent.keep_observations=0"):
         WebAgent(answer_format="", keep_observations=0)
 
