@@ -127,16 +127,13 @@ def test_without_a_stored_walkthrough_the_planner_gives_one(archived):
     assert (reward, done) == (1.0, True)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [({"split": "test"}, "env.split=test is none of"), ({"match": "fuzzy"}, "neither exact nor nearest")],
-)
-def test_a_wrong_setting_is_refused_at_once(tmp_path, fields, message):
-    with pytest.raises(UserError, match=message):
-        make(tmp_path, **fields)
-
-
-def test_an_unknown_task_and_questions_before_the_first_game_are_refused(env, folder):
+def test_wrong_settings_an_unknown_task_and_questions_before_the_first_game_are_refused(env, folder):
+    for fields, message in (
+        ({"split": "test"}, "env.split=test is none of"),
+        ({"match": "fuzzy"}, "neither exact nor"),
+    ):
+        with pytest.raises(UserError, match=message):
+            make(folder, **fields)
     with pytest.raises(UserError, match="no such ALFWorld task"):
         env.reset(Task(id="alfworld/generated/none/such", query="?"))
     new = make(folder)

@@ -23,7 +23,7 @@ from analysis.report.data import index_of, read_packed
 from core.agent import BashAgent
 from core.errors import InfraError
 from envs.swe import evaluation
-from envs.swe.data import BUNDLED, family_lessons, load
+from envs.swe.data import family_lessons, load
 from envs.swe.env import SUBMIT, SUBMITTED
 from envs.swe.evaluation import begin
 from envs.swe.sandbox import Limits
@@ -247,15 +247,12 @@ def test_a_container_is_played_and_leaves_predictions(data, tmp_path, monkeypatc
 
 
 def read_predictions(path: Path) -> list[dict]:
-    """By the reader of the official harness where it is installed (swebench 5.0.2 was tried), else by its rules."""
+    """By the reader of the official harness where it is installed (swebench 5.0.2 was tried)."""
     if find_spec("swebench"):
         from swebench.harness.utils import get_predictions_from_file
 
         return get_predictions_from_file(str(path), "SWE-bench/SWE-bench_Verified", "test")
-    assert path.suffix == ".jsonl"
-    found = [json.loads(line) for line in path.open()]
-    assert all(isinstance(each, dict) and "instance_id" in each for each in found)
-    return found
+    return [json.loads(line) for line in path.open()]
 
 
 def test_success_that_is_not_known_is_no_failure_wherever_it_is_shown(data, tmp_path, here, capsys):
@@ -273,7 +270,7 @@ def test_success_that_is_not_known_is_no_failure_wherever_it_is_shown(data, tmp_
     assert [row[1] for row in index["runs"][0]["rows"]] == ["unknown"]
 
 
-def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_path, cli, capsys):
+def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_path, cli, here, capsys):
     words = ("experiment=main_table", "env=swe", f"env.data={data}", *PLAYED, "limit=1", "seed=0", "k=2")
     words += (f"run_dir={tmp_path / 'table'}",)
     done = cli(*words, env={"PYTHONPATH": KITS})
@@ -284,16 +281,10 @@ def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_pat
     runs = load_runs([str(tmp_path / "table")])
     plain = {"no_memory", "no_memory_same_cost", "synapse", "awm", "reasoningbank"}
     assert set(runs["arm"]) == plain | {"matts_parallel", "matts_sequential"}
-    assert set(runs["status"]) <= {"success", "failure"}
+    assert set(runs["status"]) == {"failure"}
     assert audit([str(tmp_path / "table")]) == 0
-
-
-def test_a_lesson_of_the_house_turns_a_wrong_fix_into_the_right_one(data, tmp_path, here):
-    words = ("env=swe", f"env.data={data}", "env.types=[empty]", *PLAYED)
-    without, _ = here(*words, "arm=no_memory", run_dir=tmp_path / "without")
-    told, _ = here(*words, "arm=told_lesson", run_dir=tmp_path / "told")
-    assert [row["status"] for row in read_rows(without)] == ["failure"]
-    assert [row["status"] for row in read_rows(told)] == ["success"]
+    *_, rate = here("env=swe", f"env.data={data}", *PLAYED, "limit=1", "arm=told_lesson", run_dir=tmp_path / "told")
+    assert rate == 1.0, "a lesson of the house turns the wrong fix into the right one"
 
 
 def test_memory_is_kept_for_each_repository_or_for_all(data, tmp_path, here):
@@ -305,29 +296,29 @@ def test_memory_is_kept_for_each_repository_or_for_all(data, tmp_path, here):
 
 
 def test_players_without_a_model_end(data, tmp_path, here):
-    run_dir, _ = here(
-        "env=swe", f"env.data={data}", "llm=free", "embedder=hashing", "max_steps=6", run_dir=tmp_path / "free"
-    )
+    words = ("env=swe", f"env.data={data}", "embedder=hashing", "max_steps=6", "limit=1")
+    run_dir, _ = here(*words, "llm=free", run_dir=tmp_path / "free")
     assert all(step["valid"] for row in read_rows(run_dir) for step in row["trajectories"][0]["steps"])
-    words = ("env=swe", f"env.data={data}", "agent=random", "workflow=vanilla", "llm=scripted", "embedder=hashing")
-    _, rate = here(*words, "max_steps=6", run_dir=tmp_path / "random")
+    _, rate = here(*words, "agent=random", "workflow=vanilla", "llm=scripted", run_dir=tmp_path / "random")
     assert rate == 0.0
+
+
+def running(words: tuple[str, ...], home: Path, **more: str) -> tuple[subprocess.Popen, dict[str, str]]:
+    """A run whose sandboxes lie in `home`, and its environment without `more`."""
+    home.mkdir()
+    surroundings = os.environ | {"PYTHONPATH": KITS, "TMPDIR": str(home)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return forkserver.Popen(command(*words), env=surroundings | more, cwd=home.parent, **quiet), surroundings
 
 
 def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     run_dir, home = tmp_path / "run", tmp_path / "tmp"
-    home.mkdir()
     words = ("env=swe", f"env.data={data}", "env.evaluation=none", *PLAYED, f"run_dir={run_dir}")
-    surroundings = os.environ | {"PYTHONPATH": KITS, "TMPDIR": str(home)}
-    slow = surroundings | {"SWE_KIT_SLEEPS": "1"}
-    process = forkserver.Popen(
-        command(*words), env=slow, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    process, surroundings = running(words, home, SWE_KIT_SLEEPS="1")
     wait_for(lambda: any(name == "sleep" for name in within(home)))
     process.send_signal(signal.SIGKILL)
-    process.communicate()
-    wait_for(lambda: within(home) == [])
-    wait_for(lambda: list(home.iterdir()) == [])  # no folder of a sandbox, either
+    process.wait()
+    wait_for(lambda: within(home) == [] and list(home.iterdir()) == [])  # no folder of a sandbox, either
     done = forkserver.run(command(*words), env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [row["task_id"] for row in read_rows(run_dir)] == ["swe/empty__stats-1", "swe/shared__ranks-1"]
@@ -336,19 +327,13 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
 
 def test_ctrl_c_in_the_tests_of_a_patch_leaves_nothing(data, tmp_path):
     """In a run with a time limit, whose attempts have threads that nobody waits for."""
-    home = tmp_path / "tmp"
-    home.mkdir()
     words = ("env=swe", f"env.data={data}", *PLAYED, f"run_dir={tmp_path / 'run'}", "episode_timeout_s=600", "limit=1")
-    surroundings = {"PYTHONPATH": KITS, "TMPDIR": str(home), "SWE_KIT_HANGS": "1"}
-    process = forkserver.Popen(
-        command(*words), env=os.environ | surroundings, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    wait_for(lambda: any(name.startswith("python") for name in within(home)), 240)
+    process, _ = running(words, tmp_path / "tmp", SWE_KIT_HANGS="1")
+    wait_for(lambda: any(name.startswith("python") for name in within(tmp_path / "tmp")), 240)
     process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 130
-    wait_for(lambda: within(home) == [])
-    assert list(home.iterdir()) == []
+    assert process.wait(60) == 130
+    wait_for(lambda: within(tmp_path / "tmp") == [])
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def within(home: Path) -> list[str]:
@@ -359,7 +344,6 @@ def within(home: Path) -> list[str]:
 # the bundled instances
 
 
-@pytest.mark.skipif(not BUNDLED.is_dir(), reason="envs/swe/bundled is not here")
 def test_the_bundled_instances_begin_with_one_of_each_family_and_gold_solves_the_first(here, tmp_path):
     """Wrong fixes: test_swe_known_answer.py plays that of one instance of each family."""
     words = ("env=swe", "agent=gold", "workflow=vanilla", "llm=scripted", "limit=1")
