@@ -26,11 +26,6 @@ def make(**fields) -> CustomsEnv:
     return CustomsEnv(**({"instructions": "", "max_steps": 4, "families": 3, "jobs_per_family": 2} | fields))
 
 
-class TestPlain(EnvContract):
-    def make_env(self, folder: Path) -> CustomsEnv:
-        return make()
-
-
 class TestTwoPresses(EnvContract):
     def make_env(self, folder: Path) -> CustomsEnv:
         return make(rule="steps", page="brand_last")
