@@ -24,6 +24,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from core.errors import InfraError
 from mcp_server.config import load_config
+from mcp_server.run import run_around
 from mcp_server.server import build_server
 from mcp_server.service import Service
 
@@ -73,12 +74,6 @@ def answer(messages, role, sample):
         "```\n# Memory Item 1\n## Title Check for empty input first\n## Description Empty files break loops.\n"
         "## Content Handle an empty file before the loop over its lines.\n```"
     )
-
-
-def slow_answer(messages, role, sample):
-    """The same model, which takes its time."""
-    time.sleep(2)
-    return answer(messages, role, sample)
 
 
 def no_merges(messages, role, sample):
@@ -185,6 +180,20 @@ def here(path, *overrides, tools="all", **options):
         yield build_server(service, tools)[0], service
     finally:
         service.close()
+
+
+@pytest.fixture
+def run_here(tmp_path, capfd, monkeypatch):
+    """`reasoningbank run` around a command, in this process: (its stdout, its stderr, its result object)."""
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+
+    def run(bank, *words, command, status=0):
+        capfd.readouterr()
+        line = ["--bank", str(bank), "--embedder", "hashing-256", "--result", str(tmp_path / "result.json")]
+        assert run_around([*line, *map(str, words), "--", *command]) == status
+        return *capfd.readouterr(), json.loads((tmp_path / "result.json").read_text())
+
+    return run
 
 
 def free_port():

@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from mcp_kit import here, lessons_in
+from mcp_kit import here, lessons_in, run_here  # noqa: F401 - run_here is a fixture
 from mcp_kit import served as served_by
 from memory_kit import item, record
-from test_run_command import around
 
 from core.errors import UserError
 from core.memory.__main__ import main as bank_command
@@ -158,18 +157,18 @@ def test_of_equals_the_newer_is_shown_first_where_a_bank_serves_an_agent(tmp_pat
             assert [hit.record.id for hit in service.bank.retrieve(TASK, 1)] == [first]
 
 
-def test_the_same_task_run_again_and_again_leaves_one_lesson_of_it(tmp_path):
+def test_the_same_task_run_again_and_again_leaves_one_lesson_of_it(tmp_path, run_here):  # noqa: F811
     """Its closing words; and a success with nothing new stores nothing."""
-    bank, task = tmp_path / "b.sqlite", "Deploy the site"
+    bank, words = tmp_path / "b.sqlite", ("--closing-words", "--task", "Deploy the site")
     failing = ["sh", "-c", 'echo "Try $0: clear the cache before the upload."; exit 1']
-    for n in range(2):
-        done, found = around(bank, "--closing-words", "--task", task, command=[*failing, str(n)], status=1)
+    for n in range(3):
+        _, said, found = run_here(bank, *words, command=[*failing, str(n)], status=1)
         assert (found["memories_retrieved"], found["memories_learned"]) == (min(n, 1), 1)
-    assert "memory: [1] Deploy the site (from a failed attempt, " in done.stderr
-    done, found = around(bank, "--closing-words", "--task", task, command=["echo", "The site is live."])
+    assert "memory: [1] Deploy the site (from a failed attempt, " in said
+    *_, found = run_here(bank, *words, command=["echo", "The site is live."])
     assert (found["memories_retrieved"], found["memories_learned"]) == (1, 0)
     assert found["why_not"] == "a success, and the bank has a lesson of this task"
     with here(bank) as (_, service):
-        assert service.bank.statuses() == {"active": 1, "superseded": 1}
+        assert service.bank.statuses() == {"active": 1, "superseded": 2}
         [only] = service.bank.records(status="active")
-        assert only.items[0].content == "Try 1: clear the cache before the upload."
+        assert only.items[0].content == "Try 2: clear the cache before the upload."

@@ -113,6 +113,13 @@ def test_the_task_that_is_named_is_found_where_it_stands_alone(subtests):
         (["claude", "--append-system-prompt", "Be brief", "-p", "fix"], 4),
         (["codex", "exec", "--an-option", "fix"], 3),
         (["agent", "--task", "fix"], 2),
+        (["agent", "-v", "--prompt=fix", "--model", "x"], 2),
+        (["python", "agent.py", "--goal", "fix"], 3),
+        (["git", "commit", "-m", "fix"], None),
+        (["git", "commit", "--message", "fix"], None),
+        (["agent", "--task", "fix now"], None),
+        (["agent", "--task", "fix", "--title", "fix"], None),
+        (["agent", "--task"], None),
         (["claude", "-p", "fix", "fix"], None),
         (["claude", "-p", "fixed"], None),
         (["agent", "fix"], None),
@@ -120,6 +127,8 @@ def test_the_task_that_is_named_is_found_where_it_stands_alone(subtests):
         with subtests.test(" ".join(command)):
             _, prompt = find_task(given, command)
             assert (prompt and prompt.place) == place
+            changed = hand_over(command, prompt, "fix", LESSON)
+            assert [n for n, word in enumerate(changed) if LESSON in word] == ([] if place is None else [place])
 
 
 def test_any_other_command_is_left_as_it_is_or_refused(monkeypatch, subtests):

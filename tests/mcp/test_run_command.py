@@ -16,7 +16,7 @@ from pathlib import Path
 import forkserver
 import pytest
 from conftest import REPO
-from mcp_kit import ENV, MODEL, here
+from mcp_kit import ENV, MODEL, here, run_here  # noqa: F401 - run_here is a fixture
 
 from core.errors import UserError
 from mcp_server.run import find_task, hand_over, parser, split
@@ -83,23 +83,25 @@ def test_a_bank_grows_around_a_command_that_names_its_own_task(tmp_path, agent):
     assert done.stdout == "typed"  # stdin is the command's own unless it is asked for
 
 
-def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent):
-    bank = tmp_path / "b.sqlite"
-    words = ("--judge", "exit-code", "--closing-words")
-    _, found = around(bank, *words, command=[*agent, "-p", TASK], status=3, env={"AGENT_EXIT": "3"})
+def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent, run_here, monkeypatch):  # noqa: F811
+    bank, told = tmp_path / "b.sqlite", [*agent, "-p", TASK]
+    monkeypatch.setenv("AGENT_EXIT", "3")
+    *_, found = run_here(bank, "--judge", "exit-code", "--closing-words", command=told, status=3)
     assert found["verdict"] == found["verdict"] | {"label": "failure", "source": "exit_code"}
     assert found["exit_status"] == 3 and found["success"] is False
+    monkeypatch.delenv("AGENT_EXIT")
     failing = ["bash", "-c", "echo 'FAILED tests/test_export.py'; echo '2 failed, 10 passed in 3 s' >&2"]
-    _, found = around(bank, "--task", TASK, command=failing)  # the status of a pipe, for instance, hides it
+    *_, found = run_here(bank, "--task", TASK, command=failing)  # the status of a pipe, for instance, hides it
     assert found["verdict"]["label"] == "failure" and found["exit_status"] == 0 and found["success"] is False
     assert "--closing-words" in found["why_not"]
-    done, _ = around(bank, "--json", "--closing-words", "--task", TASK, command=["echo", "Done."])
-    assert json.loads(done.stdout)["output"] == "Done.\n" and "Done." in done.stderr
-    _, found = around(bank, "--judge", "none", "--closing-words", command=[*agent, "-p", TASK])
+    out, err, _ = run_here(bank, "--json", "--closing-words", "--task", TASK, command=["echo", "Done."])
+    assert json.loads(out)["output"] == "Done.\n" and "Done." in err
+    *_, found = run_here(bank, "--judge", "none", "--closing-words", command=told)
     assert found["verdict"]["label"] is None and found["memories_learned"] == 0 and "not judged" in found["why_not"]
-    _, found = around(bank, *MODEL, command=[*agent, "-p", TASK])
+    *_, found = run_here(bank, *MODEL, command=told)
     assert found["verdict"]["source"] == "llm" and found["memories_learned"] == 1
-    assert around(bank, "--task", TASK, command=["no-such-command"], status=127)[1]["exit_status"] == 127
+    *_, found = run_here(bank, "--task", TASK, command=["no-such-command"], status=127)
+    assert found["exit_status"] == 127
 
 
 def test_placeholders_are_arguments_of_their_own():
@@ -173,14 +175,18 @@ def test_a_task_or_lessons_too_long_for_the_system_do_not_keep_the_command_from_
     assert "too long" in found["warnings"][0]["why"]
 
 
-def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_path, agent):
+def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_path, agent, run_here):  # noqa: F811
     bank = tmp_path / "b.sqlite"
     words = ("llm=scripted", "llm.script.path=mcp_kit.no_merges", "memory/consolidate/merge=llm")
     words += tuple(f"memory.consolidate.{key}" for key in ("every=1", "deduplicate=null", "background=false"))
     for number in range(3):
-        _, found = around(bank, *words, "memory.hygiene.strip=false", command=[*agent, "-p", f"{TASK}, part {number}"])
+        *_, found = run_here(
+            bank, *words, "memory.hygiene.strip=false", command=[*agent, "-p", f"{TASK}, part {number}"]
+        )
         assert found["memories_learned"] == 1
-    _, copied = around(bank, *words, command=[*agent, "-p", f"{TASK}, part 4"])  # the same lesson, which it was shown
+    *_, copied = run_here(
+        bank, *words, command=[*agent, "-p", f"{TASK}, part 4"]
+    )  # the same lesson, which it was shown
     assert copied["memories_learned"] == 0 and copied["set_aside"]["state"] == "archived"
     assert "the lesson is archived" in copied["why_not"]
     assert "the model broke" in found["warnings"][0]["why"]
@@ -202,43 +208,21 @@ def test_signals_reach_the_command_and_are_its_end(tmp_path):
     assert process.returncode == 7
 
 
-def test_the_value_of_an_option_that_names_the_task_is_its_prompt():
-    for command, place in (
-        (["agent", "--task", TASK], 2),
-        (["agent", "-v", f"--prompt={TASK}", "--model", "x"], 2),
-        (["python", "agent.py", "--goal", TASK], 3),
-    ):
-        task, prompt = find_task(parser().parse_args(["--bank", "b", "--task", TASK]), command)
-        changed = hand_over(command, prompt, task, "Lessons.")
-        assert changed[place].endswith(f"Lessons.\n\nTask: {TASK}")
-        assert [*changed[:place], *changed[place + 1 :]] == [*command[:place], *command[place + 1 :]]
-    for command in (
-        ["agent", TASK],
-        ["git", "commit", "-m", TASK],
-        ["git", "commit", "--message", TASK],
-        ["agent", "--task", f"{TASK} now"],
-        ["agent", "--task", TASK, "--title", TASK],
-        ["agent", "--task"],
-    ):
-        task, prompt = find_task(parser().parse_args(["--bank", "b", "--task", TASK]), command)
-        assert hand_over(command, prompt, task, "Lessons.") == command
-
-
-def test_it_is_said_where_no_prompt_holds_the_lessons_and_silence_is_no_failure(tmp_path):
+def test_it_is_said_where_no_prompt_holds_the_lessons_and_silence_is_no_failure(tmp_path, run_here, monkeypatch):  # noqa: F811
     bank, settings = tmp_path / "b.sqlite", tmp_path / "settings.yaml"
     taught(bank, *((f"{TASK} of year {n}", f"Rule {n * 'very '}well.") for n in range(4)))
-    done, found = around(bank, "--task", TASK, "--judge", "heuristic", command=["true"])
-    assert "no argument of true is known to be its prompt" in done.stderr
+    _, said, found = run_here(bank, "--task", TASK, "--judge", "heuristic", command=["true"])
+    assert "no argument of true is known to be its prompt" in said
     assert (found["success"], found["verdict"]["label"], found["lessons_in"]) == (True, "success", "variables")
     assert found["memories_retrieved"] == 3
-    _, found = around(bank, "--task", TASK, "--judge", "heuristic", command=["false"], status=1)
+    *_, found = run_here(bank, "--task", TASK, "--judge", "heuristic", command=["false"], status=1)
     assert found["verdict"]["label"] == "failure"
     settings.write_text("retrieval:\n  top_k: 4\n")
-    env = {"REASONINGBANK_SETTINGS": str(settings)}
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", str(settings))
     say = ["sh", "-c", 'test -n "$REASONINGBANK_MEMORY"']
-    done, found = around(bank, "--task", TASK, command=say, env=env)
-    assert found["memories_retrieved"] == 4 and "known to be its prompt" not in done.stderr
-    _, found = around(bank, "--task", TASK, "--k", 2, "--stdin", "memory", command=["cat"], env=env)
+    _, said, found = run_here(bank, "--task", TASK, command=say)
+    assert found["memories_retrieved"] == 4 and "known to be its prompt" not in said
+    *_, found = run_here(bank, "--task", TASK, "--k", 2, "--stdin", "memory", command=["cat"])
     assert (found["memories_retrieved"], found["lessons_in"]) == (2, "stdin")
 
 

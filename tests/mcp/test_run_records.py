@@ -9,6 +9,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from mcp_kit import run_here  # noqa: F401 - a fixture
 
 from core.errors import UserError
 from core.memory.moment import since
@@ -16,23 +17,20 @@ from core.redact import HIDDEN
 from mcp_server import run_records
 from mcp_server.__main__ import main
 from mcp_server.best_effort import BestEffort
-from mcp_server.run import options, run_around
+from mcp_server.run import options
 from mcp_server.task_memory import TaskMemory
 
 FAILS = ("sh", "-c", "exit 3")
 
 
 @pytest.fixture
-def run(tmp_path, capfd, monkeypatch):
+def run(tmp_path, run_here):  # noqa: F811
     """(result object, what stood on stderr) of one run around a command, in this process."""
-    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
 
-    def run(*words, command=("echo", "cache first, ann@example.org")):
-        bank = ["--bank", str(tmp_path / "bank.sqlite"), "--embedder", "hashing-256", "--task", "Deploy the site"]
-        status = run_around([*bank, "--closing-words", "--result", str(tmp_path / "r.json"), *words, "--", *command])
-        result = json.loads((tmp_path / "r.json").read_text())
-        assert result["exit_status"] == status
-        return result, capfd.readouterr().err
+    def run(*words, command=("echo", "cache first, ann@example.org"), status=0):
+        words = ("--task", "Deploy the site", "--closing-words", *words)
+        _, said, result = run_here(tmp_path / "bank.sqlite", *words, command=command, status=status)
+        return result, said
 
     return run
 
@@ -54,7 +52,7 @@ def test_the_result_says_what_was_learned_and_how_the_time_compares(run):
     assert third["retrieved"] and len(third["retrieved"]) == 1 and third["earlier_runs"] == 2
     assert third["mean_duration_s"] > 0 and "the mean of 2 earlier runs" in said
     assert "memory: [1] Deploy the site (from a success, 0." in said
-    other, said = run("--memory-domain", "api", command=FAILS)
+    other, said = run("--memory-domain", "api", command=FAILS, status=3)
     assert (other["earlier_runs"], other["retrieved"]) == (0, []) and "mean of" not in said
 
 
@@ -102,7 +100,7 @@ def test_what_a_command_prints_of_the_environments_secrets_is_in_no_result_lesso
 
 def test_runs_are_listed_since_a_time_as_text_json_and_csv(run, tmp_path, capfd):
     run("run.attempts=1")
-    run(command=FAILS)
+    run(command=FAILS, status=3)
     run("--judge", "none")
     bank = ["--bank", str(tmp_path / "bank.sqlite")]
     with closing(sqlite3.connect(run_records.file_of(tmp_path / "bank.sqlite"))) as db, db:
@@ -171,7 +169,7 @@ def test_a_share_of_the_runs_is_made_without_memory_and_compared(run, tmp_path, 
 def test_a_check_decides_and_a_share_that_is_none_is_refused(run):
     told, _ = run("--check", "exit 3")
     assert (told["verdict"]["label"], told["verdict"]["source"]) == ("failure", "check")
-    told, _ = run("--check", "true", command=("false",))
+    told, _ = run("--check", "true", command=("false",), status=1)
     assert told["verdict"]["label"] == "success"
     told, _ = run("--check", "sleep 1.5", "--learn-timeout", "0.1")  # the check's time is its own
     assert told["verdict"]["label"] == "success"

