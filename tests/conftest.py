@@ -57,14 +57,9 @@ def command(*overrides: str) -> list[str]:
     return [sys.executable, str(REPO / "main.py"), *overrides]
 
 
-# The bank's tests, which run on both of its stores; what is about SQLite's file alone is marked `sqlite_file`.
-ON_BOTH_STORES = (
-    "test_memory test_memory_arrival test_memory_domains test_memory_exchange test_memory_fold test_memory_guard "
-    "test_memory_further_keys test_memory_history test_memory_life test_memory_model test_memory_namespaces "
-    "test_memory_plain test_memory_points test_memory_policies test_memory_set_aside test_memory_uses "
-    "test_tenants_apart test_tenants_answers test_found_by_content test_memory_durability test_memory_index "
-    "test_memory_corrections test_edit"
-).split()
+# Tests of what a bank asks of its store run on both; what is about SQLite's file alone is marked `sqlite_file`.
+# In other files the few tests that do so are marked `on_both_stores` (memory_kit).
+ON_BOTH_STORES = "test_memory test_memory_history test_memory_namespaces test_tenants_apart".split()
 
 
 def pytest_generate_tests(metafunc):

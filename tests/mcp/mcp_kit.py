@@ -12,19 +12,19 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
-from copy import deepcopy
-from functools import cache
 from pathlib import Path
 
 import forkserver
 import httpx2
 import pytest
-from conftest import KITS, REPO
+from anyio.from_thread import start_blocking_portal
+from conftest import KITS, REPO, wait_for
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from core.errors import InfraError
-from mcp_server.config import environment, load_config, settings_file
+from mcp_server.config import load_config
+from mcp_server.run import run_around
 from mcp_server.server import build_server
 from mcp_server.service import Service
 
@@ -44,6 +44,23 @@ HELLO = {
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}},
 }
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+LEAST = {  # of each tool the arguments that it needs
+    "retrieve_memory": {"query": "q"},
+    "bank_status": {},
+    "list_index": {},
+    "search_insights": {"query": "q"},
+    "export_memory": {},
+    "save_lesson": {"query": "q", "title": "t", "content": "c"},
+    "get_detail": {"memory_id": "x"},
+    "mark_helpful": {"memory_id": "x"},
+    "mark_harmful": {"memory_id": "x"},
+    "update_lesson": {"memory_id": "x"},
+    "delete_lesson": {"memory_id": "x"},
+    "task_status": {"task_id": "x"},
+    "add_insight": {"title": "t", "content": "c", "tags": ["a"]},
+    "extract_memory": {"query": "q", "trajectory": TRAJECTORY},
+    "contrast_attempts": {"query": "q", "attempts": [{"trajectory": TRAJECTORY}] * 2},
+}
 
 
 def answer(messages, role, sample):
@@ -57,12 +74,6 @@ def answer(messages, role, sample):
         "```\n# Memory Item 1\n## Title Check for empty input first\n## Description Empty files break loops.\n"
         "## Content Handle an empty file before the loop over its lines.\n```"
     )
-
-
-def slow_answer(messages, role, sample):
-    """The same model, which takes its time."""
-    time.sleep(2)
-    return answer(messages, role, sample)
 
 
 def no_merges(messages, role, sample):
@@ -93,22 +104,61 @@ def hashed(bank, *options):
     return client(bank, "--embedder", "hashing-256", *options)
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 120))
+class Caller:
+    """An open client of the SDK whose calls need no await; several threads may call at once."""
+
+    def __init__(self, portal, client):
+        self._portal, self.client = portal, client
+
+    def do(self, method, *given):
+        """What a method of the client returns."""
+        return self._portal.start_task_soon(getattr(self.client, method), *given).result(120)
+
+    def call(self, tool, **arguments):
+        return self.do("call_tool", tool, arguments)
+
+    def ask(self, tool, **arguments):
+        """A tool's data; fails on an error."""
+        result = self.call(tool, **arguments)
+        assert not result.is_error, result.content[0].text
+        return result.structured_content
+
+    def refused(self, tool, **arguments):
+        """The one sentence of a tool's error."""
+        result = self.call(tool, **arguments)
+        assert result.is_error
+        return result.content[0].text
+
+    def until_done(self, task_id, **arguments):
+        """What task_status says once a job is over."""
+        found = {}
+
+        def is_over():
+            found.update(self.ask("task_status", task_id=task_id, **arguments))
+            return found["status"] != "processing"
+
+        wait_for(is_over)
+        return found
+
+    def tools(self):
+        return self.do("list_tools").tools
+
+    def prompt(self, name, **arguments):
+        return self.do("get_prompt", name, arguments).messages[0].content.text
 
 
-async def ask(open_client, tool, **arguments):
-    """A tool's data; fails on an error."""
-    result = await open_client.call_tool(tool, arguments)
-    assert not result.is_error, result.content[0].text
-    return result.structured_content
+@contextmanager
+def calling(opened):
+    """A Caller of a client, which is open meanwhile."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opened) as client:
+        yield Caller(portal, client)
 
 
-async def refused(open_client, tool, **arguments):
-    """The one sentence of a tool's error."""
-    result = await open_client.call_tool(tool, arguments)
-    assert result.is_error
-    return result.content[0].text
+@contextmanager
+def served(path, *overrides, **options):
+    """A server in this process: (a Caller of it, its service)."""
+    with here(path, *overrides, **options) as (server, service), calling(Client(server)) as client:
+        yield client, service
 
 
 def lessons_in(found):
@@ -122,36 +172,28 @@ def lessons_in(found):
     return lessons
 
 
-async def until_done(open_client, task_id, seconds=30, **arguments):
-    """What task_status says once a job is over."""
-    for _ in range(seconds * 50):
-        status = await ask(open_client, "task_status", task_id=task_id, **arguments)
-        if status["status"] != "processing":
-            return status
-        await asyncio.sleep(0.02)
-    raise AssertionError("the job does not end")
-
-
-@cache  # a fifth of a second each time, and many tests start the same server
-def composed(overrides, variables):
-    return load_config(list(overrides))
-
-
-def configuration(*overrides):
-    """The composed configuration for some overrides."""
-    if settings_file() is not None:
-        return load_config(list(overrides))
-    return deepcopy(composed(overrides, frozenset(environment())))
-
-
 @contextmanager
 def here(path, *overrides, tools="all", **options):
     """A server in this process: (the server to give to Client, its service)."""
-    service = Service(Path(path), configuration(*overrides), embedder="hashing-256", **options)
+    service = Service(Path(path), load_config(list(overrides)), embedder="hashing-256", **options)
     try:
         yield build_server(service, tools)[0], service
     finally:
         service.close()
+
+
+@pytest.fixture
+def run_here(tmp_path, capfd, monkeypatch):
+    """`reasoningbank run` around a command, in this process: (its stdout, its stderr, its result object)."""
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+
+    def run(bank, *words, command, status=0):
+        capfd.readouterr()
+        line = ["--bank", str(bank), "--embedder", "hashing-256", "--result", str(tmp_path / "result.json")]
+        assert run_around([*line, *map(str, words), "--", *command]) == status
+        return *capfd.readouterr(), json.loads((tmp_path / "result.json").read_text())
+
+    return run
 
 
 def free_port():

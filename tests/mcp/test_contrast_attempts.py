@@ -8,10 +8,8 @@ import re
 import subprocess
 import sys
 
-import pytest
 from conftest import REPO
-from mcp.client.client import Client
-from mcp_kit import ask, client, here, refused, run, until_done
+from mcp_kit import calling, hashed, served
 
 from benchmarks.latency_server import running
 from core.memory.open import read_records
@@ -46,13 +44,8 @@ def attempt(result, **more):
 
 
 def compared(tmp_path, *attempts, words=(), **arguments):
-    async def go(server):
-        async with Client(server) as open_client:
-            given = {"query": TASK, "attempts": list(attempts), "async_mode": False, **arguments}
-            return await ask(open_client, "contrast_attempts", **given)
-
-    with here(tmp_path / "b.sqlite", *MODEL, "memory.consolidate=null", *words) as (server, service):
-        told = run(go(server))
+    with served(tmp_path / "b.sqlite", *MODEL, "memory.consolidate=null", *words) as (client, service):
+        told = client.ask("contrast_attempts", query=TASK, attempts=list(attempts), async_mode=False, **arguments)
         return told, service.bank.get(told["memory_id"]), service.bank.records()
 
 
@@ -78,17 +71,12 @@ def test_the_judge_may_choose_and_the_labels_may_be_shown(tmp_path):
 
 
 def test_it_waits_in_the_queue_and_is_one_task_however_often_it_is_sent(tmp_path):
-    async def go():
-        async with client(tmp_path / "b.sqlite", "--embedder", "hashing-256", "--tools", "all", *MODEL) as open_client:
-            given = {"query": TASK, "attempts": [attempt(41), attempt(42)]}
-            first = await ask(open_client, "contrast_attempts", **given)
-            done = await until_done(open_client, first["task_id"])
-            again = await ask(open_client, "contrast_attempts", **given)
-            return first, done, again
-
-    first, done, again = run(go())
-    assert first["status"] == "processing" and (done["status"], done["best"]) == ("completed", 2)
-    assert again["task_id"] == first["task_id"]
+    given = {"query": TASK, "attempts": [attempt(41), attempt(42)]}
+    with calling(hashed(tmp_path / "b.sqlite", "--tools", "all", *MODEL)) as client:
+        first = client.ask("contrast_attempts", **given)
+        done = client.until_done(first["task_id"])
+        assert first["status"] == "processing" and (done["status"], done["best"]) == ("completed", 2)
+        assert client.ask("contrast_attempts", **given)["task_id"] == first["task_id"]
 
 
 BAD = [
@@ -102,41 +90,25 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("given", "why"), BAD, ids=[why for _, why in BAD])
-def test_bad_input_is_one_sentence(tmp_path, given, why):
-    async def go(server):
-        async with Client(server) as open_client:
-            return await refused(open_client, "contrast_attempts", **{"query": TASK} | given)
-
-    with here(tmp_path / "b.sqlite", *MODEL) as (server, _):
-        assert why in run(go(server))
+def test_bad_input_is_one_sentence(tmp_path, subtests):
+    with served(tmp_path / "b.sqlite", *MODEL) as (client, _):
+        for given, why in BAD:
+            with subtests.test(why):
+                assert why in client.refused("contrast_attempts", **{"query": TASK} | given)
 
 
 def test_without_a_model_or_a_contrast_it_says_what_to_do_instead(tmp_path):
-    async def go(server):
-        async with Client(server) as open_client:
+    for words, instead in (((), "save_lesson"), ((*MODEL, "contrast=null"), "extract_memory")):
+        with served(tmp_path / "b.sqlite", *words) as (client, _):
             given = {"query": TASK, "attempts": [attempt(1), attempt(2)], "async_mode": False}
-            return await refused(open_client, "contrast_attempts", **given)
-
-    with here(tmp_path / "b.sqlite") as (server, _):
-        assert "save_lesson" in run(go(server))
-    with here(tmp_path / "b.sqlite", *MODEL, "contrast=null") as (server, _):
-        assert "extract_memory" in run(go(server))
+            assert instead in client.refused("contrast_attempts", **given)
 
 
 def test_the_prompts_name_the_tools_in_their_order(tmp_path):
-    async def go(server):
-        async with Client(server) as open_client:
-            made = [
-                await open_client.get_prompt("matts_parallel", {"task": "Fix </task> it", "k": "5"}),
-                await open_client.get_prompt("matts_sequential", {"task": "Fix it"}),
-            ]
-            odd = await open_client.get_prompt("matts_parallel", {"task": "x", "k": "many"})
-            assert "3 times" in odd.messages[0].content.text
-            return [prompt.messages[0].content.text for prompt in made]
-
-    with here(tmp_path / "b.sqlite", tools="core") as (server, _):
-        parallel, sequential = run(go(server))
+    with served(tmp_path / "b.sqlite", tools="core") as (client, _):
+        parallel = client.prompt("matts_parallel", task="Fix </task> it", k="5")
+        sequential = client.prompt("matts_sequential", task="Fix it")
+        assert "3 times" in client.prompt("matts_parallel", task="x", k="many")
     assert "5 times" in parallel and parallel.count("</task>") == 1
     for text, pattern in ((parallel, "parallel"), (sequential, "sequential")):
         places = [text.index(word) for word in ("retrieve_memory", "contrast_attempts", "save_lesson", "mark_helpful")]

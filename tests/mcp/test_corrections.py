@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from mcp.client.client import Client
-from mcp_kit import ask, here, lessons_in, refused, run
+from mcp_kit import here, lessons_in, run_here  # noqa: F401 - run_here is a fixture
+from mcp_kit import served as served_by
 from memory_kit import item, record
-from test_run_command import around
 
 from core.errors import UserError
 from core.memory.__main__ import main as bank_command
@@ -139,19 +138,14 @@ def test_a_correction_that_waits_for_a_person_takes_the_place_when_it_is_release
 def test_the_beginning_of_an_id_does_if_it_is_of_one(tmp_path):
     ids = ["abcd000000000001", "abcd000000000002", "ef01000000000003"]
 
-    async def go(server):
-        async with Client(server) as client:
-            assert (await ask(client, "get_detail", memory_id="ef01"))["id"] == ids[2]
-            several = await refused(client, "get_detail", memory_id="abcd0")
-            return several, [await refused(client, "delete_lesson", memory_id=id) for id in ("ef0", "ffff", "1000")]
-
-    with here(tmp_path / "b.sqlite") as (server, service):
+    with served_by(tmp_path / "b.sqlite") as (client, service):
         service.bank.add_many([record(id, item(n)) for n, id in enumerate(ids)])
-        several, wrong = run(go(server))
-    assert several == f"the id abcd0 is the beginning of several: give one of {ids[0]}, {ids[1]}."
-    assert "too short: give at least its first 4" in wrong[0] and all(
-        "there is no memory" in each for each in wrong[1:]
-    )
+        assert client.ask("get_detail", memory_id="ef01")["id"] == ids[2]
+        several = client.refused("get_detail", memory_id="abcd0")
+        assert several == f"the id abcd0 is the beginning of several: give one of {ids[0]}, {ids[1]}."
+        assert "too short: give at least its first 4" in client.refused("delete_lesson", memory_id="ef0")
+        for unknown in ("ffff", "1000"):
+            assert "there is no memory" in client.refused("delete_lesson", memory_id=unknown)
 
 
 def test_of_equals_the_newer_is_shown_first_where_a_bank_serves_an_agent(tmp_path):
@@ -163,16 +157,15 @@ def test_of_equals_the_newer_is_shown_first_where_a_bank_serves_an_agent(tmp_pat
             assert [hit.record.id for hit in service.bank.retrieve(TASK, 1)] == [first]
 
 
-@pytest.mark.slow
-def test_the_same_task_run_again_and_again_leaves_one_lesson_of_it(tmp_path):
+def test_the_same_task_run_again_and_again_leaves_one_lesson_of_it(tmp_path, run_here):  # noqa: F811
     """Its closing words; and a success with nothing new stores nothing."""
-    bank, task = tmp_path / "b.sqlite", "Deploy the site"
+    bank, words = tmp_path / "b.sqlite", ("--closing-words", "--task", "Deploy the site")
     failing = ["sh", "-c", 'echo "Try $0: clear the cache before the upload."; exit 1']
     for n in range(3):
-        done, found = around(bank, "--closing-words", "--task", task, command=[*failing, str(n)], status=1)
+        _, said, found = run_here(bank, *words, command=[*failing, str(n)], status=1)
         assert (found["memories_retrieved"], found["memories_learned"]) == (min(n, 1), 1)
-    assert "memory: [1] Deploy the site (from a failed attempt, " in done.stderr
-    done, found = around(bank, "--closing-words", "--task", task, command=["echo", "The site is live."])
+    assert "memory: [1] Deploy the site (from a failed attempt, " in said
+    *_, found = run_here(bank, *words, command=["echo", "The site is live."])
     assert (found["memories_retrieved"], found["memories_learned"]) == (1, 0)
     assert found["why_not"] == "a success, and the bank has a lesson of this task"
     with here(bank) as (_, service):

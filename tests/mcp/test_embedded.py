@@ -7,8 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -21,39 +22,52 @@ HASHED = "embedder=hashing"
 TASK = "Make the parser accept empty files"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def surroundings():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENV.items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture
-def opened(tmp_path, monkeypatch):
+def opened(tmp_path):
     """Open a bank of a test's own, with settings; closed after it."""
-    for name, value in ENV.items():
-        monkeypatch.setenv(name, value)
-    banks = []
+    with ExitStack() as banks:
 
-    def opened(*settings, path=tmp_path / "b.sqlite", **how):
-        banks.append(open_bank(path, HASHED, *settings, **how))
-        return banks[-1]
+        def build(*settings, path=tmp_path / "b.sqlite", **how):
+            return banks.enter_context(closing(open_bank(path, HASHED, *settings, **how)))
 
-    yield opened
-    for bank in banks:
-        bank.close()
+        yield build
 
 
-@pytest.mark.slow
-def test_what_is_added_is_found_by_every_program_that_has_the_bank_open(opened):
-    one, other = opened(), opened()
-    id = one.add(TASK, "Check first", "Handle an empty file before the loop.", "Empty files", tags=["parser"])
-    assert one.add(TASK, "Check first", "Handle an empty file before the loop.", "Empty files", tags=["parser"]) == id
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("bank") / "b.sqlite"
+
+
+@pytest.fixture(scope="module")
+def bank(place):
+    with closing(open_bank(place, HASHED)) as opened:
+        yield opened
+
+
+def test_what_is_added_is_found_by_every_program_that_has_the_bank_open(bank, opened, place):
+    other = opened(path=place)
+    words = (TASK, "Check first", "Handle an empty file before the loop.", "Empty files")
+    id = bank.add(*words, tags=["parser"])
+    assert bank.add(*words, tags=["parser"]) == id
     [lesson] = other.retrieve(TASK).lessons
     assert (lesson.id, lesson.title, lesson.description) == (id, "Check first", "Empty files")
     assert (lesson.content, lesson.task, lesson.outcome) == ("Handle an empty file before the loop.", TASK, "success")
     assert 0.5 < lesson.score <= 1 and lesson.content in other.retrieve(TASK).text
     other.add(TASK, "Not this", "Do not skip the header.", success=False)
-    assert len(one.retrieve(TASK, top_k=5).lessons) == 2
-    assert opened(agent_id="ann").retrieve(TASK).lessons == () and one.retrieve("zzz qqq").text == ""
+    assert len(bank.retrieve(TASK, top_k=5).lessons) == 2
+    assert opened(path=place, agent_id="ann").retrieve(TASK).lessons == () and bank.retrieve("zzz qqq").text == ""
 
 
-@pytest.mark.slow
-def test_a_model_distils_an_attempt(opened):
-    bank = opened(*MODEL)
+def test_a_model_distils_an_attempt_and_any_characters_travel(opened):
+    bank = opened(*MODEL, "memory.hygiene=null")  # whose guard takes out what is invisible
     learned = bank.learn(TASK, TRAJECTORY)
     assert (learned.success, learned.titles, learned.state) == (True, ("Check for empty input first",), "active")
     assert bank.retrieve(TASK).lessons[0].id == learned.id
@@ -62,11 +76,6 @@ def test_a_model_distils_an_attempt(opened):
         bank.learn("UNREADABLE", TRAJECTORY)
     with pytest.raises(BankError, match=r"trajectory: .*role"):
         bank.learn(TASK, [{"content": "no role"}])
-
-
-@pytest.mark.slow
-def test_any_characters_travel(opened):
-    bank = opened("memory.hygiene=null")  # whose guard takes out what is invisible
     odd = 'Zeile eins\nZeile zwei\u2028 "quoted" \\ 日本語 \U0001f600 \x85 \t end'
     bank.add(odd, "标题 é", odd)
     [lesson] = bank.retrieve(odd).lessons
@@ -74,29 +83,24 @@ def test_any_characters_travel(opened):
     assert bank.retrieve("half a pair \ud800 and \x00") is not None
 
 
-@pytest.mark.slow
-def test_errors_are_the_banks_own_sentences_and_end_nothing(opened, tmp_path):
-    with pytest.raises(BankError, match="retrieval.topk"):
-        opened("retrieval.topk=3")
-    with pytest.raises(BankError, match="is a folder"):
-        opened(path=tmp_path)
-    bank = opened()
-    with pytest.raises(BankError, match="query is empty"):
-        bank.retrieve("  ")
-    with pytest.raises(BankError, match=r"top_k=0: give a whole number from 1 to 50"):
-        bank.retrieve(TASK, top_k=0)
-    with pytest.raises(BankError, match="no model is configured"):
-        bank.learn(TASK, TRAJECTORY)
-    with pytest.raises(BankError, match="cannot be written as JSON"):
-        bank.learn(TASK, [{"role": "user", "content": object()}])
+def test_errors_are_the_banks_own_sentences_and_end_nothing(bank, opened, tmp_path):
+    for settings, how, why in (
+        (("retrieval.topk=3",), {}, "retrieval.topk"),
+        ((), {"path": tmp_path}, "is a folder"),
+    ):
+        with pytest.raises(BankError, match=why):
+            opened(*settings, **how)
+    for call, why in (
+        (lambda: bank.retrieve("  "), "query is empty"),
+        (lambda: bank.retrieve(TASK, top_k=0), "top_k=0: give a whole number from 1 to 50"),
+        (lambda: bank.learn(TASK, TRAJECTORY), "no model is configured"),
+        (lambda: bank.learn(TASK, [{"role": "user", "content": object()}]), "cannot be written as JSON"),
+    ):
+        with pytest.raises(BankError, match=why):
+            call()
     assert bank.add(TASK, "Still", "there")
-    bank.close()
-    bank.close()
-    with pytest.raises(BankError, match="the bank is closed"):
-        bank.retrieve(TASK)
 
 
-@pytest.mark.slow
 def test_a_process_that_ends_is_said_and_loses_nothing(opened):
     bank = opened()
     id = bank.add(TASK, "Kept", "what was added")
@@ -104,25 +108,22 @@ def test_a_process_that_ends_is_said_and_loses_nothing(opened):
     with pytest.raises(BankError, match=r"has ended \(exit status -9"):
         for _ in range(2):  # the first line may still be written into the pipe
             bank.retrieve(TASK)
-    bank.close()
-    assert opened().retrieve(TASK).lessons[0].id == id
+    again = opened()
+    assert again.retrieve(TASK).lessons[0].id == id
+    for closed in (bank, again):
+        closed.close()
+        closed.close()
+    with pytest.raises(BankError, match="the bank is closed"):
+        again.retrieve(TASK)
 
 
-@pytest.mark.slow
-def test_threads_share_a_bank_and_ctrl_c_leaves_it_usable(opened):
-    bank, found = opened(), []
-    for word in ("one", "two", "three", "four"):
+def test_threads_share_a_bank_and_ctrl_c_leaves_it_usable(bank):
+    words = ("one", "two", "three", "four")
+    for word in words:
         bank.add(f"task {word}", word, f"lesson {word}")
-
-    def ask(word):
-        found.append((word, bank.retrieve(f"task {word}").lessons[0].title))
-
-    threads = [threading.Thread(target=ask, args=(word,)) for word in ("one", "two", "three", "four") * 3]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 12 and all(asked == title for asked, title in found)
+    with ThreadPoolExecutor(12) as pool:
+        found = list(pool.map(lambda word: bank.retrieve(f"task {word}").lessons[0].title, words * 3))
+    assert found == [*words] * 3
     os.kill(bank._process.pid, signal.SIGINT)  # as a terminal sends it to all of its processes
     answer = bank._answer
     bank._answer = lambda number: (_ for _ in ()).throw(KeyboardInterrupt)
@@ -132,7 +133,6 @@ def test_threads_share_a_bank_and_ctrl_c_leaves_it_usable(opened):
     assert bank.retrieve("task two").lessons[0].title == "two"
 
 
-@pytest.mark.slow
 def test_the_example_of_the_readme_runs(tmp_path):
     readme = (REPO / "README.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(from reasoningbank_harness .*?)```", readme, re.DOTALL)
@@ -143,7 +143,6 @@ def test_the_example_of_the_readme_runs(tmp_path):
     assert (tmp_path / "lessons.sqlite").exists()
 
 
-@pytest.mark.slow
 def test_the_banks_process_ends_with_its_program(tmp_path):
     script = (
         "import os, sys\nfrom reasoningbank_harness import open_bank\n"

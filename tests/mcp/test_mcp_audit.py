@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from mcp.client.client import Client
-from mcp_kit import MODEL, ask, here, run
+from mcp_kit import MODEL, here, served
 
 from core.errors import UserError
 from mcp_server.__main__ import main
@@ -16,21 +15,16 @@ SECRET = "sk-proj-AbCdEf0123456789AbCdEf0123456789AbCdEf01"
 
 
 def extract(bank, *keys, n=12, **more):
-    """n extractions on a bank; the ids of their jobs."""
-
-    async def go(server, service):
-        async with Client(server) as client:
-            made = []
-            for number in range(n):
-                turns = [{"role": "assistant", "content": f"Call {number} to ann@kestrel.io with {SECRET}."}]
-                how = {"trajectory": turns, "query": f"task {number}", "async_mode": False} | more
-                made.append(await ask(client, "extract_memory", **how))
-            again = await ask(client, "extract_memory", **how)  # the same job: not a second time in the sample
-            assert again["task_id"] == made[-1]["task_id"]
-            return made
-
-    with here(bank, *MODEL, *keys) as (server, service):
-        return run(go(server, service))
+    """n extractions on a bank; what is told of each."""
+    made = []
+    with served(bank, *MODEL, *keys) as (client, _):
+        for number in range(n):
+            turns = [{"role": "assistant", "content": f"Call {number} to ann@kestrel.io with {SECRET}."}]
+            how = {"trajectory": turns, "query": f"task {number}", "async_mode": False} | more
+            made.append(client.ask("extract_memory", **how))
+        again = client.ask("extract_memory", **how)  # the same job: not a second time in the sample
+        assert again["task_id"] == made[-1]["task_id"]
+    return made
 
 
 def test_the_sample_is_drawn_by_the_jobs_id():

@@ -10,26 +10,26 @@ from urllib.parse import urlsplit
 import forkserver
 import httpx2
 import pytest
-from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_kit import (
     ENV,
     HELLO,
+    LEAST,
     MODEL,
     READY,
     REPO,
     TOKEN,
-    ask,
     call,
+    calling,
     command,
-    here,
     http_server,
     lessons_in,
-    refused,
-    run,
+    served,
+    talk,
 )
 
-from mcp_server.server import PROFILES
+from mcp_server.cli import running_server
+from mcp_server.server import CORE, PROFILES
 
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 PING = b'{"jsonrpc":"2.0","id":99,"method":"ping"}'
@@ -102,42 +102,33 @@ ADDED = (  # what clients add: n8n, Cursor, LangChain and others
     {"parentId": "p"},
 )
 NEAR = ("agentId", "agentid", "agent-id", "AGENT_ID", "agnet_id", "agent_ids", "_agent_id", "agent")
-TOOLS = {
-    "retrieve_memory": ({"query": "q"}, ("topK", "top-k", "topk", "tpo_k")),
-    "bank_status": ({}, ()),
-    "list_index": ({}, ("Limit", "limits", "minhelpful", "sort_by")),
-    "search_insights": ({"query": "q"}, ("Limit", "limits")),
-    "export_memory": ({}, ("formt", "Format")),
-    "save_lesson": ({"query": "q", "title": "t", "content": "c"}, ("sucess", "tag", "descripton")),
-    "get_detail": ({"memory_id": "x"}, ("memoryId",)),
-    "mark_helpful": ({"memory_id": "x"}, ("memoryId",)),
-    "mark_harmful": ({"memory_id": "x"}, ("memory-id",)),
-    "update_lesson": ({"memory_id": "x"}, ("Title", "contents")),
-    "delete_lesson": ({"memory_id": "x"}, ("Permanent",)),
-    "task_status": ({"task_id": "x"}, ("taskId",)),
-    "add_insight": ({"title": "t", "content": "c", "tags": ["a"]}, ("source_url", "overwrit")),
-    "extract_memory": ({"query": "q", "trajectory": []}, ("asyncMode", "success_signals")),
-    "contrast_attempts": ({"query": "q", "attempts": []}, ("patern", "asyncMode")),
+NEAR_OF = {  # and of one tool
+    "retrieve_memory": ("topK", "top-k", "topk", "tpo_k"),
+    "list_index": ("Limit", "limits", "minhelpful", "sort_by"),
+    "search_insights": ("Limit", "limits"),
+    "export_memory": ("formt", "Format"),
+    "save_lesson": ("sucess", "tag", "descripton"),
+    "get_detail": ("memoryId", "memory-id"),
+    "update_lesson": ("Title", "contents"),
+    "delete_lesson": ("Permanent",),
+    "task_status": ("taskId",),
+    "add_insight": ("source_url", "overwrit"),
+    "extract_memory": ("asyncMode", "success_signals"),
+    "contrast_attempts": ("patern", "asyncMode"),
 }
 
 
 def test_arguments_that_clients_add_are_ignored_and_a_near_miss_is_refused(tmp_path, caplog, subtests):
-    assert set(TOOLS) == set(PROFILES["all"])
-
-    async def go(server, tool):
-        given, near = TOOLS[tool]
-        async with Client(server) as client:
-            plain = await client.call_tool(tool, given)
-            for added in ADDED:
-                result = await client.call_tool(tool, given | added)
-                assert result.is_error == plain.is_error and "takes no argument" not in result.content[0].text
-            for name in (*NEAR, *near):
-                assert "takes no argument" in await refused(client, tool, **given | {name: "x"}), name
-
-    with here(tmp_path / "b.sqlite", *MODEL) as (server, _):
-        for tool in TOOLS:
+    assert set(LEAST) == set(PROFILES["all"])
+    with served(tmp_path / "b.sqlite", *MODEL) as (client, _):
+        for tool, given in LEAST.items():
             with subtests.test(tool):
-                run(go(server, tool))
+                plain = client.call(tool, **given)
+                for added in ADDED:
+                    result = client.call(tool, **given | added)
+                    assert result.is_error == plain.is_error and "takes no argument" not in result.content[0].text
+                for name in (*NEAR, *NEAR_OF.get(tool, ())):
+                    assert "takes no argument" in client.refused(tool, **given | {name: "x"}), name
     said = [each.getMessage() for each in caplog.records if "it is ignored" in each.getMessage()]
     assert len(said) == len({key for added in ADDED for key in added})  # each is said once
 
@@ -149,21 +140,15 @@ def test_a_wrong_prompt_is_the_clients_error_in_one_sentence(tmp_path, caplog):
         ("start_task ", {"task": "x"}, "there is no prompt"),
         ("x" * 5000, {}, "there is no prompt"),
         ("start_task", None, "needs the argument task"),
-        ("start_task", {}, "needs the argument task"),
         ("start_task", {"Task": "x"}, "needs the argument task"),
         ("finish_task", {"other": "x"}, "needs the argument task"),
     )
-
-    async def go(server):
-        async with Client(server) as client:
-            for name, arguments, sentence in wrong:
-                with pytest.raises(MCPError, match=sentence) as error:
-                    await client.get_prompt(name, arguments)
-                assert error.value.error.code == -32602 and len(error.value.error.message) < 300
-            assert (await client.get_prompt("start_task", {"task": "hello"})).messages
-
-    with here(tmp_path / "b.sqlite") as (server, _):
-        run(go(server))
+    with served(tmp_path / "b.sqlite") as (client, _):
+        for name, arguments, sentence in wrong:
+            with pytest.raises(MCPError, match=sentence) as error:
+                client.do("get_prompt", name, arguments)
+            assert error.value.error.code == -32602 and len(error.value.error.message) < 300
+        assert client.prompt("start_task", task="hello")
     assert not caplog.records
 
 
@@ -186,13 +171,7 @@ def sent(url, headers, path="/mcp", method="POST", message=HELLO):
 def test_blanks_around_values_of_headers_and_refusals_that_oauth_clients_read(tmp_path):
     with http_server(tmp_path / "b.sqlite", token=TOKEN) as url:
         host = urlsplit(url).netloc
-        plain = {
-            "Authorization": f"Bearer {TOKEN}",
-            "Accept": ACCEPT["accept"],
-            "Content-Type": "application/json",
-            "Host": host,
-            "Origin": f"http://{host}",
-        }
+        plain = ACCEPT | {"Authorization": f"Bearer {TOKEN}", "Host": host, "Origin": f"http://{host}"}
         for blanks in (" {}", "  {}", "{} ", " {}  ", "\t{}\t", " \t {} \t "):
             status, _, _ = sent(url, {name: blanks.format(value) for name, value in plain.items()})
             assert status == 200, blanks
@@ -211,40 +190,54 @@ def test_blanks_around_values_of_headers_and_refusals_that_oauth_clients_read(tm
             assert status == 404 and got["content-type"] == "application/json" and json.loads(body)["error"]
 
 
-def test_old_clients_over_sse_go_on_without_a_close(tmp_path):
-    with http_server(tmp_path / "b.sqlite", transport="sse") as url:
-        for _ in range(12):
-            with httpx2.stream("GET", f"{url}/sse", timeout=20) as stream:
-                lines = stream.iter_lines()
-                path = next(line for line in lines if line.startswith("data: ")).removeprefix("data: ")
-                answer = httpx2.post(f"{url}{path}", json=HELLO)
-                assert answer.status_code == 202
-                got = next(line for line in lines if line.startswith("data: "))
-                assert json.loads(got.removeprefix("data: "))["result"]["serverInfo"]["name"] == "reasoningbank"
-
-
-def test_the_client_of_the_sdk_is_served_beside_them(tmp_path):
-    async def go(url):
-        async with Client(f"{url}/mcp") as client:
-            return await ask(client, "bank_status", toolCallId="x")
-
-    with http_server(tmp_path / "b.sqlite") as url:
-        for _ in range(4):
-            assert httpx2.post(f"{url}/mcp", json=HELLO, headers=ACCEPT, timeout=30).status_code == 200
-        assert run(go(url))["agent_id"] == "default"
-
-
 @pytest.mark.parametrize("null", ["null", "None", " NULL ", "undefined"])
 def test_optional_arguments_that_are_filled_with_null_are_left_out(tmp_path, null):
-    async def go(server):
-        async with Client(server) as client:
-            filled = dict.fromkeys(("description", "success", "agent_id", "domain"), null) | {"tags": [null]}
-            saved = await ask(client, "save_lesson", query="deploy", title=null, content="text", **filled)
-            found = await ask(client, "retrieve_memory", query="deploy", top_k=null, agent_id=null, domain=null)
-            return saved, lessons_in(found)
-
-    with here(tmp_path / "bank.sqlite") as (server, service):
-        saved, (lesson,) = run(go(server))
+    filled = dict.fromkeys(("description", "success", "agent_id", "domain"), null) | {"tags": [null]}
+    with served(tmp_path / "bank.sqlite") as (client, service):
+        saved = client.ask("save_lesson", query="deploy", title=null, content="text", **filled)
+        found = client.ask("retrieve_memory", query="deploy", top_k=null, agent_id=null, domain=null)
         record = service.bank_for("").get(saved["memory_id"])
+    [lesson] = lessons_in(found)
     assert (lesson["title"], record.namespace, record.outcome) == (null.strip(), "default", "success")
     assert (record.domain, record.tags, record.items[0].description) == ("", (), "")
+
+
+# The versions of the protocol
+
+VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+
+
+@pytest.mark.parametrize("asked", [VERSIONS[0], "1999-01-01"])
+def test_old_and_new_clients_agree_on_a_version_over_stdio(tmp_path, asked):
+    hello = HELLO | {"params": HELLO["params"] | {"protocolVersion": asked}}
+    line = command(tmp_path / "b.sqlite", "--embedder", "hashing-256")
+    listing = {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}
+    answers, _ = talk(line, hello, READY, call(2, "bank_status"), listing)
+    begun, status, tools = (json.loads(answer)["result"] for answer in answers)
+    assert begun["protocolVersion"] == (asked if asked in VERSIONS else VERSIONS[-1])
+    assert {"tools", "prompts"} <= set(begun["capabilities"])
+    assert json.loads(status["content"][0]["text"])["agent_id"] == "default"
+    assert len(tools["tools"]) == len(CORE) - 2  # without a model
+
+
+def test_old_and_new_clients_agree_on_a_version_over_http(tmp_path):
+    def post(message, **headers):
+        answer = httpx2.post(f"{url}/mcp", json=message, headers=ACCEPT | headers)
+        lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        return answer, json.loads(lines[-1] if lines else answer.text or "null")
+
+    with http_server(tmp_path / "b.sqlite") as url:
+        for asked in (*VERSIONS, "1999-01-01"):
+            answer, begun = post(HELLO | {"params": HELLO["params"] | {"protocolVersion": asked}})
+            version = begun["result"]["protocolVersion"]
+            assert version == (asked if asked in VERSIONS else VERSIONS[-1])
+            assert "mcp-session-id" not in answer.headers
+            session = {"mcp-protocol-version": version}
+            assert post(READY, **session)[0].status_code == 202
+            assert not post(call(2, "bank_status"), **session)[1]["result"].get("isError")
+        listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        assert post(listing)[0].status_code == 200  # there are no sessions to begin
+        assert post(listing, **{"mcp-protocol-version": "1999-01-01"})[0].status_code == 400
+
+        with calling(running_server(f"{url}/mcp", "")) as client:  # the version of 2026 has no initialize
+            assert len(client.tools()) == len(CORE) - 2  # without a model

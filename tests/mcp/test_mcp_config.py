@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
+from conftest import REPO
+from omegaconf import OmegaConf
 
 from core.errors import UserError
 from mcp_server.__main__ import parser
 from mcp_server.config import SETTINGS_ENV, load_config, unless_typed
-from mcp_server.foreign_config import read_foreign
+from mcp_server.foreign_config import FOLDER, layout_of, read_foreign
 from mcp_server.service import Service, configuration
 
 KEYS = {"DASHSCOPE_API_KEY": "sk-of-dashscope", "OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-ant-x"}
@@ -135,18 +138,12 @@ ON = ("guard", 10, True)
 PRODUCTION = {  # typed: (guarded, candidates, background), None without a life
     "": ON,
     "memory=consolidated": ON,
-    "memory=consolidated_offline": ON,
-    "memory=deduplicate": ON,
     "memory=consolidated memory/consolidate/merge=voting memory.consolidate.prune=null": ON,
-    "memory=consolidated memory.consolidate.background=false": ("guard", 10, False),
-    "memory=consolidated memory.consolidate.candidates=7": ("guard", 7, True),
+    "memory=consolidated memory.consolidate.background=false memory.consolidate.candidates=7": ("guard", 7, False),
     "memory=consolidated memory.hygiene=null": (None, 10, True),
-    "memory=consolidated memory.consolidate=null": ("guard", None, None),
     "memory.consolidate=null": ("guard", None, None),
-    "memory=reasoning_bank": ("guard", None, None),
     "memory=guarded": ("guard", None, None),
     "memory=deduplicate +memory/hygiene=guard": ON,
-    "+memory/hygiene=guard": ON,
     "memory=none": (None, None, None),
     "memory=synapse": ("guard", None, None),
     "memory/consolidate/merge=llm": ON,
@@ -163,18 +160,15 @@ def test_another_memory_keeps_the_guard_and_what_it_has_of_the_presets_keys(type
         assert (guard.provenance, guard.max_content) == (False, 10000)
 
 
-@pytest.mark.parametrize("option", ["convex", "cosine", "hybrid", "four_factor", "random", "lexical", "rrf", "trust"])
+@pytest.mark.parametrize("option", ["cosine", "hybrid", "lexical", "trust"])
 def test_another_retrieval_keeps_the_presets_threshold_and_nothing_else_of_its_policy(option):
     """A policy that is typed, be it the preset's own, does not show strangers that the preset refuses."""
-    cfg = load_config([f"retrieval={option}"])
-    least = None if option in ("random", "lexical") else load_config([]).retrieval.min_score  # of similarities
-    assert cfg.retrieval.min_score == least
-    assert cfg.retrieval.get("pool") in (None, 100)
-    assert ("pool" in cfg.retrieval) == (option not in ("cosine", "random", "lexical"))
-    assert changed(cfg) | {"policy": ""} == changed(load_config([])) | {
-        "policy": "",
-        "threshold": (least, "similarity" if option == "hybrid" else None),
-    }
+    cfg, preset = load_config([f"retrieval={option}"]), load_config([])
+    least = None if option == "lexical" else preset.retrieval.min_score  # of similarities
+    assert cfg.retrieval.min_score == least and cfg.retrieval.get("pool") in (None, 100)
+    assert ("pool" in cfg.retrieval) == (option not in ("cosine", "lexical"))
+    threshold = (least, "similarity" if option == "hybrid" else None)
+    assert changed(cfg) | {"policy": ""} == changed(preset) | {"policy": "", "threshold": threshold}
     assert load_config([f"retrieval={option}", "retrieval.min_score=null"]).retrieval.min_score is None
 
 
@@ -185,9 +179,7 @@ OF_SERVERS = ("other_languages_by_words", "ignore_preamble", "corrections_first"
     ("typed", "wanted"),
     [
         ("", "on on on"),
-        ("preset=reasoningbank_mcp", "on on on"),
         ("preset=outline retrieval=cosine", "on on on"),
-        ("preset=paper_faithful", "off off off"),
         ("preset=paper_faithful retrieval=rrf", "off off off"),
         ("preset=paper_faithful retrieval.ignore_preamble=true", "off on off"),
         ("retrieval=rrf retrieval.corrections_first=false", "on on off"),
@@ -229,9 +221,16 @@ def edited(*changes):
 
 
 VARIANTS = {  # the document's recommendations, and its other choices: (file, what is then different)
-    "strict": (edited(("min_score_threshold: 0.85", "min_score_threshold: 0.90")), {"threshold": (0.9, "score")}),
-    "lenient": (edited(("min_score_threshold: 0.85", "min_score_threshold: 0.75")), {"threshold": (0.75, "score")}),
-    "production": (edited(("threshold: 0.90", "threshold: 0.92")), {"duplicates": (0.92, 0, 5)}),
+    "numbers": (
+        edited(
+            ("min_score_threshold: 0.85", "min_score_threshold: 0.75"),
+            ("threshold: 0.90", "threshold: 0.92"),
+            ("similar_count: 3", "similar_count: 4"),
+            ("similarity_threshold: 0.85", "similarity_threshold: 0.8"),
+            ("top_k_check: 5", "top_k_check: 2"),
+        ),
+        {"threshold": (0.75, "score"), "merge": ("LLMAuthor", 4, 0.8), "duplicates": (0.92, 0, 2)},
+    ),
     "voting": (edited(('strategy: "llm"  ', 'strategy: "voting"')), {"merge": ("Voting", 3, 0.85)}),
     "cosine": (edited(('strategy: "hybrid"', 'strategy: "cosine"')), {"policy": "Cosine", "threshold": (0.85, None)}),
     "no manager": (edited(("enabled: true", "enabled: false")), OFF),
@@ -240,16 +239,8 @@ VARIANTS = {  # the document's recommendations, and its other choices: (file, wh
         edited(("on_extraction: true", "on_extraction: false")),
         {"duplicates": None, "asked about": None},
     ),
-    "other triggers": (
-        edited(
-            ("similar_count: 3", "similar_count: 4"),
-            ("similarity_threshold: 0.85", "similarity_threshold: 0.8"),
-            ("top_k_check: 5", "top_k_check: 2"),
-        ),
-        {"merge": ("LLMAuthor", 4, 0.8), "duplicates": (0.9, 0, 2)},
-    ),
     "paper": (f"{EXAMPLE}mode:\n  preset: paper_faithful\n", PAPER),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -274,14 +265,9 @@ memory_manager:
 
 
 def test_the_merge_has_its_own_temperature(foreign):
-    life = foreign(EXAMPLE).memory.consolidate
-    assert (life.every, life.deduplicate.on_add, life.merge.author.temperature) == (1, True, 0.7)
-    life = foreign(
-        edited(
-            ("temperature: 0.7", "temperature: 0.2"), ('"archive"', '"archive"\n    archive: {keep_embeddings: true}')
-        )
-    )
-    assert life.memory.consolidate.merge.author.temperature == 0.2
+    archive = ('"archive"', '"archive"\n    archive: {keep_embeddings: true}')
+    life = foreign(edited(("temperature: 0.7", "temperature: 0.2"), archive)).memory.consolidate
+    assert (life.every, life.deduplicate.on_add, life.merge.author.temperature) == (1, True, 0.2)
 
 
 def test_what_is_typed_wins_over_the_file(foreign):
@@ -329,9 +315,6 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path, subtests):
             with pytest.raises(UserError, match=re.escape(sentence)) as refused:
                 Service(tmp_path / "b.sqlite", load_config(read_foreign(tmp_path / "config.yaml")))
             assert SECRET not in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match=r"no\.yaml cannot be read"):
         read_foreign(tmp_path / "no.yaml")
 
@@ -344,7 +327,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         (["preset=reasoningbank_mcp"], "team.tokens", "own"),
         (["preset=reasoningbank_mcp", "server.anonymous=own"], None, "own"),
         (["preset=reasoningbank_mcp", "server.anonymous=all"], "team.tokens", "all"),  # refused where it is served
-        (["preset=production"], None, "own"),
         (["preset=paper_faithful"], None, "own"),
         ([], None, "own"),
     ],
@@ -362,3 +344,36 @@ def test_only_that_presets_calls_without_agent_id_see_everything_and_never_where
 def test_what_only_a_run_can_do_is_refused(word):
     with pytest.raises(UserError, match="are for runs"):
         load_config([word])
+
+
+def ours(rule):
+    """The overrides of ours that a rule of another layout's key leads to."""
+    if isinstance(rule, dict):
+        return [word for each in rule.values() for word in each.get("set", [])]
+    return [] if rule is None else [rule]
+
+
+def keys_of(node, above=""):
+    """The dotted keys of nested data."""
+    for name, value in node.items():
+        yield f"{above}{name}"
+        if isinstance(value, dict):
+            yield from keys_of(value, f"{above}{name}.")
+
+
+def test_every_key_that_is_read_from_other_layouts_leads_to_one_of_ours(subtests, monkeypatch):
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+    known, presets = set(), yaml.safe_load((REPO / "config" / "mcp.yaml").read_text())["presets"]
+    for words in (
+        ["preset=outline", "llm=openai"],
+        ["preset=reasoningbank_mcp", "llm=openai"],
+        ["embedder=openai", "memory=consolidated_offline", "memory/consolidate/merge=llm"],
+    ):  # which have every key between them
+        known |= set(keys_of(OmegaConf.to_container(load_config(words), resolve=False)))
+    systems = {file.stem: layout_of(file.stem)["keys"] for file in FOLDER.glob("*.yaml")}
+    assert sorted(systems) == ["claude_flow", "claude_flow_outline", "reasoningbank_mcp"]
+    words = [(f"{s}: {key}", word) for s, keys in systems.items() for key, rule in keys.items() for word in ours(rule)]
+    for where, word in words:
+        with subtests.test(where):
+            name, _, value = word.partition("=")
+            assert name in known or (REPO / "config" / name).is_dir() or (name == "preset" and value in presets), word

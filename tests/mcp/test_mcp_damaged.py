@@ -93,10 +93,3 @@ def test_another_database_is_refused_and_stays(serve, tmp_path):
     with pytest.raises(UserError, match="a database of something else"):
         serve(path)
     assert [file.name for file in tmp_path.iterdir()] == ["other.sqlite"]
-
-
-def test_outside_the_server_it_is_refused_as_before(bank):
-    path = bank("bank.sqlite")
-    path.write_bytes(os.urandom(9000))
-    with pytest.raises(UserError, match="is not a memory bank"):
-        MemoryBank(path=str(path), embedder=HashingEmbedder(), policy=Cosine())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 from embedded_postgres import missing
-from mcp_kit import ask, here, http_server, run
+from mcp_kit import here, http_server
 from test_mcp_team import as_tenant, token_of
 from test_tenants_answers import Tenant, everything, still, team  # noqa: F401 - still is a fixture
 
@@ -109,7 +110,7 @@ def test_a_mates_lesson_cannot_be_changed_by_any_tool(tmp_path):
         assert eve.call("get_detail", memory_id=lesson.id)[0] == "error"
 
 
-@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_one_outside_a_group_learns_nothing_of_it_whatever_it_does(tmp_path, store, request):
     if store == "postgres" and missing():
         pytest.skip(missing())
@@ -137,7 +138,6 @@ def test_one_outside_a_group_learns_nothing_of_it_whatever_it_does(tmp_path, sto
     assert alone == beside
 
 
-@pytest.mark.slow
 def test_over_http_groups_are_those_of_the_file_and_end_with_their_line(tmp_path, capsys):
     file, bank = tmp_path / "team.tokens", tmp_path / "b.sqlite"
     made = {}
@@ -154,24 +154,18 @@ def test_over_http_groups_are_those_of_the_file_and_end_with_their_line(tmp_path
         "eve 1 eve eve",
     ]
 
-    async def titles(url, name):
-        with as_tenant(url, made[name]) as opened:
-            async with opened as client:
-                answer = await client.call_tool("retrieve_memory", {"query": "deploy the site", "top_k": 9})
-                return [title for *_, title in shown(answer.content[0].text)]
-
-    async def go(url):
-        with as_tenant(url, made["ann"]) as opened:
-            async with opened as client:
-                await ask(client, "save_lesson", **CACHE)
-        assert [await titles(url, name) for name in made] == [["Cache"], ["Cache"], []]
-        lines = file.read_text()
-        file.write_text(lines.replace("group web bob\n", ""))
-        assert await titles(url, "bob") == []
-        file.write_text(lines)
+    def titles(url, name):
+        with as_tenant(url, made[name]) as client:
+            answer = client.call("retrieve_memory", query="deploy the site", top_k=9)
+            return [title for *_, title in shown(answer.content[0].text)]
 
     with http_server(bank, "--tokens", file) as url:
-        run(go(url))
+        with as_tenant(url, made["ann"]) as client:
+            client.ask("save_lesson", **CACHE)
+        assert [titles(url, name) for name in made] == [["Cache"], ["Cache"], []]
+        file.write_text(lines_of_all.replace("group web bob\n", ""))
+        assert titles(url, "bob") == []
+        file.write_text(lines_of_all)
     assert main(["token", "--tokens", str(file), "--agent-id", "web"]) == 2  # the memory of the group
     assert main(["token", "--tokens", str(file), "--agent-id", "zoe", "--group", "ann"]) == 2
     assert file.read_text() == lines_of_all and "is both a group and an agent_id" in capsys.readouterr().err
@@ -197,22 +191,16 @@ def test_an_import_for_a_group_keeps_the_authors(tmp_path, capsys):
         assert "is of data" in eve.call("mark_helpful", memory_id=lesson.id)[1]
 
 
-@pytest.mark.slow
 def test_the_log_says_who_came_first_and_what_was_refused(tmp_path, capsys):
     file, log, said = tmp_path / "tokens", tmp_path / "server.log", []
     ann = token_of(file, "ann", capsys)
 
-    async def go(url):
+    with http_server(tmp_path / "b.sqlite", "--tokens", file, f"server.log={log}", errors=said) as url:
         for _ in range(2):
-            with as_tenant(url, ann) as opened:
-                async with opened as client:
-                    refused = await client.call_tool("get_detail", {"memory_id": "none"})
-                    assert refused.is_error
+            with as_tenant(url, ann) as client:
+                client.refused("get_detail", memory_id="none")
         assert httpx2.post(f"{url}/mcp", json={}, headers={"authorization": "Bearer wrong"}).status_code == 401
         assert httpx2.get(f"{url}/nothing").status_code == 404
-
-    with http_server(tmp_path / "b.sqlite", "--tokens", file, f"server.log={log}", errors=said) as url:
-        run(go(url))
     lines = log.read_text().splitlines()
     assert sum("the first request of ann at 127.0.0.1" in line for line in lines) == 1
     assert sum("refused with 401: POST /mcp of 127.0.0.1" in line for line in lines) == 1
@@ -235,6 +223,6 @@ def test_a_fault_of_the_database_is_logged_once_however_often_health_is_asked(tm
             assert (await client.get("/health")).text == "ok"
 
     with here(tmp_path / "b.sqlite") as (server, service):
-        run(go(build_app(server, "http", "127.0.0.1", [], service.settings)))
+        asyncio.run(go(build_app(server, "http", "127.0.0.1", [], service.settings)))
     logged = [record.message for record in caplog.records if "/health" in record.message]
     assert logged == ["/health: the bank cannot be reached", "/health: the bank can be read again"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import stat
 from contextlib import ExitStack
@@ -11,7 +13,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_kit import HELLO, TOKEN, ask, http_server, lessons_in, run
+from mcp_kit import HELLO, TOKEN, calling, http_server, lessons_in
 
 from core.errors import UserError
 from mcp_server.__main__ import parser
@@ -25,26 +27,30 @@ def post(url, **headers):
     return httpx2.post(f"{url}/mcp", json=HELLO, headers=ACCEPT | headers)
 
 
+def with_token(url):
+    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
+    return calling(Client(streamable_http_client(f"{url}/mcp", http_client=http)))
+
+
+LESSON = {"query": "ship a release", "title": "Tag first", "content": "Tag, then build."}
+
+
 def test_two_clients_share_a_server_on_loopback_without_a_token(tmp_path):
-    async def go(url):
-        async with Client(f"{url}/mcp") as a, Client(f"{url}/mcp") as b:
-            await ask(a, "save_lesson", query="ship a release", title="Tag first", content="Tag, then build.")
-            return await ask(b, "retrieve_memory", query="ship a release")
+    with http_server(tmp_path / "b.sqlite", "server.max_body_bytes=2000") as url:
+        with calling(Client(f"{url}/mcp")) as a, calling(Client(f"{url}/mcp")) as b:
+            a.ask("save_lesson", **LESSON)
+            assert lessons_in(b.ask("retrieve_memory", query=LESSON["query"]))[0]["title"] == "Tag first"
+        big = HELLO | {"params": {"filler": "x" * 3000}}
+        assert httpx2.post(f"{url}/mcp", json=big, headers=ACCEPT).status_code == 413
+        answers = [post(url) for _ in range(30)]  # of clients that leave without a word
+        assert {answer.status_code for answer in answers} == {200}
+        assert not any("mcp-session-id" in answer.headers for answer in answers)
+        assert stat.S_IMODE((tmp_path / "b.sqlite").stat().st_mode) == 0o666 & ~umask()  # without a token
 
-    with http_server(tmp_path / "b.sqlite") as url:
-        assert lessons_in(run(go(url)))[0]["title"] == "Tag first"
-        assert post(url).status_code == 200
 
-
-def test_a_token_is_asked_for_and_foreign_hosts_and_origins_are_refused(tmp_path):
-    async def go(url):
-        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
-        async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client:
-            return await ask(client, "bank_status")
-
-    good = {"authorization": f"Bearer {TOKEN}"}
-    with http_server(tmp_path / "b.sqlite", token=TOKEN) as url:
-        assert run(go(url))["agent_id"] == "default"
+def test_a_token_is_asked_for_foreign_hosts_are_refused_and_the_bank_is_nobody_elses_to_read(tmp_path):
+    good, bank, errors = {"authorization": f"Bearer {TOKEN}"}, tmp_path / "new" / "b.sqlite", []
+    with http_server(bank, token=TOKEN) as url:
         for header in (
             {},
             {"authorization": "Bearer wrong"},
@@ -54,22 +60,15 @@ def test_a_token_is_asked_for_and_foreign_hosts_and_origins_are_refused(tmp_path
             answer = post(url, **header)
             assert answer.status_code == 401 and answer.headers["www-authenticate"].startswith("Bearer ")
         assert httpx2.get(f"{url}/.well-known/oauth-authorization-server").status_code == 404  # clients look here first
-        assert post(url, **good, host="evil.example").status_code == 421
-        assert post(url, **good, origin="http://evil.example").status_code == 403
-        assert post(url, **good, origin="http://localhost:3000").status_code == 200
-        assert post(url, **good).status_code == 200
-
-
-@pytest.mark.slow
-def test_what_a_token_guards_lies_open_to_nobody_on_the_disk(tmp_path):
-    async def go(url):
-        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
-        async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client:
-            await ask(client, "save_lesson", query="ship a release", title="Tag first", content="Tag, then build.")
-
-    bank, errors = tmp_path / "new" / "b.sqlite", []
-    with http_server(bank, token=TOKEN) as url:
-        run(go(url))
+        for how, status in (
+            ({"host": "evil.example"}, 421),
+            ({"origin": "http://evil.example"}, 403),
+            ({"origin": "http://localhost:3000"}, 200),
+            ({}, 200),
+        ):
+            assert post(url, **good, **how).status_code == status, how
+        with with_token(url) as client:
+            assert client.ask("save_lesson", **LESSON)["status"] == "saved"
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (bank.parent, *bank.parent.iterdir())}
     assert modes["new"] == 0o700 and len(modes) > 3
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
@@ -77,8 +76,6 @@ def test_what_a_token_guards_lies_open_to_nobody_on_the_disk(tmp_path):
     with http_server(bank, token=TOKEN, errors=errors):
         pass
     assert f"the bank can be read by other users of this machine: chmod 600 {bank}." in errors[0]
-    with http_server(tmp_path / "open.sqlite"):  # without a token it is as the user's umask says
-        assert stat.S_IMODE((tmp_path / "open.sqlite").stat().st_mode) == 0o666 & ~umask()
 
 
 def umask():
@@ -86,34 +83,21 @@ def umask():
     return now
 
 
-def test_bodies_are_limited(tmp_path):
-    with http_server(tmp_path / "b.sqlite", "server.max_body_bytes=2000") as url:
-        big = HELLO | {"params": {"filler": "x" * 3000}}
-        assert httpx2.post(f"{url}/mcp", json=big, headers=ACCEPT).status_code == 413
-        assert post(url).status_code == 200
-
-
-def test_clients_that_leave_without_a_word_use_nothing_up_and_streams_have_a_limit(tmp_path):
-    with http_server(tmp_path / "b.sqlite", "server.max_sessions=10") as url:
-        answers = [post(url) for _ in range(30)]
-        assert {answer.status_code for answer in answers} == {200}
-        assert not any("mcp-session-id" in answer.headers for answer in answers)
-    with http_server(tmp_path / "b.sqlite", "server.max_sessions=3", transport="sse") as url, ExitStack() as stack:
-        streams = [stack.enter_context(httpx2.stream("GET", f"{url}/sse")).status_code for _ in range(4)]
-        assert streams[0] == 200 and streams[-1] == 503
-
-
-def test_old_clients_have_sse(tmp_path):
-    async def go(url):
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with Client(sse_client(f"{url}/sse", headers=headers), mode="legacy") as client:
-            return await ask(client, "bank_status")
-
-    with http_server(tmp_path / "b.sqlite", transport="sse", token=TOKEN) as url:
-        assert run(go(url))["agent_id"] == "default"
+def test_old_clients_have_sse_and_streams_have_a_limit(tmp_path):
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with http_server(tmp_path / "b.sqlite", "server.max_sessions=3", transport="sse", token=TOKEN) as url:
+        for _ in range(5):  # each leaves without a word
+            with httpx2.stream("GET", f"{url}/sse", headers=headers, timeout=20) as stream:
+                lines = (line.removeprefix("data: ") for line in stream.iter_lines() if line.startswith("data: "))
+                assert httpx2.post(f"{url}{next(lines)}", json=HELLO, headers=headers).status_code == 202
+                assert json.loads(next(lines))["result"]["serverInfo"]["name"] == "reasoningbank"
+        with calling(Client(sse_client(f"{url}/sse", headers=headers), mode="legacy")) as client:
+            assert client.ask("bank_status")["agent_id"] == "default"
         assert httpx2.get(f"{url}/sse").status_code == 401
-        bad = {"authorization": f"Bearer {TOKEN}", "host": "evil.example"}
-        assert httpx2.get(f"{url}/sse", headers=bad).status_code == 421
+        assert httpx2.get(f"{url}/sse", headers=headers | {"host": "evil.example"}).status_code == 421
+        with ExitStack() as stack:
+            opened = [stack.enter_context(httpx2.stream("GET", f"{url}/sse", headers=headers)) for _ in range(5)]
+            assert (opened[0].status_code, opened[-1].status_code) == (200, 503)
 
 
 def test_the_address_is_the_one_that_clients_of_the_reasoningbank_server_have():
@@ -181,6 +165,6 @@ def test_only_the_proxy_and_this_machine_are_answered():
             return (await client.get("/", headers={"x-forwarded-for": "127.0.0.1"})).status_code
 
     for address in ("127.0.0.1", "::1", "10.0.0.5", "::ffff:10.0.0.5", "fd00::7"):
-        assert run(status(address)) == 200, address
+        assert asyncio.run(status(address)) == 200, address
     for address in ("10.0.0.6", "203.0.113.1", "::ffff:203.0.113.1", "2001:db8::1"):
-        assert run(status(address)) == 403, address
+        assert asyncio.run(status(address)) == 403, address

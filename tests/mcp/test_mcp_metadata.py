@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from mcp.client.client import Client
-from mcp_kit import MODEL, TRAJECTORY, answer, ask, here, run
+from mcp_kit import MODEL, TRAJECTORY, answer, served
 
 from mcp_server import checks
 from mcp_server.config import ServerSettings, load_config
@@ -48,16 +47,11 @@ def test_judge_and_distiller_read_it_over_mcp(tmp_path, monkeypatch):
         prompts[role] = messages[-1]["content"]
         return answer(messages, role, sample)
 
-    async def go(server):
-        steps = [*TRAJECTORY[:2], TRAJECTORY[2] | {"metadata": {"exit_code": 3, "auth": f"Bearer {KEY}"}}]
-        async with Client(server) as client:
-            words = {"query": "Accept empty files", "async_mode": False}
-            plain = await ask(client, "extract_memory", trajectory=TRAJECTORY, **words)
-            return plain, await ask(client, "extract_memory", trajectory=steps, **words)
-
+    steps = [*TRAJECTORY[:2], TRAJECTORY[2] | {"metadata": {"exit_code": 3, "auth": f"Bearer {KEY}"}}]
+    words = {"query": "Accept empty files", "async_mode": False}
     monkeypatch.setattr("mcp_kit.answer", listening)
-    with here(tmp_path / "b.sqlite", *MODEL, "memory.consolidate=null") as (server, _):
-        plain, told = run(go(server))
+    with served(tmp_path / "b.sqlite", *MODEL, "memory.consolidate=null") as (client, _):
+        plain, told = (client.ask("extract_memory", trajectory=given, **words) for given in (TRAJECTORY, steps))
     assert plain["task_id"] != told["task_id"]
     for role in ("judge", "extractor"):
         assert '"exit_code": 3' in prompts[role] and KEY not in prompts[role]

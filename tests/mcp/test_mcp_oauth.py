@@ -13,7 +13,7 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from mcp_kit import HELLO, ask, http_server, lessons_in, refused, run
+from mcp_kit import HELLO, calling, http_server, lessons_in
 
 from core.errors import InfraError, UserError
 from mcp_server.__main__ import main
@@ -87,12 +87,16 @@ def verifier(provider, **more):
     return IdentityProvider(**settings | more)
 
 
+def verified(known, token):
+    return asyncio.run(known.verify_token(token))
+
+
 def test_a_token_is_taken_if_all_of_it_is_right():
     with provided() as idp:
         known, ours = verifier(idp), Provider()
 
         def found(**about):
-            accepted = run(known.verify_token(idp.token(**about)))
+            accepted = verified(known, idp.token(**about))
             return accepted and (accepted.client_id, accepted.scopes)
 
         assert found() == ("ann", ["read", "write"])
@@ -119,7 +123,7 @@ def test_a_token_is_taken_if_all_of_it_is_right():
         for about in wrong:
             assert found(**about) is None, about
         for text in ("", "a.b.c", "x" * 20_000, idp.token()[:-3], idp.token() + "A", "ä.ö.ü"):
-            assert run(known.verify_token(text)) is None, text[:50]
+            assert verified(known, text) is None, text[:50]
         assert idp.asked == 1
 
 
@@ -129,19 +133,19 @@ def test_new_keys_are_fetched_and_old_ones_forgotten(monkeypatch):
     monkeypatch.setattr("jwt.jwk_set_cache.time.monotonic", lambda: moment[0])
     with provided() as idp:
         known = verifier(idp)
-        assert run(known.verify_token(idp.token())) and run(known.verify_token(idp.token("two"))) is None
+        assert verified(known, idp.token()) and verified(known, idp.token("two")) is None
         idp.published = ["two"]
         for _ in range(5):  # strange keys do not make it ask again and again
-            assert run(known.verify_token(idp.token("two"))) is None
+            assert verified(known, idp.token("two")) is None
         assert idp.asked == 1
         moment[0] += 11
-        assert run(known.verify_token(idp.token("two"))) and run(known.verify_token(idp.token())) is None
+        assert verified(known, idp.token("two")) and verified(known, idp.token()) is None
         assert idp.asked == 2
     moment[0] += 100
-    assert run(known.verify_token(idp.token("two")))  # the provider is down, its keys are not old
+    assert verified(known, idp.token("two"))  # the provider is down, its keys are not old
     moment[0] += 300
     with pytest.raises(InfraError):
-        run(known.verify_token(idp.token("two")))
+        verified(known, idp.token("two"))
 
 
 def test_keys_that_are_of_no_use_do_not_spoil_those_that_are():
@@ -149,7 +153,7 @@ def test_keys_that_are_of_no_use_do_not_spoil_those_that_are():
     with provided() as idp:
         whole = idp.jwks
         idp.jwks = lambda: {"keys": [*odd, *whole()["keys"]]}
-        assert asyncio.run(verifier(idp).verify_token(idp.token())).client_id == "ann"
+        assert verified(verifier(idp), idp.token()).client_id == "ann"
 
 
 @pytest.mark.parametrize("answer", [[], "text", None, {}, {"keys": None}, {"keys": []}, {"keys": {"a": 1}}])
@@ -157,7 +161,7 @@ def test_a_provider_that_answers_nonsense_lets_nobody_in(answer):
     with provided() as idp:
         idp.jwks = lambda: answer
         with pytest.raises(InfraError, match="cannot be fetched"):
-            asyncio.run(verifier(idp).verify_token(idp.token()))
+            verified(verifier(idp), idp.token())
 
 
 def test_settings_that_cannot_be_are_refused(tmp_path, capsys):
@@ -179,26 +183,29 @@ def test_a_server_with_an_identity_provider(tmp_path, capsys):
         lines.write("group web ann\ngroup web cat\n")
     bobs = capsys.readouterr().out.strip()
 
-    async def go(url):
-        async with running_server(f"{url}/mcp", idp.token()) as ann, running_server(f"{url}/mcp", bobs) as bob:
-            lesson = {"query": "sort a list", "title": "Use sorted", "content": "It is stable."}
-            saved = await ask(ann, "save_lesson", **lesson)
-            assert (await ask(bob, "retrieve_memory", query="sort a list"))["formatted_prompt"] == ""
-            assert (await ask(bob, "save_lesson", **lesson))["status"] == "saved"
-            assert "your token is bound to ann" in await refused(ann, "bank_status", agent_id="bob")
-            async with running_server(f"{url}/mcp", idp.token(sub="cat", scope="memory:read")) as cat:
-                found = await ask(cat, "retrieve_memory", query="sort a list")
-                assert "agent_id=ann" in found["formatted_prompt"]
-            async with running_server(f"{url}/mcp", idp.token(scope="memory:read")) as reader:
-                found = await ask(reader, "retrieve_memory", query="sort a list")
-                assert lessons_in(found)[0]["id"] == saved["memory_id"][:8]
-                for tool, given in (("save_lesson", lesson), ("mark_helpful", {"memory_id": saved["memory_id"]})):
-                    assert "your token may only read" in await refused(reader, tool, **given)
+    def use(url):
+        lesson = {"query": "sort a list", "title": "Use sorted", "content": "It is stable."}
+
+        def known(token):
+            return calling(running_server(f"{url}/mcp", token))
+
+        with known(idp.token()) as ann, known(bobs) as bob:
+            saved = ann.ask("save_lesson", **lesson)
+            assert bob.ask("retrieve_memory", query="sort a list")["formatted_prompt"] == ""
+            assert bob.ask("save_lesson", **lesson)["status"] == "saved"
+            assert "your token is bound to ann" in ann.refused("bank_status", agent_id="bob")
+        with known(idp.token(sub="cat", scope="memory:read")) as cat:
+            assert "agent_id=ann" in cat.ask("retrieve_memory", query="sort a list")["formatted_prompt"]
+        with known(idp.token(scope="memory:read")) as reader:
+            [found] = lessons_in(reader.ask("retrieve_memory", query="sort a list"))
+            assert found["id"] == saved["memory_id"][:8]
+            for tool, given in (("save_lesson", lesson), ("mark_helpful", {"memory_id": saved["memory_id"]})):
+                assert "your token may only read" in reader.refused(tool, **given)
 
     with provided() as idp:
         settings = (f"server.oauth.issuer={idp.issuer}", f"server.oauth.resource={RESOURCE}")
         with http_server(tmp_path / "b.sqlite", "--tokens", str(file), *settings, errors=errors) as url:
-            run(go(url))
+            use(url)
             metadata = httpx2.get(f"{url}/.well-known/oauth-protected-resource/mcp")
             assert metadata.status_code == 200 and metadata.json() == {
                 "resource": RESOURCE,

@@ -48,12 +48,8 @@ def test_each_key_of_the_template_changes_what_it_names(file, monkeypatch, as_se
     assert (cfg.distiller.max_items, cfg.memory.hygiene.scrub) == (2, False)
     assert (life.every, life.deduplicate.min_score, life.contradict.checker.min_score) == (10, 0.86, 0.55)
     assert (life.prune.max_age_days, life.prune.min_confidence) == (90, 0.2)
-    assert (
-        read_foreign(file(TEMPLATE.replace("redact_pii: false", "redact_pii: true"))).count(
-            "memory.hygiene.scrub=false"
-        )
-        == 0
-    )
+    redacting = read_foreign(file(TEMPLATE.replace("redact_pii: false", "redact_pii: true")))
+    assert "memory.hygiene.scrub=false" not in redacting
 
 
 def test_the_users_settings_of_the_same_system_are_read_from_among_other_sections(file, monkeypatch):
@@ -71,36 +67,26 @@ def test_the_users_settings_of_the_same_system_are_read_from_among_other_section
     [
         ("reasoningbank: {retrieve: {n: 3}}", r"reasoningbank\.retrieve\.n has no equivalent here"),
         ("reasoningbank: {retrieve: 3}", r"reasoningbank\.retrieve holds no keys"),
-        (
-            "reasoningbank: {judge: {model: my-model}}",
-            r"reasoningbank\.judge\.model=my-model has no equivalent",
-        ),
-        (
-            "reasoningbank: {distill: {redact_pii: maybe}}",
-            r"redact_pii=maybe has no .*give .true. or",
-        ),
+        ("reasoningbank: {judge: {model: my-model}}", r"reasoningbank\.judge\.model=my-model has no equivalent"),
+        ("reasoningbank: {distill: {redact_pii: maybe}}", r"redact_pii=maybe has no .*give .true. or"),
         ("claude-flow: {execution: {reasoningbank: {retrieval: 3}}}", r"reasoningbank\.retrieval has no equivalent"),
     ],
 )
 def test_a_key_without_an_equivalent_is_one_sentence_with_the_files_name(file, monkeypatch, text, sentence):
     path = file(text)
-    with pytest.raises(UserError, match=f"given.yaml: .*{sentence}"):
-        read_foreign(path)
     monkeypatch.setenv(SETTINGS_ENV, str(path))
-    with pytest.raises(UserError, match=f"given.yaml: .*{sentence}"):
-        load_config([])
+    for read in (lambda: read_foreign(path), lambda: load_config([])):
+        with pytest.raises(UserError, match=f"given.yaml: .*{sentence}"):
+            read()
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
+def test_a_model_is_known_by_its_makers_names_or_given_with_its_provider(file):
+    for model, name in (
         ("gpt-4o-mini", "openai/gpt-4o-mini"),
         ("gemini-2.5-flash", "gemini/gemini-2.5-flash"),
         ("groq/x-1.5", "groq/x-1.5"),
-    ],
-)
-def test_a_model_is_known_by_its_makers_names_or_given_with_its_provider(file, model, name):
-    assert load_config(read_foreign(file(f"reasoningbank: {{judge: {{model: {model}}}}}"))).llm.model == name
+    ):
+        assert f"llm.model={name}" in read_foreign(file(f"reasoningbank: {{judge: {{model: {model}}}}}"))
 
 
 def test_variables_override_the_file_and_what_is_typed_overrides_them(file, monkeypatch):
@@ -138,10 +124,6 @@ def test_the_preset_has_the_outlines_numbers(monkeypatch):
     assert (life.every, life.merge, life.deduplicate.min_score, life.deduplicate.keep) == (20, None, 0.87, "score")
     assert (life.contradict.checker.min_score, life.confidence.half_life_days) == (0.6, 90.0)
     assert (life.prune.min_confidence, life.prune.max_age_days, life.prune.delete_after_days) == (0.3, 180.0, 0)
-    assert (cfg.memory.uses, cfg.judge.confidence, cfg.distiller.style, cfg.distiller.max_items) == (
-        "cited",
-        True,
-        "steps",
-        3,
-    )
+    assert (cfg.memory.uses, cfg.judge.confidence) == ("cited", True)
+    assert (cfg.distiller.style, cfg.distiller.max_items) == ("steps", 3)
     assert (cfg.contrast.labels, cfg.contrast.max_items, cfg.contrast.notes) == ("judge", 3, True)

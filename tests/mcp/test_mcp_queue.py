@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mcp_kit import MODEL, TRAJECTORY, here
-from memory_kit import item, record
+from memory_kit import item, on_both_stores, record
 
 from core.errors import InfraError, OverBudget, StopRun, TransientError
 from core.memory.__main__ import main
@@ -43,7 +43,7 @@ def test_jobs_are_done_once_in_order_and_erased(bank):
     assert (again.state, again.payload, again.result) == ("pending", {"query": "a"}, {})
 
 
-@pytest.mark.parametrize("bank_store", ["sqlite", "postgres"], indirect=True)
+@on_both_stores
 def test_namespaces_take_turns_and_what_was_under_way_goes_first(bank, monkeypatch):
     seconds = iter(range(100))
     monkeypatch.setattr(queue, "now", lambda: f"2026-11-23T10:00:{next(seconds):02d}+00:00")

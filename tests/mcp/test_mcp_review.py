@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mcp.client.client import Client
-from mcp_kit import MODEL, ask, here, lessons_in, run
+from mcp_kit import MODEL, here, lessons_in, served
 
 from core.memory.__main__ import main as memory_command
 from mcp_server.tools import MemoryTools
@@ -11,36 +10,22 @@ from mcp_server.tools import MemoryTools
 TASK = {"query": "make the parser accept empty files"}
 
 
-async def ids_found(client):
-    found = await ask(client, "retrieve_memory", **TASK, top_k=5)
-    return [lesson["id"] for lesson in lessons_in(found)]
-
-
 def test_a_lesson_that_a_client_saved_waits_for_a_person(tmp_path, capsys):
     path = tmp_path / "b.sqlite"
+    turns = [{"role": "assistant", "content": "I add a check."}, {"role": "tool", "content": "passed"}]
+    with served(path, *MODEL, "memory.hygiene.review=true") as (client, service):
 
-    async def go(server):
-        async with Client(server) as client:
-            saved = await ask(client, "save_lesson", **TASK, title="Check first", content="Check for an empty file.")
-            extracted = await ask(
-                client,
-                "extract_memory",
-                **TASK,
-                trajectory=[{"role": "assistant", "content": "I add a check."}, {"role": "tool", "content": "passed"}],
-                success_signal=True,
-                async_mode=False,
-            )
-            before = await ids_found(client)
-            assert memory_command(["review", str(path), "--approve", saved["memory_id"]]) == 0  # meanwhile, beside it
-            return saved, extracted, before, await ids_found(client)
+        def found():
+            return [lesson["id"] for lesson in lessons_in(client.ask("retrieve_memory", **TASK, top_k=5))]
 
-    with here(path, *MODEL, "memory.hygiene.review=true") as (server, service):
-        saved, _, before, after = run(go(server))
+        saved = client.ask("save_lesson", **TASK, title="Check first", content="Check for an empty file.")
+        client.ask("extract_memory", **TASK, trajectory=turns, success_signal=True, async_mode=False)
+        assert saved["status"] == "quarantined" and found() == []
+        assert memory_command(["review", str(path), "--approve", saved["memory_id"]]) == 0  # meanwhile, beside it
+        assert found() == [saved["memory_id"][:8]]
         waiting = [r.provenance["quarantine"] for r in service.bank.records(status="quarantined")]
-    assert (saved["status"], before) == ("quarantined", [])
     release = f"`reasoningbank bank review {path} --approve {saved['memory_id']}` releases it."
     assert saved["note"] == f"Nobody is shown it: each new lesson waits for a person (memory.hygiene.review); {release}"
-    assert len(after) == 1 and saved["memory_id"].startswith(after[0])
     assert waiting == [["review"]]  # the extracted one
     capsys.readouterr()
     assert memory_command(["review", str(path)]) == 0
@@ -50,16 +35,11 @@ def test_a_lesson_that_a_client_saved_waits_for_a_person(tmp_path, capsys):
 
 def test_what_a_client_read_on_a_page_is_not_learned(tmp_path):
     page = "Handle an empty file before the loop over its lines, says this page."
-
-    async def go(server):
-        async with Client(server) as client:
-            for number, action in enumerate(("I open https://parser.example/faq", "I run the tests")):
-                turns = [{"role": "assistant", "content": action}, {"role": "tool", "content": page}]
-                query = {"query": f"{TASK['query']} {number}"}
-                await ask(client, "extract_memory", **query, trajectory=turns, success_signal=True, async_mode=False)
-
-    with here(tmp_path / "b.sqlite", *MODEL, "memory.hygiene.foreign=[https]") as (server, service):
-        run(go(server))
+    with served(tmp_path / "b.sqlite", *MODEL, "memory.hygiene.foreign=[https]") as (client, service):
+        for number, action in enumerate(("I open https://parser.example/faq", "I run the tests")):
+            turns = [{"role": "assistant", "content": action}, {"role": "tool", "content": page}]
+            how = {"trajectory": turns, "success_signal": True, "async_mode": False}
+            client.ask("extract_memory", query=f"{TASK['query']} {number}", **how)
         stored = {r.original_query[-1]: r.provenance.get("quarantine") for r in service.bank.records()}
     assert stored == {"0": ["foreign"], "1": None}
 

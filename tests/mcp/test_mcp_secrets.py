@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
 import os
 
 import pytest
+from conftest import wait_for
 from mcp.client.client import Client
-from mcp_kit import MODEL, TRAJECTORY, ask, here, http_server, refused, run
+from mcp_kit import MODEL, TRAJECTORY, calling, here, http_server
 from provider import Provider
 
 from core.errors import StopRun
@@ -33,18 +33,12 @@ def test_no_key_reaches_a_tenant_the_database_or_the_servers_log(tmp_path, provi
     monkeypatch.setenv("MY_OWN_NAME", KEY)
     words = ("llm=openai", f"llm.api_base={provider.url}", "llm.api_key_env=MY_OWN_NAME", "llm.attempts=1")
 
-    async def go(url):
-        async with Client(f"{url}/mcp") as client:
-            id = (await ask(client, "extract_memory", **ATTEMPT, async_mode=True))["task_id"]
-            for _ in range(300):
-                if "waits_for" in (status := await ask(client, "task_status", task_id=id)):
-                    break
-                await asyncio.sleep(0.1)
-            return status["waits_for"], await refused(client, "extract_memory", **ATTEMPT, async_mode=False)
-
     errors = []
-    with http_server(tmp_path / "b.sqlite", *words, errors=errors) as url:
-        said = run(go(url))
+    with http_server(tmp_path / "b.sqlite", *words, errors=errors) as url, calling(Client(f"{url}/mcp")) as client:
+        id = client.ask("extract_memory", **ATTEMPT, async_mode=True)["task_id"]
+        wait_for(lambda: "waits_for" in client.ask("task_status", task_id=id))
+        waits_for = client.ask("task_status", task_id=id)["waits_for"]
+        said = waits_for, client.refused("extract_memory", **ATTEMPT, async_mode=False)
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file()).decode("utf-8", "replace")
     log = "".join("".join(errors).split())  # wrapped by whoever prints it
     assert provider.headers[0]["Authorization"] == f"Bearer {KEY}"  # it was really used
@@ -60,14 +54,10 @@ def breaks(messages, role, sample):
 def test_the_log_of_a_served_bank_holds_no_key(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_PASSWORD", KEY)
 
-    async def go(url):
-        async with Client(f"{url}/mcp") as client:
-            return await refused(client, "extract_memory", **ATTEMPT, async_mode=False)
-
     errors = []
     script = ("llm=scripted", "llm.script.path=test_mcp_secrets.breaks")
-    with http_server(tmp_path / "b.sqlite", *script, errors=errors) as url:
-        assert KEY not in run(go(url))
+    with http_server(tmp_path / "b.sqlite", *script, errors=errors) as url, calling(Client(f"{url}/mcp")) as client:
+        assert KEY not in client.refused("extract_memory", **ATTEMPT, async_mode=False)
     log = "".join("".join(errors).split())  # wrapped by whoever prints it
     assert "itbrokeover" + HIDDEN in log and KEY not in log
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from urllib.parse import urlsplit
 
 import httpx2
@@ -16,16 +16,16 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_kit import (
     HELLO,
+    LEAST,
     MODEL,
     TRAJECTORY,
-    ask,
     behind_haproxy,
+    call,
+    calling,
     here,
     http_server,
     needs_haproxy,
-    refused,
-    run,
-    until_done,
+    served,
 )
 
 from core.errors import UserError
@@ -39,6 +39,7 @@ from mcp_server.service import Service
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 AFTER_2024 = {"mcp-protocol-version": "2025-06-18"}
+STATUS = call(1, "bank_status")
 
 
 def token_of(file, agent, capsys):
@@ -46,14 +47,12 @@ def token_of(file, agent, capsys):
     return capsys.readouterr().out.strip()
 
 
-@contextmanager
 def as_tenant(url, token, path="/mcp"):
-    """A client of the SDK with this token."""
+    """A Caller with this token."""
     headers = {"Authorization": f"Bearer {token}"}
     if path == "/sse":
-        yield Client(sse_client(f"{url}/sse", headers=headers), mode="legacy")
-    else:
-        yield Client(streamable_http_client(f"{url}/mcp", http_client=httpx2.AsyncClient(headers=headers)))
+        return calling(Client(sse_client(f"{url}/sse", headers=headers), mode="legacy"))
+    return calling(Client(streamable_http_client(f"{url}/mcp", http_client=httpx2.AsyncClient(headers=headers))))
 
 
 def post(url, token="", body=HELLO, path="/mcp", **headers):
@@ -61,9 +60,9 @@ def post(url, token="", body=HELLO, path="/mcp", **headers):
     return httpx2.post(f"{url}{path}", json=body, headers=headers)
 
 
-async def said(client, tool, **arguments):
+def said(client, tool, **arguments):
     """All that a tool answers, as one text, errors too."""
-    answer = await client.call_tool(tool, arguments)
+    answer = client.call(tool, **arguments)
     return json.dumps(answer.structured_content) + answer.content[0].text
 
 
@@ -73,13 +72,8 @@ def test_a_token_is_kept_as_a_hash_and_opens_the_memory_it_is_bound_to(tmp_path,
     assert file.stat().st_mode & 0o777 == 0o600
     assert ann not in file.read_text() and bob not in file.read_text() and len(ann) >= 40
     known = tokens.Tenants(file)
-    assert [known.agent(each.encode()) for each in (ann, bob, "", ann[:-1], ann + "x")] == [
-        "ann",
-        "bob",
-        None,
-        None,
-        None,
-    ]
+    found = [known.agent(each.encode()) for each in (ann, bob, "", ann[:-1], ann + "x")]
+    assert found == ["ann", "bob", None, None, None]
     file.write_text("".join(line for line in file.read_text().splitlines(True) if "ann" not in line))
     assert known.agent(ann.encode()) is None and known.agent(bob.encode()) == "bob"
     for broken in ("sha256:12 ann\n", f"{ann} ann\n", f"sha256:{'a' * 64} ../ann\n"):
@@ -107,88 +101,75 @@ def test_no_tenant_reaches_the_lessons_of_another_by_any_tool(tmp_path, capsys, 
     ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
     words = ("--tokens", file, "--tools", "all", *MODEL)
     secret, query = "the vault opens with pineapple", "open the vault of the customer"
-
-    async def go(url):
-        with as_tenant(url, ann, path) as a, as_tenant(url, bob, path) as b:
-            async with a, b:
-                saved = await ask(a, "save_lesson", query=query, title="Vault", content=secret)
-                assert secret in (await ask(a, "retrieve_memory", query=query, agent_id="ann"))["formatted_prompt"]
-                job = (await ask(a, "extract_memory", query=query, trajectory=TRAJECTORY, success_signal=True))[
-                    "task_id"
-                ]
-                assert (await until_done(a, job))["status"] == "completed"
-                before = await said(a, "export_memory")
-                attacks = {
-                    "retrieve_memory": {"query": query, "top_k": 50},
-                    "search_insights": {"query": query, "limit": 50},
-                    "list_index": {},
-                    "export_memory": {"format": "markdown"},
-                    "bank_status": {},
-                    "get_detail": {"memory_id": saved["memory_id"]},
-                    "mark_helpful": {"memory_id": saved["memory_id"]},
-                    "mark_harmful": {"memory_id": saved["memory_id"]},
-                    "update_lesson": {"memory_id": saved["memory_id"][:8], "content": "Of bob."},
-                    "delete_lesson": {"memory_id": saved["memory_id"][:8], "permanent": True},
-                    "task_status": {"task_id": job},
-                    "save_lesson": {"query": query, "title": "Mine", "content": "Of bob."},
-                    "add_insight": {"title": "Vault", "content": "Of bob.", "tags": ["x"], "overwrite": True},
-                    "extract_memory": {
-                        "query": query,
-                        "trajectory": [{"role": "assistant", "content": saved["memory_id"]}],
-                    },
-                    "contrast_attempts": {"query": query, "attempts": [{"trajectory": TRAJECTORY}] * 2},
-                }
-                assert set(attacks) == set(PROFILES["all"])  # a new tool is attacked as well
-                for tool, arguments in attacks.items():
-                    for whose in ({"agent_id": "ann"}, {"agent_id": "default"}):
-                        answer = await b.call_tool(tool, arguments | whose)
-                        assert answer.is_error and "bound to bob" in answer.content[0].text, tool
-                    told = await said(b, tool, **arguments)
-                    assert "pineapple" not in told and '"ann"' not in told, (tool, told)
-                for prompt in (await b.list_prompts()).prompts:
-                    needed = {given.name: "vault" for given in prompt.arguments or () if given.required}
-                    assert "pineapple" not in str(await b.get_prompt(prompt.name, needed))
-                after = await said(a, "export_memory")
-                counts = re.compile(r"n_(helpful|harmful)[^,]*")
-                assert counts.findall(before) == counts.findall(after) and secret in after and "Of bob" not in after
-
-    with http_server(tmp_path / "b.sqlite", *words, transport="sse" if path == "/sse" else "http") as url:
-        run(go(url))
+    with (
+        http_server(tmp_path / "b.sqlite", *words, transport=path[1:].replace("mcp", "http")) as url,
+        as_tenant(url, ann, path) as a,
+        as_tenant(url, bob, path) as b,
+    ):
+        id = a.ask("save_lesson", query=query, title="Vault", content=secret)["memory_id"]
+        assert secret in a.ask("retrieve_memory", query=query, agent_id="ann")["formatted_prompt"]
+        job = a.ask("extract_memory", query=query, trajectory=TRAJECTORY, success_signal=True)["task_id"]
+        assert a.until_done(job)["status"] == "completed"
+        before = said(a, "export_memory")
+        aimed = {  # beside what each tool needs
+            "retrieve_memory": {"query": query, "top_k": 50},
+            "search_insights": {"query": query, "limit": 50},
+            "export_memory": {"format": "markdown"},
+            "get_detail": {"memory_id": id},
+            "mark_helpful": {"memory_id": id},
+            "mark_harmful": {"memory_id": id},
+            "update_lesson": {"memory_id": id[:8], "content": "Of bob."},
+            "delete_lesson": {"memory_id": id[:8], "permanent": True},
+            "task_status": {"task_id": job},
+            "save_lesson": {"query": query, "title": "Mine", "content": "Of bob."},
+            "add_insight": {"title": "Vault", "content": "Of bob.", "overwrite": True},
+            "extract_memory": {"query": query, "trajectory": [{"role": "assistant", "content": id}]},
+            "contrast_attempts": {"query": query},
+        }
+        assert set(LEAST) == set(PROFILES["all"])  # a new tool is attacked as well
+        for tool, needed in LEAST.items():
+            arguments = needed | aimed.get(tool, {})
+            for whose in ({"agent_id": "ann"}, {"agent_id": "default"}):
+                assert "bound to bob" in b.refused(tool, **arguments | whose), tool
+            told = said(b, tool, **arguments)
+            assert "pineapple" not in told and '"ann"' not in told, (tool, told)
+        for prompt in b.do("list_prompts").prompts:
+            needed = {given.name: "vault" for given in prompt.arguments or () if given.required}
+            assert "pineapple" not in b.prompt(prompt.name, **needed)
+        after = said(a, "export_memory")
+        counts = re.compile(r"n_(helpful|harmful)[^,]*")
+        assert counts.findall(before) == counts.findall(after) and secret in after and "Of bob" not in after
         assert post(url, path=path).status_code == 401 and post(url, "x" * 40, path=path).status_code == 401
 
 
 def test_a_full_queue_of_one_tenant_is_not_full_for_the_others(tmp_path, monkeypatch):
-    async def go(server, service):
-        async with Client(server) as client:
-            for tenant in ("ann", "bob"):
-                monkeypatch.setattr("mcp_server.server.caller_of", lambda context, tenant=tenant: tenant)
-                for number in range(2):
-                    await ask(client, "extract_memory", query=f"task {number}", trajectory=TRAJECTORY)
-                assert "2 extractions wait already" in await refused(
-                    client, "extract_memory", query="x", trajectory=TRAJECTORY
-                )
-        assert service.jobs.counts() == {"pending": 4}
-
-    with here(tmp_path / "b.sqlite", *MODEL, "server.max_pending_jobs=2") as (server, service):
+    with served(tmp_path / "b.sqlite", *MODEL, "server.max_pending_jobs=2") as (client, service):
         service.bind_agents()
-        run(go(server, service))
+        for tenant in ("ann", "bob"):
+            monkeypatch.setattr("mcp_server.server.caller_of", lambda context, tenant=tenant: tenant)
+            for number in (0, 1, 1):  # the same task again takes no place
+                told = client.ask("extract_memory", query=f"task {number}", trajectory=TRAJECTORY)
+                assert told["status"] == "processing"
+            full = client.refused("extract_memory", query="x", trajectory=TRAJECTORY)
+            assert "2 extractions wait already" in full
+        assert service.jobs.counts() == {"pending": 4}
 
 
 def test_a_removed_token_ends_and_an_unreadable_list_lets_nobody_in(tmp_path, capsys):
     file = tmp_path / "tokens"
     ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bank_status", "arguments": {}}}
     with http_server(tmp_path / "b.sqlite", "--tokens", file) as url:
-        assert '\\"agent_id\\": \\"ann\\"' in post(url, ann, call, **AFTER_2024).text
-        assert '\\"agent_id\\": \\"bob\\"' in post(url, bob, call, **AFTER_2024).text
+        assert httpx2.get(f"{url}/health").text == "ok"  # without a token
+        for name, token in (("ann", ann), ("bob", bob)):
+            assert f'\\"agent_id\\": \\"{name}\\"' in post(url, token, STATUS, **AFTER_2024).text
         lines = file.read_text()
         file.write_text("".join(line for line in lines.splitlines(True) if "ann" not in line))
-        assert post(url, ann, call, **AFTER_2024).status_code == 401 and post(url, bob).status_code == 200
+        assert post(url, ann, STATUS, **AFTER_2024).status_code == 401 and post(url, bob).status_code == 200
         file.write_text(lines + "nonsense\n")
         answer = post(url, bob)
         assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
         file.write_text(lines)
-        assert post(url, ann, call, **AFTER_2024).status_code == 200
+        assert post(url, ann, STATUS, **AFTER_2024).status_code == 200
 
 
 def test_over_sse_a_session_serves_the_tenant_alone_that_opened_it(tmp_path, capsys):
@@ -227,12 +208,6 @@ def test_proxies_are_addresses(given):
     with pytest.raises(UserError, match="trusted_proxies"):
         checked_proxies(yaml.safe_load(given) if given != "*" else given)
     assert checked_proxies(["10.0.0.0/8", "::1"]) == ["10.0.0.0/8", "::1/128"]
-
-
-def test_health_asks_for_no_token_and_reads_the_bank(tmp_path):
-    bank = tmp_path / "b.sqlite"
-    with http_server(bank) as url:
-        assert httpx2.get(f"{url}/health").text == "ok"
 
 
 def postgres_server():
@@ -283,9 +258,9 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
         bank = database.new()
     ann = token_of(file, "ann", capsys)
 
-    async def save(client, number):
+    def save(client, number):
         words = {"title": f"Lesson {number}", "content": f"Content of number {number}."}
-        return await ask(client, "save_lesson", query=f"task number {number}", **words)
+        client.ask("save_lesson", query=f"task number {number}", **words)
 
     with ExitStack() as stack:
         if database:
@@ -293,24 +268,18 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
         processes = []
         servers = [stack.enter_context(http_server(bank, "--tokens", file, processes=processes)) for _ in range(2)]
         url = stack.enter_context(behind_haproxy(*servers))
-
-        async def go():
-            with as_tenant(url, ann) as made, as_tenant(url, ann) as more:
-                async with made as a, more as b:
-                    for number in range(10):
-                        await save(a if number % 2 else b, number)
-                    processes[0].kill()
-                    # Until it is gone its connections are open, and HAProxy closes that of a client without an answer
-                    # where what it sent on was never read: the client breaks, and no server of ours has a part in it.
-                    processes[0].wait()
-                    for number in range(10, 20):
-                        await save(a if number % 2 else b, number)
-                    return await ask(a, "bank_status")
-
-        assert sum(run(go())["records"].values()) == 20
+        with as_tenant(url, ann) as a, as_tenant(url, ann) as b:
+            for number in range(6):
+                save(a if number % 2 else b, number)
+            processes[0].kill()
+            # Until it is gone its connections are open, and HAProxy closes that of a client without an answer
+            # where what it sent on was never read: the client breaks, and no server of ours has a part in it.
+            processes[0].wait()
+            for number in range(6, 12):
+                save(a if number % 2 else b, number)
+            assert sum(a.ask("bank_status")["records"].values()) == 12
         # An old client, which would take a session if it were given one, is served as well.
-        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bank_status", "arguments": {}}}
-        answer = post(url, ann, call, **AFTER_2024)
+        answer = post(url, ann, STATUS, **AFTER_2024)
         assert answer.headers["content-type"] == "application/json" and answer.json()["result"]["isError"] is False
         assert "mcp-session-id" not in post(url, ann).headers
         if database:
@@ -319,4 +288,4 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
             wait_for(lambda: httpx2.get(f"{url}/health").status_code == 503)  # no server is left to ask
             database.start()
             assert httpx2.get(f"{servers[1]}/health").text == "ok"
-            wait_for(lambda: post(url, ann, call, **AFTER_2024).status_code == 200)
+            wait_for(lambda: post(url, ann, STATUS, **AFTER_2024).status_code == 200)

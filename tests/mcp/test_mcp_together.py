@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
-from mcp.client.client import Client
-from mcp_kit import ask, here, run
+from mcp_kit import here, served
 from memory_kit import item, record
 
 from core.memory.bank import MemoryBank
@@ -14,24 +13,25 @@ from core.memory.bank import MemoryBank
 QUERIES = [f"sort the files of kind {number % 6} {'again' * (number % 2)}" for number in range(24)]
 
 
-async def _lessons(client):
+def filled(client):
     for number in range(6):
         words = {"title": f"Lesson {number}", "content": f"Content {number}, on files."}
-        await ask(client, "save_lesson", query=f"sort the files of kind {number}", **words)
+        client.ask("save_lesson", query=f"sort the files of kind {number}", **words)
+
+
+def at_once(ask, n_threads=8):
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(ask, QUERIES))
 
 
 def test_at_once_or_alone_the_answers_and_the_counts_are_the_same(tmp_path):
-    async def go(server, at_once):
-        async with Client(server) as client:
-            await _lessons(client)
-            calls = [ask(client, "retrieve_memory", query=query, top_k=2) for query in QUERIES]
-            return await asyncio.gather(*calls) if at_once else [await call for call in calls]
-
     answers, counts = [], []
-    for at_once in (True, False):
+    for n_threads in (8, 1):
         # A policy that does not rank by use, so that the order in which calls come in changes nothing.
-        with here(tmp_path / str(at_once), "retrieval=cosine", "server.answer_fields=true") as (server, service):
-            found = run(go(server, at_once))
+        words = ("retrieval=cosine", "server.answer_fields=true")
+        with served(tmp_path / str(n_threads), *words) as (client, service):
+            filled(client)
+            found = at_once(lambda query, ask=client.ask: ask("retrieve_memory", query=query, top_k=2), n_threads)
             answers.append([[(hit["memory_id"], hit["score"]) for hit in each["memories"]] for each in found])
             counts.append({record.id: record.n_used for record in service.bank.records()})
     assert answers[0] == answers[1] and len(answers[0][0]) == 2
@@ -46,14 +46,10 @@ def test_one_that_breaks_breaks_no_other(tmp_path, monkeypatch):
             raise RuntimeError("this one")
         return real(bank, query, *rest, **how)
 
-    async def go(server):
-        async with Client(server) as client:
-            await _lessons(client)
-            monkeypatch.setattr(MemoryBank, "retrieve", breaking)
-            return await asyncio.gather(*(client.call_tool("retrieve_memory", {"query": q}) for q in QUERIES))
-
-    with here(tmp_path / "bank") as (server, _):
-        found = run(go(server))
+    with served(tmp_path / "bank") as (client, _):
+        filled(client)
+        monkeypatch.setattr(MemoryBank, "retrieve", breaking)
+        found = at_once(lambda query: client.call("retrieve_memory", query=query))
     assert [each.is_error for each in found] == ["kind 3" in query for query in QUERIES]
 
 

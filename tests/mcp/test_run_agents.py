@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from copy import deepcopy
-from functools import cache
 
 import pytest
 from mcp_kit import ENV
 
 from core.errors import UserError
-from mcp_server import service
 from mcp_server.__main__ import main
-from mcp_server.config import load_config
 from mcp_server.run import find_task, hand_over, parser
 
 P = "Export the orders of March"
@@ -31,11 +27,9 @@ AGENTS = (
     ["claude", "-p", P, "--model", "opus", "--allowedTools", "Bash(git log:*)", "Read"],
     ["claude", "--output-format", "json", "-p", "--append-system-prompt", "Use {memory} and {prompt}.", P],
     ["codex", "exec", "-m", "gpt-5", "-c", 'model_reasoning_effort="high"', "--json", P],
-    ["codex", "exec", "resume", "0b7c-11", P],
     ["codex", "exec", "--full-auto", P, "-i", "a.png", "b.png"],
     ["claude", "--allowedTools", "Bash(git log:*)", "Read", "-p", P],
     ["/usr/bin/claude", "--new-option", "x", "-p", "--", P],
-    ["gemini", "-m", "gemini-pro", "-p", P, "--include-directories", "a", "b"],
     ["gemini", f"--prompt={P}", "-y"],
     ["qwen", "-y", P],
     ["opencode", "run", "-m", "a/b", "--title", "March", P],
@@ -45,54 +39,36 @@ AGENTS = (
     ["goose", "run", "--no-session", "-t", P],
     ["cursor-agent", "-p", "--output-format", "text", P],
     ["copilot", "-p", P, "--allow-all-tools"],
-    ["mini", "-y", "-m", "m", "-t", P],
     ["openhands", "--headless", "-t", P],
-    ["crush", "run", "-q", P],
 )
 OTHERS = (
     ["psql", "-p", "5432", "-c", "SELECT count(*) FROM orders"],
-    ["psql", "-t", "-f", "report.sql"],
     ["docker", "run", "-p", "80:80", "-t", "-m", "512m", "image", "run", "exec it"],
     ["docker", "exec", "-it", "box", "bash", "-c", "echo one two"],
     ["ssh", "-p", "2222", "host", "run the report"],
-    ["npm", "run", "build", "--", "-p", "tsconfig build.json"],
     ["bash", "-c", "echo {memory} and {prompt}"],
     ["git", "commit", "-m", "Say {memory} in the docs"],
     ["python3.99", "-m", "http.server", "-p", "8000"],
-    ["cargo", "run", "-p", "my crate"],
-    ["make", "-t", "-p", "run"],
     ["kubectl", "exec", "-t", "pod", "--", "sh", "-c", "two words"],
-    ["curl", "-m", "10", "-p", "http://h/a b"],
-    ["mysql", "-p", "se cret", "-t"],
-    ["tar", "-p", "-t", "-m", "an archive"],
     ["npx", "claude", "-p", P],
     ["env", "A=1", "claude", "-p", P],
-    ["timeout", "60", "claude", "-p", P],
     ["claude", "mcp", "add", "box"],
     ["claude", "--append-system-prompt", "Be brief"],
     ["claude", "--append-system-prompt=Be brief", "-p", "fix"],
     ["claude", "-p", "two prompts", "or three"],
     ["codex", "exec", "-c", "model = o", "fix"],
     ["codex", "exec", "-"],
-    ["opencode", "my project"],
-    ["aider", "my notes.md"],
     ["aider", "-f", "my task.md"],
     ["goose", "run", "-i", "my file.md"],
     ["gemini", "-p"],
     ["claude", "-p", " "],
     ["llm", "logs", "-n", "3"],
-    ["ollama", "pull", "llama3"],
     ["claude", "-p", "/review 12"],
 )
 
 
 # Those that are run as well: the prompt behind an option and in another place, and each reason to leave one alone.
-RUN = ("claude", "aider", "qwen", "psql", "bash", "npx")
-
-
-@cache  # composed again for each run, to the same
-def composed(words):
-    return load_config(list(words))
+RUN = ("aider", "qwen", "psql", "bash", "npx")
 
 
 @pytest.fixture
@@ -101,7 +77,6 @@ def run(tmp_path, monkeypatch):
     for name, value in ENV.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("REASONINGBANK_TASK", raising=False)
-    monkeypatch.setattr(service, "load_config", lambda words, unless_set: deepcopy(composed(tuple(words))))
     programs, bank, seen = tmp_path / "bin", tmp_path / "b.sqlite", tmp_path / "seen"
     programs.mkdir()
     for name in {command[0] for command in (*AGENTS, *OTHERS)} | {"my-agent"}:
@@ -138,6 +113,13 @@ def test_the_task_that_is_named_is_found_where_it_stands_alone(subtests):
         (["claude", "--append-system-prompt", "Be brief", "-p", "fix"], 4),
         (["codex", "exec", "--an-option", "fix"], 3),
         (["agent", "--task", "fix"], 2),
+        (["agent", "-v", "--prompt=fix", "--model", "x"], 2),
+        (["python", "agent.py", "--goal", "fix"], 3),
+        (["git", "commit", "-m", "fix"], None),
+        (["git", "commit", "--message", "fix"], None),
+        (["agent", "--task", "fix now"], None),
+        (["agent", "--task", "fix", "--title", "fix"], None),
+        (["agent", "--task"], None),
         (["claude", "-p", "fix", "fix"], None),
         (["claude", "-p", "fixed"], None),
         (["agent", "fix"], None),
@@ -145,6 +127,8 @@ def test_the_task_that_is_named_is_found_where_it_stands_alone(subtests):
         with subtests.test(" ".join(command)):
             _, prompt = find_task(given, command)
             assert (prompt and prompt.place) == place
+            changed = hand_over(command, prompt, "fix", LESSON)
+            assert [n for n, word in enumerate(changed) if LESSON in word] == ([] if place is None else [place])
 
 
 def test_any_other_command_is_left_as_it_is_or_refused(monkeypatch, subtests):

@@ -6,10 +6,10 @@ import csv
 import io
 import json
 import sqlite3
-import sys
 from contextlib import closing
 
 import pytest
+from mcp_kit import run_here  # noqa: F401 - a fixture
 
 from core.errors import UserError
 from core.memory.moment import since
@@ -17,21 +17,20 @@ from core.redact import HIDDEN
 from mcp_server import run_records
 from mcp_server.__main__ import main
 from mcp_server.best_effort import BestEffort
-from mcp_server.run import options, run_around
+from mcp_server.run import options
 from mcp_server.task_memory import TaskMemory
+
+FAILS = ("sh", "-c", "exit 3")
 
 
 @pytest.fixture
-def run(tmp_path, capfd, monkeypatch):
+def run(tmp_path, run_here):  # noqa: F811
     """(result object, what stood on stderr) of one run around a command, in this process."""
-    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
 
-    def run(*words, command=(sys.executable, "-c", "print('cache first, ann@example.org')")):
-        bank = ["--bank", str(tmp_path / "bank.sqlite"), "--embedder", "hashing-256", "--task", "Deploy the site"]
-        status = run_around([*bank, "--closing-words", "--result", str(tmp_path / "r.json"), *words, "--", *command])
-        result = json.loads((tmp_path / "r.json").read_text())
-        assert result["exit_status"] == status
-        return result, capfd.readouterr().err
+    def run(*words, command=("echo", "cache first, ann@example.org"), status=0):
+        words = ("--task", "Deploy the site", "--closing-words", *words)
+        _, said, result = run_here(tmp_path / "bank.sqlite", *words, command=command, status=status)
+        return result, said
 
     return run
 
@@ -44,9 +43,8 @@ def attempts(tmp_path):
 def test_the_result_says_what_was_learned_and_how_the_time_compares(run):
     first, said = run("--memory-domain", "web", "--enable-memory", "--memory-k", "1")
     (new,) = first["new_memories"]
-    assert new == {"id": first["learned"][0], "title": "Deploy the site", "verdict": "success"} | {
-        "confidence": first["confidence"]
-    }
+    told = {"id": first["learned"][0], "verdict": "success", "confidence": first["confidence"]}
+    assert new == told | {"title": "Deploy the site"}
     assert (first["memory_enabled"], first["mean_duration_s"], first["earlier_runs"]) == (True, None, 0)
     assert "memory: learned: Deploy the site (from a success, 0." in said and "mean of" not in said
     run("--memory-domain", "web")
@@ -54,7 +52,7 @@ def test_the_result_says_what_was_learned_and_how_the_time_compares(run):
     assert third["retrieved"] and len(third["retrieved"]) == 1 and third["earlier_runs"] == 2
     assert third["mean_duration_s"] > 0 and "the mean of 2 earlier runs" in said
     assert "memory: [1] Deploy the site (from a success, 0." in said
-    other, said = run("--memory-domain", "api", command=(sys.executable, "-c", "raise SystemExit(3)"))
+    other, said = run("--memory-domain", "api", command=FAILS, status=3)
     assert (other["earlier_runs"], other["retrieved"]) == (0, []) and "mean of" not in said
 
 
@@ -79,7 +77,7 @@ def test_attempts_are_kept_only_when_asked_for_up_to_the_limit_and_without_perso
     run()
     assert attempts(tmp_path) == []
     for number in range(3):
-        run("run.attempts=2", command=(sys.executable, "-c", f"print('try {number}, ann@kestrel.io')"))
+        run("run.attempts=2", command=("echo", f"try {number}, ann@kestrel.io"))
     kept = attempts(tmp_path)
     assert [text for _, text in kept] == ["try 1, [removed email]\n", "try 2, [removed email]\n"]
     run()  # without the key nothing is added, and nothing that was kept goes
@@ -92,8 +90,7 @@ def test_what_a_command_prints_of_the_environments_secrets_is_in_no_result_lesso
     key, form = "zq81-Kk0pwe77TTx", "sk-ant-" + "aB3dE6gH9j" * 3
     monkeypatch.setenv("GH_PAT", key)
     monkeypatch.setenv("DATABASE_URL", "postgresql://app:hunter-77-zebra@db/x")
-    said = f"print('push with {key}, hunter-77-zebra and {form}')"
-    result, _ = run("run.attempts=2", command=(sys.executable, "-c", said))
+    result, _ = run("run.attempts=2", command=("echo", f"push with {key}, hunter-77-zebra and {form}"))
     assert result["output"] == f"push with {HIDDEN}, {HIDDEN} and {HIDDEN}\n" and result["learned"]
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
     assert b"push with" in stored
@@ -103,7 +100,7 @@ def test_what_a_command_prints_of_the_environments_secrets_is_in_no_result_lesso
 
 def test_runs_are_listed_since_a_time_as_text_json_and_csv(run, tmp_path, capfd):
     run("run.attempts=1")
-    run(command=(sys.executable, "-c", "raise SystemExit(3)"))
+    run(command=FAILS, status=3)
     run("--judge", "none")
     bank = ["--bank", str(tmp_path / "bank.sqlite")]
     with closing(sqlite3.connect(run_records.file_of(tmp_path / "bank.sqlite"))) as db, db:
@@ -123,15 +120,12 @@ def test_runs_are_listed_since_a_time_as_text_json_and_csv(run, tmp_path, capfd)
     assert main(["runs", "--bank", str(tmp_path / "other.sqlite")]) == 2
 
 
-@pytest.mark.parametrize("text", ["7d", "12h", "2w", "0.5d", "2026-01-31", "2026-01-31T10:00:00+02:00"])
-def test_a_time_may_be_a_length_or_a_date(text):
-    assert since(text).tzinfo is not None
-
-
-@pytest.mark.parametrize("text", ["", "d", "7 days", "7x", "31.1.2026", "1e99d"])
-def test_another_time_is_one_sentence(text):
-    with pytest.raises(UserError, match="--since"):
-        since(text)
+def test_a_time_may_be_a_length_or_a_date_and_another_is_one_sentence():
+    for text in ("7d", "12h", "2w", "0.5d", "2026-01-31", "2026-01-31T10:00:00+02:00"):
+        assert since(text).tzinfo is not None
+    for text in ("", "d", "7 days", "7x", "31.1.2026", "1e99d"):
+        with pytest.raises(UserError, match="--since"):
+            since(text)
 
 
 def test_an_empty_bank_loads_no_embedder(tmp_path, monkeypatch):
@@ -211,7 +205,7 @@ def test_the_tokens_that_an_agent_reports_are_counted(run, output, tokens):
 def test_a_check_decides_and_a_share_that_is_none_is_refused(run):
     told, _ = run("--check", "exit 3")
     assert (told["verdict"]["label"], told["verdict"]["source"]) == ("failure", "check")
-    told, _ = run("--check", "true", command=(sys.executable, "-c", "raise SystemExit(1)"))
+    told, _ = run("--check", "true", command=("false",), status=1)
     assert told["verdict"]["label"] == "success"
     told, _ = run("--check", "sleep 1.5", "--learn-timeout", "0.1")  # the check's time is its own
     assert told["verdict"]["label"] == "success"

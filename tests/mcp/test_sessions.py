@@ -19,32 +19,32 @@ def lines(*rows) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def claude(role, content):
+    return {"type": role, "message": {"role": role, "content": content}}
+
+
+def text(said, kind="text"):
+    return [{"type": kind, "text": said}]
+
+
+def codex(role, kind, said):
+    return {"type": "response_item", "payload": {"type": "message", "role": role, "content": text(said, kind)}}
+
+
 CLAUDE = lines(
-    {"type": "user", "message": {"role": "user", "content": ASKED}},
-    {
-        "type": "assistant",
-        "message": {"role": "assistant", "content": [{"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}]},
-    },
-    {
-        "type": "user",
-        "message": {"role": "user", "content": [{"type": "tool_result", "content": f"token {SECRET}"}]},
-    },
-    {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": DID}]}},
-    {"type": "user", "message": {"role": "user", "content": "yes, go on"}},
-    {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "Done."}]}},
-    {"type": "user", "message": {"role": "user", "content": "Now rename the module to reader"}},
-    {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "Renamed."}]}},
+    claude("user", ASKED),
+    claude("assistant", [{"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}]),
+    claude("user", [{"type": "tool_result", "content": f"token {SECRET}"}]),
+    claude("assistant", text(DID)),
+    claude("user", "yes, go on"),
+    claude("assistant", text("Done.")),
+    claude("user", "Now rename the module to reader"),
+    claude("assistant", text("Renamed.")),
 )
 CODEX = lines(
     {"type": "session_meta", "payload": {"id": "x"}},
-    {
-        "type": "response_item",
-        "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": ASKED}]},
-    },
-    {
-        "type": "response_item",
-        "payload": {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": DID}]},
-    },
+    codex("user", "input_text", ASKED),
+    codex("assistant", "output_text", DID),
 )
 ATIF = {
     "schema_version": "ATIF-v1.4",
@@ -125,16 +125,12 @@ def test_nothing_is_sent_before_yes_and_a_session_is_learned_once(folder, tmp_pa
     assert not any(SECRET.encode() in file.read_bytes() for file in tmp_path.glob("b.sqlite*"))
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("a.json", "{"), ("a.eval", "no zip"), ("a.json", '{"steps": [1]}'), ("b.json", "[1]")]
-)
-def test_what_is_no_session_is_one_sentence_or_nothing(name, text, tmp_path):
-    file = tmp_path / name
-    file.write_text(text)
-    if name == "b.json":
-        assert attempts_of(file, None) == []
-        return
-    with pytest.raises(UserError, match="cannot be read as a session"):
-        attempts_of(file, None)
+def test_what_is_no_session_is_one_sentence_or_nothing(tmp_path):
+    for name, held in (("a.json", "{"), ("a.eval", "no zip"), ("a.json", '{"steps": [1]}')):
+        (tmp_path / name).write_text(held)
+        with pytest.raises(UserError, match="cannot be read as a session"):
+            attempts_of(tmp_path / name, None)
+    (tmp_path / "b.json").write_text("[1]")
+    assert attempts_of(tmp_path / "b.json", None) == []
     with pytest.raises(UserError, match="give query=KEY,messages=KEY"):
         map_of("query=x")

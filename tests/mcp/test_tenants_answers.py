@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import pytest
 from mcp_kit import MODEL, TRAJECTORY, here
+from memory_kit import on_both_stores
 
 from core.errors import InfraError, UserError
 from core.memory import bank as bank_module
@@ -29,8 +30,7 @@ PRESETS = (
     ("preset=reasoningbank_mcp", "server.anonymous=own"),  # as it is with --tokens
     ("retrieval=four_factor", "memory.clock=stream", "retrieval.pool=null"),
     ("preset=paper_faithful",),
-    ("retrieval=rrf",),
-    ("retrieval=lexical", "memory.clock=stream"),
+    ("retrieval=rrf", "memory.clock=stream"),
     ("memory.hygiene.max_per_source=9",),
 )
 
@@ -140,13 +140,12 @@ def turns(more=""):
     return [TrajectoryStep(**{**turn, "content": f"{turn['content']} {more}"}) for turn in TRAJECTORY]
 
 
-@pytest.mark.parametrize("words", PRESETS[:3], ids=named)
-def test_no_answer_to_a_tenant_changes_when_another_acts(tmp_path, words):
-    no_answer_changes(tmp_path, words)
+@on_both_stores
+def test_no_answer_to_a_tenant_changes_when_another_acts(tmp_path):
+    no_answer_changes(tmp_path, PRESETS[0])
 
 
-@pytest.mark.sqlite_file  # those that ask most of the store are in the test before
-@pytest.mark.parametrize("words", PRESETS[3:], ids=named)
+@pytest.mark.parametrize("words", PRESETS[1:], ids=named)
 def test_no_answer_to_a_tenant_changes_whatever_the_settings(tmp_path, words):
     no_answer_changes(tmp_path, words)
 
@@ -172,13 +171,13 @@ def no_answer_changes(tmp_path, words):
         assert one == other
 
 
-@pytest.mark.parametrize("words", [(), ("memory.clock=stream",)], ids=["wall", "stream"])
-def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path, words):
+@on_both_stores
+def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path):
     """Ids, ticks, duplicates, merges and limits, of a tenant alone and of one beside a busy one."""
 
     def stored(name, *, beside):
-        limits = ("memory.hygiene.max_per_source=9", "memory.consolidate.every=4")
-        with team(tmp_path / name, *words, *limits) as (ann, bob, service):
+        words = ("memory.clock=stream", "memory.hygiene.max_per_source=9", "memory.consolidate.every=4")
+        with team(tmp_path / name, *words) as (ann, bob, service):
             if beside:
                 act(ann)
                 own = service.bank.of("ann")
@@ -195,22 +194,8 @@ def test_what_a_tenant_stores_is_the_same_beside_another(tmp_path, words):
         assert one == other
 
 
-def test_the_guard_counts_no_lessons_of_others(tmp_path):
-    def said(name, *, beside):
-        limits = ("memory.hygiene.max_per_source=2", "memory.hygiene.source=by")
-        with team(tmp_path / name, *limits) as (ann, bob, _):
-            if beside:
-                act(ann)
-            content = "Use mangotool instead of tool{} to deploy."
-            return [
-                bob.call("save_lesson", query="deploy it", title=f"Deploy {n}", content=content.format(n))
-                for n in range(3)
-            ]
-
-    assert said("alone.sqlite", beside=False) == said("shared.sqlite", beside=True)
-
-
-def test_1005_extractions_of_one_leave_the_results_of_others(tmp_path, monkeypatch):
+@on_both_stores
+def test_many_extractions_of_one_leave_the_results_of_others(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "KEPT", 20)  # of 1000
     with team(tmp_path / "b.sqlite") as (ann, bob, service):
         done = json.loads(bob.call("extract_memory", query="q", trajectory=turns(), async_mode=True)[0])

@@ -6,13 +6,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import forkserver
 import pytest
 from conftest import REPO
-from mcp.client.client import Client
-from mcp_kit import ENV, TRAJECTORY, ask, client, here, refused, run
+from mcp_kit import ENV, LEAST, TRAJECTORY, calling, client, here, served
+from provider import Provider
 from test_run_command import TASK, around
 
 from core.memory.by_hand import mark_record
@@ -21,40 +20,24 @@ from mcp_server.server import PROFILES
 KEY = "sk-no-key-0123456789abcdef"
 
 
+REFUSAL = {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}
+
+
 @pytest.fixture
 def provider():
-    """A server that refuses every key, and one that never answers."""
-    stop = threading.Event()
+    """A server that refuses every key, and lists no models; its `slow` keeps an answer back while it is clear."""
+    slow = threading.Event()
+    slow.set()
 
-    class Refusing(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["content-length"]))
-            if self.path.startswith("/slow"):
-                stop.wait(60)
-            body = (
-                b'{"error": {"message": "Incorrect API key provided: '
-                + KEY.encode()
-                + b'", "code": "invalid_api_key"}}'
-            )
-            self.send_response(401)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request, number):
+        slow.wait(60)
+        return 401, REFUSAL
 
-        def do_GET(self):  # it lists no models
-            self.send_response(404)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    stop.set()
-    server.shutdown()
+    opened = Provider(answer)
+    opened.slow = slow
+    yield opened
+    slow.set()
+    opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -72,54 +55,48 @@ def bank(learned, tmp_path):
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_without_a_model_no_tool_is_offered_that_asks_one(profile, tmp_path):
-    async def go(server):
-        async with Client(server) as open_client:
-            names = [tool.name for tool in (await open_client.list_tools()).tools]
-            unknown = await refused(open_client, "no_such_tool")
-            return names, open_client.instructions, unknown
+    def offered(*words):
+        with served(tmp_path / "b.sqlite", *words, tools=profile) as (client, _):
+            said = f"{client.client.instructions} {client.refused('no_such_tool')}"
+            return [tool.name for tool in client.tools()], said
 
     asking = {"extract_memory", "task_status", "contrast_attempts"}
-    with here(tmp_path / "none.sqlite", tools=profile) as (server, _):
-        names, instructions, unknown = run(go(server))
+    names, said = offered()
     assert names == [name for name in PROFILES[profile] if name not in asking]
-    assert not [name for name in asking if name in f"{instructions} {unknown}"]
-    with here(tmp_path / "late.sqlite", "llm=gemini", tools=profile) as (server, _):  # one that cannot be called yet
-        names, instructions, unknown = run(go(server))
+    assert not [name for name in asking if name in said]
+    names, said = offered("llm=gemini")  # one that cannot be called yet
     assert names == list(PROFILES[profile])
-    assert profile == "ace" or ("extract_memory with the trajectory" in instructions and "extract_memory" in unknown)
+    assert profile == "ace" or "extract_memory with the trajectory" in said
 
 
-@pytest.mark.parametrize("async_mode", [True, False])
-def test_a_tool_that_asks_a_model_says_which_setting_gives_it_one(async_mode, tmp_path):
-    async def go(server):
-        async with Client(server) as open_client:
-            one = await refused(open_client, "extract_memory", query=TASK, trajectory=TRAJECTORY, async_mode=async_mode)
-            attempts = [{"trajectory": TRAJECTORY}] * 2
-            return one, await refused(
-                open_client, "contrast_attempts", query=TASK, attempts=attempts, async_mode=async_mode
-            )
-
-    with here(tmp_path / "b.sqlite") as (server, _):
-        said = set(run(go(server)))
-    assert len(said) == 1 and "start the server with one, e.g. llm=gemini" in said.pop()
+def test_a_tool_that_asks_a_model_says_which_setting_gives_it_one_and_what_needs_none(tmp_path):
+    with served(tmp_path / "b.sqlite") as (client, _):
+        said = {
+            client.refused(tool, **LEAST[tool], async_mode=async_mode)
+            for tool in ("extract_memory", "contrast_attempts")
+            for async_mode in (True, False)
+        }
+    [said] = said
+    assert "start the server with one, e.g. llm=gemini" in said and "save_lesson" in said
 
 
 NOWHERE = "llm.api_base=http://127.0.0.1:9"
 BROKEN = {
     "no key": (["llm=gemini"], "GEMINI_API_KEY"),
-    "no server": (["llm=vllm", NOWHERE, "llm.model=hosted_vllm/x"], ""),
     "no server that lists its models": (["llm=ollama", NOWHERE], "nothing answers"),
     "unknown provider": (["llm=remote", "llm.model=foo/bar"], "foo/bar"),
     "unknown option": (["llm=no_such_model"], "no_such_model"),
     "wrong key": (["llm=openai", "llm.api_base={}"], "key"),
-    "no reply in time": (["llm=openai", "llm.api_base={}/slow", "--learn-timeout", "1"], "not done within"),
+    "no reply in time": (["llm=openai", "llm.api_base={}", "--learn-timeout", "1"], "not done within"),
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_run_retrieves_judges_by_the_heuristic_and_keeps_the_closing_words(broken, bank, provider):
     words, says = BROKEN[broken]
-    words = [word.format(provider) for word in words]
+    words = [word.format(provider.url) for word in words]
+    if broken == "no reply in time":
+        provider.slow.clear()
     env = {"GEMINI_API_KEY": "", "OPENAI_API_KEY": KEY}
     command = ["sh", "-c", "echo $REASONINGBANK_MEMORY; echo; echo Write the header first."]
     words += [] if "--learn-timeout" in words else ["--learn-timeout", "20"]
@@ -151,22 +128,16 @@ def test_the_server_starts_with_a_warning_retrieves_saves_and_queues(bank):
     )
     assert started.returncode == 0 and started.stderr.count("GEMINI_API_KEY=...") == 1
 
-    async def go():
-        async with client(bank, "llm=gemini") as server:
-            assert (await ask(server, "retrieve_memory", query=TASK))["formatted_prompt"]
-            await ask(
-                server, "save_lesson", query="x", title="A title", content="A lesson of some length.", success=True
-            )
-            queued = await ask(server, "extract_memory", query=TASK, trajectory=TRAJECTORY, async_mode=True)
-            assert queued["status"] == "processing" and "GEMINI_API_KEY" in queued["waits_for_model"]
-            assert "GEMINI_API_KEY" in await refused(
-                server, "extract_memory", query=TASK, trajectory=TRAJECTORY, async_mode=False
-            )
-            status = await ask(server, "bank_status")
-            assert "model" not in status and "GEMINI_API_KEY" in status["model_is_missing"]
-            assert status["pending_jobs"] == 1 and status["failed_jobs"] == 0
-
-    run(go())
+    with calling(client(bank, "llm=gemini")) as server:
+        assert server.ask("retrieve_memory", query=TASK)["formatted_prompt"]
+        server.ask("save_lesson", query="x", title="A title", content="A lesson of some length.", success=True)
+        attempt = {"query": TASK, "trajectory": TRAJECTORY}
+        queued = server.ask("extract_memory", **attempt, async_mode=True)
+        assert queued["status"] == "processing" and "GEMINI_API_KEY" in queued["waits_for_model"]
+        assert "GEMINI_API_KEY" in server.refused("extract_memory", **attempt, async_mode=False)
+        status = server.ask("bank_status")
+        assert "model" not in status and "GEMINI_API_KEY" in status["model_is_missing"]
+        assert status["pending_jobs"] == 1 and status["failed_jobs"] == 0
 
 
 def test_a_model_that_comes_later_works_off_the_queue(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import math
 import re
 
 import numpy as np
+import pytest
 
 from core.memory.bank import MemoryBank
 from core.memory.consolidation import differences
@@ -17,6 +18,8 @@ from core.models.offline import ScriptedModel
 from core.types import Lesson, MemoryRecord
 
 _ANGLE = re.compile(r"@(\d+)")
+# For a test that asks something of the store itself, in a file that does not run on both as a whole.
+on_both_stores = pytest.mark.parametrize("bank_store", ["sqlite", "postgres"], indirect=True)
 
 
 class Compass(Embedder):

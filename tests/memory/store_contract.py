@@ -152,9 +152,7 @@ class StoreContract:
     def test_tenants_are_kept_apart(self, store):
         self.add(store, record("same", 10), record("same", 20, namespace="bob"))
         bob, both = Filter(namespace="bob"), store.of(None)
-        assert self.found(store, 10) == [("same", 1.0)] and self.found(store.of("bob"), 20, where=bob) == [
-            ("same", 1.0)
-        ]
+        assert self.found(store, 10) == self.found(store.of("bob"), 20, where=bob) == [("same", 1.0)]
         assert [r[1] for r in self.found(both, 20, where=EVERYONE)] == [1.0, 0.984808] and both.count() == 2
         with self.change(store) as change:
             change.erase(["same"])
@@ -172,21 +170,16 @@ class StoreContract:
         assert "words of a" not in str([store.of(None).rows(f"SELECT * FROM {t}") for t in ("records", "undo_records")])
 
     def test_a_search_is_a_plain_sort_of_what_the_filter_passes(self, store):
-        made = [
-            record(
-                str(n),
-                (37 * n) % 360,
-                status=STATUSES[n % 2],
-                outcome=("success", "failure")[n % 3 == 0],
-                domain="de"[n % 2 if n % 5 else 0],
-                tags=("Big",) if n % 4 == 0 else (),
-                confidence=None if n % 2 else n / 40,
-                parents=("0",) if n == 20 else (),
-                provenance={"tasks": ["task 7", "task 8"]} if n == 20 else {},
-            )
-            for n in range(40)
-        ]
+        made = []
+        for n in range(40):
+            about = {"status": STATUSES[n % 2], "outcome": ("success", "failure")[n % 3 == 0]}
+            about |= {"domain": "de"[n % 2 if n % 5 else 0], "tags": ("Big",) if n % 4 == 0 else ()}
+            merged = {"parents": ("0",), "provenance": {"tasks": ["task 7", "task 8"]}} if n == 20 else {}
+            made.append(record(str(n), (37 * n) % 360, confidence=None if n % 2 else n / 40, **about | merged))
         self.add(store, *made)
+        angle_of = {one.id: float(one.original_query.split()[0]) for one in made}
+        score = {id: round(float(vector(angle) @ vector(50)), 6) for id, angle in angle_of.items()}
+        prior = {"success": 0.7, "failure": 0.6}
         for where in (
             ANN,
             Filter(namespace="ann", outcome="failure"),
@@ -194,7 +187,6 @@ class StoreContract:
             Filter(namespace="ann", tags=("big",), statuses=STATUSES),
             Filter(namespace="ann", min_confidence=0.65),
         ):
-            prior = {"success": 0.7, "failure": 0.6}
             for exclude in (None, "task 4", "task 8"):
                 wanted = [
                     one
@@ -208,13 +200,9 @@ class StoreContract:
                     and one.task_id != exclude
                     and not (one.id == "20" and exclude == "task 8")
                 ]
-                score = {
-                    one.id: round(float(vector(float(one.original_query.split()[0])) @ vector(50)), 6) for one in made
-                }
                 ranked = sorted(wanted, key=lambda one: (-score[one.id], int(one.id)))[:9]
-                assert self.found(store, 50, where=where, exclude=exclude) == [
-                    (one.id, score[one.id]) for one in ranked
-                ]
+                found = self.found(store, 50, where=where, exclude=exclude)
+                assert found == [(one.id, score[one.id]) for one in ranked]
 
     def test_the_keys_of_what_was_replaced_lead_to_what_replaced_it(self, store):
         self.add(store, record("a", 0), record("b", 90), record("c", 150), record("d", 200))
@@ -259,10 +247,8 @@ class StoreContract:
         with store.of(None).unjournaled() as db:
             db.execute("DELETE FROM keys WHERE kind = 'item'")
         assert store.embed_missing(embed, ("query", "item"), most=1) == (0, 2)
-        assert store.embed_missing(embed, ("query", "item"))[0] == 2 and store.embed_missing(embed, ("query",)) == (
-            0,
-            0,
-        )
+        assert store.embed_missing(embed, ("query", "item"))[0] == 2
+        assert store.embed_missing(embed, ("query",)) == (0, 0)
         assert self.found(store, 180, 1, kinds=("item",)) == [("a", 1.0)]
 
         def turned(one):

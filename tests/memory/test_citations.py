@@ -69,11 +69,10 @@ def test_numbers_run_over_the_lessons_that_were_shown():
     assert n_cited(attempt("use [2]", "use [3]"), memories, [1, 1, 0]) == [0, 1, 0]  # the first of each was shown
 
 
-def row(n_cited, label, index=0):
-    hits = [{"id": "r0", "score": 1.0, "n_items": 1, "n_shown": 1}]
-    hits = [hit if n_cited is None else hit | {"n_cited": n_cited} for hit in hits]
-    return {"index": index, "status": label, "verdict": {"label": label}, "retrieved": hits, "records": [],
-            "trajectories": [], "verdicts": []}  # fmt: skip
+def row(n_cited, label):
+    hit = {"id": "r0", "score": 1.0, "n_items": 1, "n_shown": 1} | ({} if n_cited is None else {"n_cited": n_cited})
+    empty = {name: [] for name in ("records", "trajectories", "verdicts")}
+    return {"index": 0, "status": label, "verdict": {"label": label}, "retrieved": [hit]} | empty
 
 
 def test_an_episode_that_says_what_was_cited_uses_only_that():
@@ -125,9 +124,8 @@ def test_another_word_is_refused():
         MemoryBank(path="none.sqlite", embedder=None, policy=None, uses="quoted")
 
 
-@pytest.mark.parametrize("reliability", ["usage", "confidence_usage"])
-def test_uses_are_counted_without_consolidate_and_four_factor_goes_by_them(here, tmp_path, reliability):
-    keys = (*TOY, "retrieval=four_factor", f"retrieval.reliability={reliability}", "retrieval.top_k=2")
+def test_uses_are_counted_without_consolidate_and_four_factor_goes_by_them(here, tmp_path):
+    keys = (*TOY, "limit=20", "retrieval=four_factor", "retrieval.reliability=usage", "retrieval.top_k=2")
 
     def uses(run_dir):
         with closing(bank_of(run_dir)) as bank:

@@ -17,18 +17,8 @@ from core.memory.edit import edit
 from core.memory.formats.markdown import document, parse, record_of
 from core.types import Lesson
 
-NASTY = [
-    "plain words",
-    "Vec<String> costs $5 `x`",
-    "`code`",
-    "*.py files",
-    "C#",
-    "\\frac{1}{2} \\$HOME \\_x",
-    "<!-- hidden -->",
-    "### no heading",
-    "[a](b) | c",
-    "``a`` ` b",
-]
+NASTY = ["plain words", "Vec<String> costs $5 `x`", "`code`", "*.py files", "C#", "\\frac{1}{2} \\$HOME \\_x"]
+NASTY += ["<!-- hidden -->", "### no heading", "[a](b) | c", "``a`` ` b"]
 BODIES = [
     *NASTY,
     "## a heading\n\n### another\n- id: 7\n> quoted",
@@ -42,8 +32,7 @@ lessons = st.builds(
 )
 
 
-@pytest.mark.sqlite_file
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(lessons, min_size=1, max_size=3), st.sampled_from(BODIES), st.sampled_from(["success", "failure"]))
 def test_what_is_written_is_read_back_to_the_letter(items, query, outcome):
     made = record(query, id="first", items=tuple(items), outcome=outcome, tags=("a", "b-c"), domain="ops", task="")
@@ -57,16 +46,8 @@ def test_what_is_written_is_read_back_to_the_letter(items, query, outcome):
 
 def filled(open_bank, **how):  # noqa: F811
     bank = open_bank(**how)
-    made = [
-        record(
-            f"deploy site {n}",
-            task=f"t{n}",
-            id=f"r{n}",
-            items=(Lesson(title=f"T{n}", description="", content="Wait."),),
-        )
-        for n in range(3)
-    ]
-    bank.add_many(made)
+    items = [(Lesson(title=f"T{n}", description="", content="Wait."),) for n in range(3)]
+    bank.add_many([record(f"deploy site {n}", task=f"t{n}", id=f"r{n}", items=items[n]) for n in range(3)])
     return bank
 
 
@@ -95,25 +76,17 @@ def test_changed_removed_and_added_sections_are_one_change_that_can_be_undone(tm
         change.update("r0", n_helpful=2)
     before, was = bank.history.seq(), bank.records()
     new = "## Roll back\\n- tags: ci\\n\\n### Keep the old build\\n*When disks allow.*\\nUse `-v`, not \\\\$V.\\n"
-    words = (
-        "sed -i -e 's/^> Wait/> Go on/;s/outcome: success/outcome: failure/' -e '/^## deploy site 1/,/^> Go on/d' $1"
-    )
-    words += f"; printf '{new}' >> $1"
+    words = "sed -i -e 's/^> Wait/> Go on/;s/outcome: success/outcome: failure/' "
+    words += f"-e '/^## deploy site 1/,/^> Go on/d' $1; printf '{new}' >> $1"
     status, said = edited(bank, monkeypatch, script(tmp_path, words))
     assert (status, said[0]) == (0, "2 changed, 1 removed, 1 added") and f"--to {before}" in said[1]
     assert bank.get("r1") is None and bank.history.seq() == before + 1
     first = bank.get("r0")
-    assert (first.items[0].content, first.outcome, first.score, first.label_source) == (
-        "Go on.",
-        "failure",
-        0.0,
-        "hand",
-    )
-    assert first.n_helpful == 2 and first.task_id == "t0"
+    assert (first.items[0].content, first.outcome, first.score) == ("Go on.", "failure", 0.0)
+    assert first.label_source == "hand" and first.n_helpful == 2 and first.task_id == "t0"
     [made] = [one for one in bank.records() if one.original_query == "Roll back"]
-    assert made.items == (
-        Lesson(title="Keep the old build", description="When disks allow.", content="Use `-v`, not \\$V."),
-    )
+    kept = Lesson(title="Keep the old build", description="When disks allow.", content="Use `-v`, not \\$V.")
+    assert made.items == (kept,)
     assert made.tags == ("ci",) and made.created_at
     assert bank.nearest("Roll back", 1)[0].record.id == made.id
     bank.history.rollback(before)
@@ -154,9 +127,7 @@ def test_what_others_changed_meanwhile_stays(open_bank, monkeypatch):  # noqa: F
     assert status == 1 and said[0] == "1 changed"
     assert bank.get("r0").items[0].content == "Theirs." and bank.get("r2").tags == ("new",)
     assert (bank.get("r1").items[0].content, bank.get("r1").domain) == ("Mine.", "ops")
-    assert [line for line in said if "meanwhile" in line] == [
-        f"not touched, as others have changed it meanwhile: {id}" for id in ("r0", "r2")
-    ]
+    assert [line[-2:] for line in said if "as others have changed it meanwhile" in line] == ["r0", "r2"]
     assert "> Mine." in Path(said[-1].removeprefix("your text is kept in ")).read_text()
 
 
@@ -217,12 +188,9 @@ def test_markdown_goes_from_bank_to_bank_and_from_hand_into_one(tmp_path, open_b
     [made] = other.records("ann")
     assert [item.content for item in made.items] == ["Clear it.\n\n```sh\n## no task\n```", "Then look."]
     assert (made.original_query, made.outcome, made.label_source) == ("Deploy", "success", "hand")
-    for broken, why in (
-        ("### T\nx\n", "line 1: a lesson stands below"),
-        ("## Task\n\ntext\n", "line 1: the task has no lesson"),
-    ):
+    for broken, why in (("### T\nx\n", "a lesson stands below"), ("## Task\n\ntext\n", "the task has no lesson")):
         (tmp_path / "hand.md").write_text(broken)
-        with pytest.raises(UserError, match=why):
+        with pytest.raises(UserError, match=f"line 1: {why}"):
             formats.load(other, tmp_path / "hand.md", "markdown")
 
 

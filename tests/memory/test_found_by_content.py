@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
-from conftest import REPO
-from mcp.client.client import Client
-from mcp_kit import ask, here, run
+from mcp_kit import served
+from memory_kit import on_both_stores
+from test_memory import record as made_of
 
 from benchmarks import recall
 from core.errors import UserError
@@ -16,22 +18,12 @@ from core.memory.sqlite import search
 from core.memory.sqlite.index import VectorIndex
 from core.memory.store.keys import CHARS, PLACES, joined
 from core.models.embedding import HashingEmbedder
-from core.types import Lesson, MemoryRecord
+from core.types import Lesson
 
 
 def record(id, query, *contents, tags=()):
     items = tuple(Lesson(title=f"title{n}", description="", content=text) for n, text in enumerate(contents))
-    return MemoryRecord(
-        id=id,
-        original_query=query,
-        items=items,
-        source_trajectory_id="",
-        score=1.0,
-        outcome="success",
-        label_source="hand",
-        task_id=id,
-        tags=tags,
-    )
+    return made_of(query, task=id, id=id, items=items, tags=tags)
 
 
 RECORDS = (
@@ -47,10 +39,17 @@ def bank_at(path, key, **more):
 
 @pytest.fixture
 def bank(tmp_path):
-    bank = bank_at(tmp_path / "b.sqlite", "joined")
-    bank.add_many(list(RECORDS))
-    yield bank
-    bank.close()
+    with closing(bank_at(tmp_path / "b.sqlite", "joined")) as bank:
+        bank.add_many(list(RECORDS))
+        yield bank
+
+
+@pytest.fixture
+def old(tmp_path):
+    """The path of a bank of queries alone."""
+    with closing(bank_at(tmp_path / "old.sqlite", "query")) as bank:
+        bank.add_many(list(RECORDS))
+    return tmp_path / "old.sqlite"
 
 
 def test_nothing_is_embedded_while_the_bank_is_locked(tmp_path, monkeypatch):
@@ -80,6 +79,7 @@ def ids(hits):
     return [hit.record.id for hit in hits]
 
 
+@on_both_stores
 def test_query_and_each_item_count_as_one_text_and_a_record_comes_once(bank):
     hits = bank.nearest("zebra quagga", 3)
     assert ids(hits) == ["a", "b", "c"]  # two of the seven words of its better item, and two of the eight of b's
@@ -92,7 +92,6 @@ def test_query_and_each_item_count_as_one_text_and_a_record_comes_once(bank):
     assert ids(bank.nearest("zebra quagga", 3, exclude_task="b")) == ["a", "c"]
 
 
-@pytest.mark.sqlite_file
 def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path, monkeypatch):
     other, whole = bank_at(tmp_path / "b.sqlite", "joined"), VectorIndex.search
 
@@ -108,7 +107,6 @@ def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path
     other.close()
 
 
-@pytest.mark.sqlite_file
 @pytest.mark.parametrize("key", ["query", "joined"])
 def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(bank, tmp_path, monkeypatch, key):
     other, whole = bank_at(tmp_path / "b.sqlite", "joined"), search.IndexSearch._from_task
@@ -126,6 +124,7 @@ def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(b
     other.close()
 
 
+@on_both_stores
 def test_single_lessons_are_found_once_each(bank):
     hits = bank.nearest("walrus penguin", 9, unit="item")
     assert hits[0].record.items == RECORDS[0].items[1:]
@@ -135,20 +134,16 @@ def test_single_lessons_are_found_once_each(bank):
 @pytest.mark.parametrize("key", ["item", "joined"])
 def test_the_best_lesson_of_a_record_ranks_it(tmp_path, key):
     """Two lessons of one record around one of another: the record's better one decides."""
-    bank = bank_at(tmp_path / "k.sqlite", key)
-    bank.add_many([record("far", "x1", "owl"), record("near", "x2", "owl crow", "owl crow jay rook daw pie")])
-    question = "title0 owl crow"
-    hits = bank.nearest(question, 2)
-    bank.close()
+    with closing(bank_at(tmp_path / "k.sqlite", key)) as bank:
+        bank.add_many([record("far", "x1", "owl"), record("near", "x2", "owl crow", "owl crow jay rook daw pie")])
+        hits = bank.nearest("title0 owl crow", 2)
     assert ids(hits) == ["near", "far"] and hits[0].score > hits[1].score
 
 
-def test_the_papers_bank_does_not_look_at_content(tmp_path):
-    bank = bank_at(tmp_path / "b.sqlite", "query")
-    bank.add_many(list(RECORDS))
-    assert bank.nearest("walrus penguin", 1)[0].score < 0.01
-    assert n_keys(bank) == {"query": 3}
-    bank.close()
+def test_the_papers_bank_does_not_look_at_content(old):
+    with closing(bank_at(old, "query")) as bank:
+        assert bank.nearest("walrus penguin", 1)[0].score < 0.01
+        assert n_keys(bank) == {"query": 3}
 
 
 def test_a_long_lesson_is_found_by_its_end(tmp_path):
@@ -164,13 +159,13 @@ def test_a_long_lesson_is_found_by_its_end(tmp_path):
     bank.close()
 
 
-@pytest.mark.sqlite_file
 def test_a_lesson_without_content_and_a_code_block_keep_their_texts():
     assert joined(record("a", "q", "")) == [(0, "q\ntitle0\n\n")]
     code = "def f():\n    return 1\n" * 100
     assert "".join(text.split("\n", 3)[3] for _, text in joined(record("a", "q", code))) == code
 
 
+@on_both_stores
 def test_a_bank_of_queries_gets_keys_of_its_lessons_when_it_is_opened_for_them(tmp_path, capsys):
     path = tmp_path / "old.sqlite"
     old = bank_at(path, "query")
@@ -196,40 +191,29 @@ def test_a_bank_of_queries_gets_keys_of_its_lessons_when_it_is_opened_for_them(t
     again.close()
 
 
-def test_a_large_bank_of_queries_is_searched_by_them_until_it_is_embedded(tmp_path, monkeypatch, caplog):
-    path = tmp_path / "old.sqlite"
-    old = bank_at(path, "query")
-    old.add_many(list(RECORDS))
-    old.close()
+def test_a_large_bank_of_queries_is_searched_by_them_until_it_is_embedded(old, monkeypatch, caplog):
     monkeypatch.setattr("core.memory.keyed.MOST_MISSING", 2)
-    bank_at(path, "joined").close()
+    bank_at(old, "joined").close()
     caplog.clear()
-    bank = bank_at(path, "joined")
-    assert bank.nearest("walrus penguin", 1)[0].score < 0.01 and ids(bank.nearest("paint a fence", 1)) == ["c"]
-    assert "reembed" in caplog.text
-    frozen = bank_at(path, "joined", read_only=True)
-    assert ids(frozen.nearest("paint a fence", 1)) == ["c"]
-    frozen.close()
-    bank.add(record("new", "q", "walrus penguin egg"))  # what is added is found by what it says
-    assert ids(bank.nearest("walrus penguin egg", 1)) == ["new"]
-    assert memory_command(["reembed", str(path)]) == 0
-    assert ids(bank.nearest("penguin walrus", 2)) == ["new", "a"]  # the fewer other words
-    bank.close()
+    with closing(bank_at(old, "joined")) as bank:
+        assert bank.nearest("walrus penguin", 1)[0].score < 0.01 and ids(bank.nearest("paint a fence", 1)) == ["c"]
+        assert "reembed" in caplog.text
+        with closing(bank_at(old, "joined", read_only=True)) as frozen:
+            assert ids(frozen.nearest("paint a fence", 1)) == ["c"]
+        bank.add(record("new", "q", "walrus penguin egg"))  # what is added is found by what it says
+        assert ids(bank.nearest("walrus penguin egg", 1)) == ["new"]
+        assert memory_command(["reembed", str(old)]) == 0
+        assert ids(bank.nearest("penguin walrus", 2)) == ["new", "a"]  # the fewer other words
 
 
-def test_a_bank_of_queries_that_is_only_read_says_what_it_lacks(tmp_path, caplog):
-    path = tmp_path / "old.sqlite"
-    old = bank_at(path, "query")
-    old.add_many(list(RECORDS))
-    old.close()
+def test_a_bank_of_queries_that_is_only_read_says_what_it_lacks(old, caplog):
     with pytest.raises(UserError, match="no vectors for memory.key=item: run `.*reembed .* --key item`"):
-        bank_at(path, "item", read_only=True)
+        bank_at(old, "item", read_only=True)
     with pytest.raises(UserError, match="give memory.key=query"):  # retrieval.key=query stands there already
-        bank_at(path, "item", read_only=True, policy=Cosine(key="query"))
-    bank = bank_at(path, "joined", read_only=True)
-    assert "are found by their query alone until you run" in caplog.text
-    assert ids(bank.nearest("paint a fence", 1)) == ["c"]
-    bank.close()
+        bank_at(old, "item", read_only=True, policy=Cosine(key="query"))
+    with closing(bank_at(old, "joined", read_only=True)) as bank:
+        assert "are found by their query alone until you run" in caplog.text
+        assert ids(bank.nearest("paint a fence", 1)) == ["c"]
 
 
 def test_keys_of_items_and_joined_ones_lie_side_by_side(tmp_path):
@@ -247,7 +231,6 @@ def test_keys_of_items_and_joined_ones_lie_side_by_side(tmp_path):
     bank.close()
 
 
-@pytest.mark.sqlite_file
 def test_the_kinds_of_keys_are_noted_together_with_them(tmp_path, bank, monkeypatch):
     other = bank_at(tmp_path / "b.sqlite", "joined")
     was = bank._store.rows("SELECT * FROM keys ORDER BY 1, 2, 3")
@@ -264,6 +247,7 @@ def test_the_kinds_of_keys_are_noted_together_with_them(tmp_path, bank, monkeypa
     other.close()
 
 
+@on_both_stores
 def test_reembed_leaves_what_others_do_meanwhile_as_they_did_it(tmp_path, bank, monkeypatch):
     other = bank_at(tmp_path / "b.sqlite", "joined")
     embedded, whole = [], other.keys_of
@@ -290,39 +274,16 @@ def test_reembed_leaves_what_others_do_meanwhile_as_they_did_it(tmp_path, bank, 
 
 
 def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_path):
-    async def go(server):
-        async with Client(server) as client:
-            words = {"title": "Cloth care", "tags": ["home"], "content": "Velvet wants steam and never an iron."}
-            insight = await ask(client, "add_insight", **words)
-            saved = await ask(
-                client, "save_lesson", query="tidy up", title="Metal", content="Copper shines after vinegar with salt."
-            )
-            hits = [
-                (await ask(client, "retrieve_memory", query=query))["memories"]
-                for query in ("velvet steam never iron", "copper vinegar salt shines", "unlike anything stored here")
-            ]
-            return insight["id"], saved["memory_id"], hits
-
-    with here(tmp_path / "b.sqlite", "memory.consolidate=null", "server.answer_fields=true") as (server, service):
-        insight, saved, (first, second, none) = run(go(server))
-        assert [first[0]["memory_id"], second[0]["memory_id"], none] == [insight, saved, []]
+    with served(tmp_path / "b.sqlite", "memory.consolidate=null", "server.answer_fields=true") as (client, service):
+        words = {"title": "Cloth care", "tags": ["home"], "content": "Velvet wants steam and never an iron."}
+        insight = client.ask("add_insight", **words)["id"]
+        words = {"query": "tidy up", "title": "Metal", "content": "Copper shines after vinegar with salt."}
+        saved = client.ask("save_lesson", **words)["memory_id"]
+        for query, id in (("velvet steam never iron", insight), ("copper vinegar salt shines", saved)):
+            assert client.ask("retrieve_memory", query=query)["memories"][0]["memory_id"] == id
+        assert client.ask("retrieve_memory", query="unlike anything stored here")["memories"] == []
         assert n_keys(service.bank) == {"query": 2, "joined": 2}
         assert service.bank.get(insight).original_query.splitlines()[0] == "Cloth care (home)"
-
-
-@pytest.mark.sqlite_file
-def test_the_data_of_the_recall_bench_holds_what_its_docstring_says():
-    rows, others = recall.lessons(), recall.strangers()
-    assert (len(rows), len(others), sum(row["hard"] for row in rows)) == (200, 100, 164)
-    assert len({row["title"] for row in rows}) == 200 and len({*others, *(row["question"] for row in rows)}) == 300
-    small = {"with", "from", "that", "this", "have", "what", "when", "your", "more", "than", "does", "them", "they"}
-    for row in rows:
-        title, question = (
-            {word[:5] for word in "".join(c if c.isalpha() else " " for c in row[part].lower()).split()}
-            for part in ("title", "question")
-        )
-        assert not {word for word in title & question if len(word) > 3} - {*small, *(w[:5] for w in small)}, row
-        assert 1 <= len(row["tags"]) <= 2 and row["content"] and row["domain"]
 
 
 def test_the_recall_bench_measures(monkeypatch):
@@ -334,10 +295,3 @@ def test_the_recall_bench_measures(monkeypatch):
     for tool in ("add_insight", "save_lesson"):
         assert recall.measure(tool, ())["recall@1"] >= 0.9
     assert recall.measure("save_lesson", ("memory.key=query", "retrieval=cosine"))["recall@1"] < 0.9
-
-
-@pytest.mark.sqlite_file
-def test_the_licence_is_the_one_declared():
-    text = (REPO / "LICENSE").read_text()
-    assert "Apache License" in text and "Copyright 2026 the reasoningbank-harness authors" in text
-    assert 'license = "Apache-2.0"' in (REPO / "pyproject.toml").read_text()

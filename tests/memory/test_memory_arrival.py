@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 from memory_kit import Teller, item, merged_reply, open_life_bank, record, statuses
@@ -20,15 +20,8 @@ from core.memory.records import EpisodeFeedback
 
 @pytest.fixture
 def open_bank(tmp_path):
-    banks = []
-
-    def build(**policies):
-        banks.append(open_life_bank(tmp_path / "bank.sqlite", **policies))
-        return banks[-1]
-
-    yield build
-    for bank in banks:
-        bank.close()
+    with ExitStack() as banks:
+        yield lambda **policies: banks.enter_context(closing(open_life_bank(tmp_path / "bank.sqlite", **policies)))
 
 
 def live(bank, made, index=None, **changes):
@@ -80,11 +73,8 @@ def test_on_the_wall_clock_the_older_one_stays(open_bank):
 
 def test_it_says_what_a_round_would_say(open_bank, tmp_path):
     made = [record(f"m{k}", item(7 * k % 60, f"w{k % 5}"), tick=k, confidence=0.5 + 0.1 * (k % 3)) for k in range(12)]
-    at_once, later = (
-        open_bank(deduplicate=Deduplicate(on_add=True)),
-        open_life_bank(tmp_path / "later.sqlite", every=1, deduplicate=Deduplicate()),
-    )
-    with closing(later):
+    at_once = open_bank(deduplicate=Deduplicate(on_add=True))
+    with closing(open_life_bank(tmp_path / "later.sqlite", every=1, deduplicate=Deduplicate())) as later:
         for one in made:
             live(at_once, one)
             live(later, one)
@@ -101,15 +91,6 @@ def test_without_the_key_nothing_happens_before_a_round_and_progress_is_stored_a
     assert "arrived" not in bank.fact("consolidate::default")
 
 
-def test_only_records_of_its_own_namespace_are_compared(open_bank):
-    bank = open_bank(deduplicate=Deduplicate(on_add=True))
-    for name in ("ann", "bob"):
-        live(bank.of(name), record("a", item(0)))
-    live(bank.of("bob"), record("b", item(0), tick=1))
-    assert statuses(bank) == {"a": "active", "b": "superseded"}
-    assert [r.id for r in bank.records("ann", "active")] == ["a"]
-
-
 def test_no_more_than_the_candidates_are_looked_at(open_bank):
     bank = open_bank()
     for number, angle in enumerate((0, 20, 50)):
@@ -123,19 +104,6 @@ def test_no_more_than_the_candidates_are_looked_at(open_bank):
             "0": ["1"],
         }
         assert [other.id for other in ctx.similar(bank.get("0"), -1.0)] == ["1", "2"][:candidates]
-
-
-def test_cut_off_between_counting_and_comparing_the_next_learn_compares(open_bank, monkeypatch):
-    bank = open_bank(deduplicate=Deduplicate(on_add=True))
-    live(bank, record("a", item(0)), index=0)
-    with monkeypatch.context() as dying:
-        dying.setattr(bank.consolidate.deduplicate, "plan", lambda ctx: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            live(bank, record("b", item(0), tick=1), index=1)
-    assert statuses(bank)["b"] == "active"
-    bank.learn(None)
-    assert statuses(bank)["b"] == "superseded"
-    assert bank.consolidate.progress(bank).arrived == ()
 
 
 def test_two_processes_that_compare_the_same_record_do_it_once(open_bank):

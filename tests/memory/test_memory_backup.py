@@ -14,8 +14,6 @@ from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.memory.__main__ import main
 
-pytestmark = pytest.mark.sqlite_file
-
 
 def test_a_backup_made_while_the_bank_is_open_is_restored_whole(tmp_path, open_bank, capsys, caplog):  # noqa: F811
     bank = open_bank()

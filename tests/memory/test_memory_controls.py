@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from contextlib import ExitStack, closing
 
 import forkserver
 import pytest
@@ -26,16 +27,14 @@ from envs.toy_script import play
 
 @pytest.fixture
 def opened(tmp_path):
-    banks = []
+    with ExitStack() as banks:
 
-    def build(policy, records, **more):
-        banks.append(MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(), policy=policy, **more))
-        banks[-1].add_many(list(records))
-        return banks[-1]
+        def build(policy, records, **more):
+            bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(), policy=policy, **more)
+            bank.add_many(list(records))
+            return banks.enter_context(closing(bank))
 
-    yield build
-    for bank in banks:
-        bank.close()
+        yield build
 
 
 def item(content, title="T"):
@@ -63,20 +62,17 @@ def test_a_lesson_without_facts_is_negated_sentence_by_sentence(opened):
     assert hit.record.items[0].content == "Do not check the drawer first. The key is in the sink!"
 
 
-@pytest.mark.parametrize(
-    ("said", "otherwise"),
-    [
-        ("If the box is locked, ask.", "If the box is not locked, ask."),
-        ("Do not open it.", "Open it."),
-        ("It wasn't there.", "It was there."),
-        ("You should look.", "You should not look."),
-        ("1. Look. 2. Take it.", "1. Do not look. 2. Do not take it."),
-        ("Öffne die Tür.", "Never: Öffne die Tür."),
-        ("", ""),
-    ],
-)
-def test_negation(said, otherwise):
-    assert negated(said) == otherwise
+def test_negation():
+    pairs = {
+        "If the box is locked, ask.": "If the box is not locked, ask.",
+        "Do not open it.": "Open it.",
+        "It wasn't there.": "It was there.",
+        "You should look.": "You should not look.",
+        "1. Look. 2. Take it.": "1. Do not look. 2. Do not take it.",
+        "Öffne die Tür.": "Never: Öffne die Tür.",
+        "": "",
+    }
+    assert {said: negated(said) for said in pairs} == pairs
 
 
 def attempt(*actions):
@@ -132,21 +128,17 @@ def test_where_all_lessons_are_of_the_own_type_none_is_shown(here):
     assert rate == 0 and not any(row["retrieved"] for row in read_rows(run))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arm", ["corrupt", "other_task", "recent", "shuffle", "history"])
+@pytest.mark.parametrize("arm", ["corrupt", "shuffle"])
 def test_killed_it_comes_to_the_same_bytes(here, tmp_path, arm):
-    words = (*TOY, f"arm={arm}", "llm.delay_s=0.01", "limit=16")
+    words = (*TOY, f"arm={arm}", "llm.delay_s=0.01", "limit=10")
     whole, _ = here(*words, run_dir=tmp_path / "whole")
-    folder = tmp_path / "killed"
-    lines = folder / "episodes.jsonl"
-    for n in (3, 9):
-        killed = forkserver.Popen(
-            command(*words, f"run_dir={folder}"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        wait_for(lambda n=n: lines.exists() and lines.read_text().count("\n") >= n)
-        killed.kill()
-        assert killed.wait() == -signal.SIGKILL
-    here(*words, run_dir=folder)
+    lines = tmp_path / "killed" / "episodes.jsonl"
+    line = command(*words, f"run_dir={lines.parent}")
+    killed = forkserver.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: lines.exists() and lines.read_text().count("\n") >= 4)
+    killed.kill()
+    assert killed.wait() == -signal.SIGKILL
+    here(*words, run_dir=lines.parent)
     assert lines.read_bytes() == (whole / "episodes.jsonl").read_bytes()
 
 

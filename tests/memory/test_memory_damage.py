@@ -5,6 +5,7 @@ The bank was killed in the middle: half of its changes are in its file, half in 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -22,12 +23,10 @@ from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 from core.errors import StopRun, UserError
 from core.memory.__main__ import main
 from core.memory.bank import MemoryBank
-from core.memory.formats import export, load
 from core.memory.policies.cosine import Cosine
 from core.memory.sqlite import damage
 from core.models.embedding import HashingEmbedder
 
-pytestmark = pytest.mark.sqlite_file
 KILLED = """
 import os, signal, sys
 from core.models.embedding import HashingEmbedder
@@ -71,6 +70,10 @@ def closed(files, open_bank):  # noqa: F811
     return files
 
 
+def opened(folder):
+    return MemoryBank(path=str(folder / "bank.sqlite"), embedder=HashingEmbedder(), policy=Cosine())
+
+
 def content(bank):
     found = (bank.lexical("lesson 33", 3), bank.nearest("x 7", 3), bank.nearest("lesson number 37", 1))
     return bank.records(), bank.links(), bank.fact("progress"), *found
@@ -78,13 +81,7 @@ def content(bank):
 
 @pytest.fixture(scope="module")
 def truth(killed, tmp_path_factory):
-    from core.memory.bank import MemoryBank
-    from core.memory.policies.cosine import Cosine
-    from core.models.embedding import HashingEmbedder
-
-    folder = shutil.copytree(killed, tmp_path_factory.mktemp("truth") / "copy")
-    bank = MemoryBank(path=str(folder / "bank.sqlite"), embedder=HashingEmbedder(), policy=Cosine())
-    with closing(bank):
+    with closing(opened(shutil.copytree(killed, tmp_path_factory.mktemp("truth") / "copy"))) as bank:
         assert len(bank) == 38
         return content(bank)
 
@@ -106,7 +103,6 @@ def lines_of(path):
 
 
 DATABASE = {
-    "first page": lambda path: noise(path, 0, 4096),
     "header": lambda path: noise(path, 0, 32),
     "middle": lambda path: noise(path, path.stat().st_size // 3 // 4096 * 4096, 5 * 4096),
     "emptied": lambda path: os.truncate(path, 0),
@@ -169,13 +165,6 @@ def test_a_damaged_bank_that_is_in_use_is_not_rebuilt_under_its_user(open_bank, 
     bank.close()
 
 
-def test_a_database_of_something_else_is_refused(open_bank, tmp_path):  # noqa: F811
-    with sqlite3.connect(tmp_path / "other.sqlite") as db:
-        db.execute("CREATE TABLE mine (a)")
-    with pytest.raises(UserError, match="something else"):
-        open_bank("other.sqlite")
-
-
 def test_two_empty_files_are_no_new_bank(open_bank, closed):  # noqa: F811
     for name in ("bank.sqlite", "bank.sqlite.journal"):
         os.truncate(closed / name, 0)
@@ -186,9 +175,7 @@ def test_two_empty_files_are_no_new_bank(open_bank, closed):  # noqa: F811
 
 WAL = {
     "removed": lambda path: path.unlink(),
-    "emptied": lambda path: os.truncate(path, 0),
     "first frame": lambda path: flip(path, 32 + 24 + 100, 3),
-    "last byte": lambda path: flip(path, -1, 7),
     "cut": lambda path: os.truncate(path, path.stat().st_size * 2 // 3),
 }
 
@@ -236,8 +223,6 @@ def another(lines):
 
 JOURNAL = {
     "removed": lambda path: path.unlink(),
-    "emptied": lambda path: os.truncate(path, 0),
-    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
     "last line torn": lambda path: os.truncate(path, path.stat().st_size - 30),
     "last line removed": lambda path: path.write_bytes(b"".join(lines_of(path)[:-1])),
     "end is noise": lambda path: noise(path, path.stat().st_size - 100, 100),
@@ -311,13 +296,6 @@ def test_how_many_changes_two_damaged_files_have_lost_is_said(open_bank, closed,
     assert len(open_bank()) == 37
 
 
-def test_a_lone_copy_of_a_bank_in_use_is_not_taken_for_the_whole(files, caplog):
-    (files / "copy").mkdir()
-    shutil.copy(files / "bank.sqlite", files / "copy")
-    assert main(["list", str(files / "copy" / "bank.sqlite")]) == 0
-    assert "no journal beside it: a copy made while it was in use is incomplete" in caplog.text
-
-
 def test_a_lone_copy_of_a_new_bank_in_use_is_not_taken_for_an_empty_one(tmp_path, caplog, capsys):
     bank, copies = tmp_path / "new.sqlite", [tmp_path / name / "new.sqlite" for name in ("read", "written")]
     with closing(MemoryBank(path=str(bank), embedder=HashingEmbedder(), policy=Cosine())) as open_one:
@@ -345,20 +323,14 @@ def test_no_shared_memory_maps_are_said_to_be_that(tmp_path, monkeypatch):
         MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(), policy=Cosine())
 
 
-@pytest.mark.parametrize("ends", [("",), ("-wal",), (".journal",), ("", ".journal")])
-@pytest.mark.parametrize("size", [1, 200])
-def test_damage_anywhere_is_no_traceback_and_of_one_file_beside_the_database_without_effect(
-    open_bank,  # noqa: F811
-    killed,
-    tmp_path,
-    truth,
-    caplog,
-    ends,
-    size,
-):
-    for seed in range(6):
+ENDS = [("",), ("-wal",), (".journal",), ("", ".journal")]
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_damage_anywhere_is_no_traceback_and_beside_the_database_without_effect(killed, tmp_path, truth, ends):
+    for size, seed in itertools.product((1, 200), range(3)):
         rng = random.Random(f"{ends} {size} {seed}")
-        folder = shutil.copytree(killed, tmp_path / str(seed))
+        folder = shutil.copytree(killed, tmp_path / f"{size} {seed}")
         for end in ends:
             path = folder / f"bank.sqlite{end}"
             data = bytearray(path.read_bytes())
@@ -366,33 +338,10 @@ def test_damage_anywhere_is_no_traceback_and_of_one_file_beside_the_database_wit
             for place in range(at, at + size):
                 data[place] ^= 1 << rng.randrange(8)
             path.write_bytes(bytes(data))
-        caplog.clear()
         try:
-            found = content(open_bank(f"{seed}/bank.sqlite"))
+            with closing(opened(folder)) as bank:
+                found = content(bank)
         except UserError as error:
-            assert "" in ends and ("doctor" in str(error) or "put back" in str(error)), seed
-            continue
-        assert found == truth or "" in ends, seed
-
-
-BAD = [None, [], {}, "x", -1, [[1]], {"a": 1}, "\x00", [None], 2**70, True]
-
-
-def test_an_import_that_is_not_as_it_was_written_is_refused_or_read(open_bank, tmp_path):  # noqa: F811
-    bank = open_bank()
-    for n in range(3):
-        bank.add(record(f"q {n}", id=f"r{n}"))
-    with bank.change("link") as change:
-        change.link("r0", "supersedes", "r1", "why")
-    export(bank, tmp_path / "x.jsonl", "jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
-    other = open_bank("other.sqlite")
-    for number, line in enumerate(lines):
-        for key in line:
-            for bad in BAD:
-                spoilt = [*lines[:number], line | {key: bad}, *lines[number + 1 :]]
-                (tmp_path / "y.jsonl").write_text("".join(json.dumps(each) + "\n" for each in spoilt))
-                try:
-                    load(other, tmp_path / "y.jsonl", "jsonl")
-                except UserError as error:
-                    assert len(str(error).splitlines()) == 1
+            assert "" in ends and ("doctor" in str(error) or "put back" in str(error)), (size, seed)
+        else:
+            assert found == truth or "" in ends, (size, seed)

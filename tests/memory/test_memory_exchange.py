@@ -28,29 +28,12 @@ LATEX = 'LaTeX \\frac{1}{2} "quotes"\n\n## a heading\n\ttab ünï 漢字 \x00'
 def bank(open_bank):  # noqa: F811
     made = open_bank()
     made.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}", tick=n) for n in range(3)])
+    about = {"domain": "maths", "tags": ("a", "b"), "parents": ("r0", "r1"), "created_at": "2026-01-02T03:04:05+00:00"}
+    about |= {"confidence": 0.5, "n_used": 3, "n_used_success": 2, "n_helpful": 1, "n_harmful": 4, "last_used": 8}
+    about |= {"trust": 0.3, "provenance": {"run": "x", "models": {"agent": "m"}}, "namespace": "tenant", "score": 0.25}
+    odd = (Lesson(title=LATEX, description=LATEX, content=LATEX),)
     with made.change("more") as change:
-        change.add(
-            record(
-                LATEX,
-                id="odd",
-                outcome="failure",
-                score=0.25,
-                namespace="tenant",
-                items=(Lesson(title=LATEX, description=LATEX, content=LATEX),),
-                domain="maths",
-                tags=("a", "b"),
-                confidence=0.5,
-                n_used=3,
-                n_used_success=2,
-                n_helpful=1,
-                n_harmful=4,
-                last_used=8,
-                trust=0.3,
-                parents=("r0", "r1"),
-                provenance={"run": "x", "models": {"agent": "m"}},
-                created_at="2026-01-02T03:04:05+00:00",
-            )
-        )
+        change.add(record(LATEX, id="odd", outcome="failure", items=odd, **about))
         change.update("r1", status="archived")
         change.link("odd", "supersedes", "r1", "why")
     return made
@@ -75,19 +58,15 @@ def test_a_bank_of_another_embedder_is_embedded_anew(bank, open_bank, tmp_path):
     assert other.retrieve("query number 2")[0].record.id == "r2"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_file_that_is_no_export_is_named(bank, tmp_path):
+    for text, message in (
         ("", "does not begin"),
-        ("[]\n", "does not begin"),
         ('{"format": "reasoning memory", "version": 1}\n{"record": {"id": 3}}\n', "line 2 holds no record"),
         ('{"format": "reasoning memory", "version": 1}\n{"rec', "line 2 is damaged"),
-    ],
-)
-def test_a_file_that_is_no_export_is_named(bank, tmp_path, text, message):
-    (tmp_path / "bad.jsonl").write_text(text)
-    with pytest.raises(UserError, match=message):
-        formats.load(bank, tmp_path / "bad.jsonl", "jsonl")
+    ):
+        (tmp_path / "bad.jsonl").write_text(text)
+        with pytest.raises(UserError, match=message):
+            formats.load(bank, tmp_path / "bad.jsonl", "jsonl")
     with pytest.raises(UserError, match="cannot be read"):
         formats.load(bank, tmp_path / "none.jsonl", "jsonl")
 
@@ -116,23 +95,15 @@ def test_the_servers_files_are_read(open_bank, tmp_path):  # noqa: F811
         "tags": ["x"],
         "metadata": {"embedding_model": "hashing-256"},
     }
-    plain = {
-        **memory,
-        "memory_id": "mem_2",
-        "agent_id": None,
-        "success": True,
-        "is_merged": True,
-        "merged_from": ["mem_0"],
-    }
+    merged = {"is_merged": True, "merged_from": ["mem_0"]}
+    plain = {**memory, "memory_id": "mem_2", "agent_id": None, "success": True, **merged}
     (tmp_path / "memories.json").write_text(json.dumps({"version": "1.0", "memories": [memory, plain]}))
     old = {"version": "1.0", "memories": [{**memory, "memory_id": "mem_0", "archived": True}]}
     (tmp_path / "archived_memories.json").write_text(json.dumps(old))
-    held = {
-        n: {"query_text": "boil some water", "vector": vector, "created_at": ""} for n in ("mem_0", "mem_1", "mem_2")
-    }
-    (tmp_path / "embeddings.json").write_text(
-        json.dumps({"version": "1.0", "embedding_model": "unknown", "embedding_dim": 0, "embeddings": held})
-    )
+    key = {"query_text": "boil some water", "vector": vector, "created_at": ""}
+    held = {"version": "1.0", "embedding_model": "unknown", "embedding_dim": 0}
+    held["embeddings"] = dict.fromkeys(("mem_0", "mem_1", "mem_2"), key)
+    (tmp_path / "embeddings.json").write_text(json.dumps(held))
     bank = open_bank()
     assert formats.load(bank, tmp_path / "memories.json", "mcp") == (3, 0)
     one = bank.of("claude").get("mem_1")
@@ -143,26 +114,22 @@ def test_the_servers_files_are_read(open_bank, tmp_path):  # noqa: F811
     formats.export(bank, tmp_path / "out", "mcp")
     again = open_bank("again.sqlite")
     assert formats.load(again, tmp_path / "out", "mcp") == (3, 0)
-    assert {r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in again.records()} == {
-        r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in bank.records()
-    }
+    first, second = (
+        {r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in each.records()} for each in (bank, again)
+    )
+    assert first == second
 
 
 def test_the_authors_files_are_read_and_written(bank, open_bank, tmp_path):  # noqa: F811
-    text = (
-        "Thinking...\n\n# Memory Item 1\n## Title Look\n## Description Twice\n## Content Always.\n\n# Memory Item 2\n"
-    )
-    text += "## Title Wait\n## Description Once\n## Content Never."
+    text = "Thinking...\n\n# Memory Item 1\n## Title Look\n## Description Twice\n## Content Always.\n\n"
+    text += "# Memory Item 2\n## Title Wait\n## Description Once\n## Content Never."
     rows = [
         {"task_id": "12", "query": "boil water", "status": "success", "memory_items": text.split("\n\n")},
         {"task_id": "13", "query": "open a door", "status": "fail", "memory_items": "no form at all"},
     ]
     (tmp_path / "shopping.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    cache = [
-        {"id": "12", "text": "boil water", "embedding": [1.0, 2.0]},
-        {"id": "99", "text": "?", "embedding": [1, 0]},
-    ]
-    (tmp_path / "shopping_embeddings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cache))
+    cache = {"id": "12", "text": "boil water", "embedding": [1.0, 2.0]}
+    (tmp_path / "shopping_embeddings.jsonl").write_text(json.dumps(cache))
     other = open_bank("other.sqlite")
     assert formats.load(other, tmp_path / "shopping.jsonl", "authors") == (2, 0)
     first, second = other.records()
@@ -202,10 +169,8 @@ def test_the_command_line_from_the_first_lesson_to_the_last(tmp_path, capsys):
     assert "as markdown" in run(capsys, "export", bank, tmp_path / "LESSONS.md")[1]
     assert (tmp_path / "LESSONS.md").read_text().startswith("# Memory bank: 1 record\n")
     assert run(capsys, "export", bank, "-")[0] == 2
-    assert (
-        "1 record added"
-        in run(capsys, "import", tmp_path / "new.sqlite", tmp_path / "out.jsonl", "--embedder", "hashing-256")[1]
-    )
+    words = ("import", tmp_path / "new.sqlite", tmp_path / "out.jsonl", "--embedder", "hashing-256")
+    assert "1 record added" in run(capsys, *words)[1]
     assert "active: 1 -> 1" in run(capsys, "consolidate", bank)[1]
     assert run(capsys, "consolidate", bank, "--only", "contradict")[0] == 2  # by which checker?
     assert "undone" in run(capsys, "rollback", bank, "--to", "here")[1]
@@ -240,24 +205,15 @@ def test_contradictions_by_hand(tmp_path, capsys, monkeypatch):
     assert f"{link['note']}, {link['created_at']}" in run(capsys, "show", bank, id)[1]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("stats",), "there is no bank"),
-        (("forget", "--id", "x"), "there is no bank"),
-        (("import", "none.jsonl"), "cannot be read"),
-    ],
-)
-def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys, words, message):
-    code, out, err = run(capsys, words[0], tmp_path / "none.sqlite", *words[1:])
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
+def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys):
+    for command, *words in (("stats",), ("forget", "--id", "x"), ("import", "none.jsonl")):
+        code, out, err = run(capsys, command, tmp_path / "none.sqlite", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert ("cannot be read" if command == "import" else "there is no bank") in err
 
 
-@pytest.mark.sqlite_file
 @pytest.mark.parametrize(
-    "text",
-    ["", "[1, 2]", '{"query": "q", "title": "t"}', "# Lessons", '{"format": "reasoning memory", "version": 1}\n{}'],
+    "text", ["", '{"query": "q", "title": "t"}', '{"format": "reasoning memory", "version": 1}\n{}']
 )
 def test_a_refused_import_leaves_no_bank_and_names_the_formats(tmp_path, capsys, text):
     (tmp_path / "in.jsonl").write_text(text)
@@ -267,7 +223,6 @@ def test_a_refused_import_leaves_no_bank_and_names_the_formats(tmp_path, capsys,
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-@pytest.mark.sqlite_file
 def test_a_path_that_holds_no_bank_is_named_for_what_it_is(tmp_path, capsys, caplog):
     """A folder, a folder in the journal's place, a bank of which the journal alone is left."""
     bank = tmp_path / "bank.sqlite"
@@ -289,7 +244,6 @@ def test_a_path_that_holds_no_bank_is_named_for_what_it_is(tmp_path, capsys, cap
         assert (code, out, err.count("\n")) == (2, "", 1) and "is a folder, and the journal" in err
 
 
-@pytest.mark.sqlite_file
 def test_the_doctor_mends_a_damaged_bank(bank, tmp_path, capsys):
     before = bank.records()
     bank.close()
@@ -349,27 +303,16 @@ def test_an_import_of_what_no_record_may_hold_is_refused_as_a_whole(subtests, tm
     formats.export(bank, tmp_path / "x.jsonl", "jsonl")
     head, row = map(json.loads, (tmp_path / "x.jsonl").read_text().splitlines())
     other = open_bank("other.sqlite")
-    for name, values in cases:
-        with subtests.test(name):
-            for value in values:
-                bad = {"record": row["record"] | {"id": "bad", name: value}}
-                (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, (head, row, bad))))
-                with pytest.raises(UserError):
-                    formats.load(other, tmp_path / "bad.jsonl", "jsonl")
+    bad = [(name, {"record": row["record"] | {"id": "bad", name: value}}) for name, values in cases for value in values]
+    links = (["r0", "weird", "r0", ""], ["r0", "entails"], ["r0", "entails", 5, ""], "r0")
+    bad += [("link", {"link": link, "namespace": "default"}) for link in links]
+    bad += [("line", {"record": whole}) for whole in (None, [], "x", 2**70, [[1]])]
+    for name, line in bad:
+        with subtests.test(name, line=line):
+            (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, (head, row, line))))
+            with pytest.raises(UserError):
+                formats.load(other, tmp_path / "bad.jsonl", "jsonl")
             assert len(other) == 0 and other.retrieve("boil water") == []
-
-
-@pytest.mark.parametrize("link", [["r0", "weird", "r0", ""], ["r0", "entails"], ["r0", "entails", 5, ""], "r0"])
-def test_an_import_with_a_link_that_is_none_stores_nothing(tmp_path, open_bank, link):  # noqa: F811
-    bank = open_bank()
-    bank.add(record("boil water", id="r0"))
-    formats.export(bank, tmp_path / "x.jsonl", "jsonl")
-    with (tmp_path / "x.jsonl").open("a") as file:
-        file.write(json.dumps({"link": link, "namespace": "default"}))
-    other = open_bank("other.sqlite")
-    with pytest.raises(UserError):
-        formats.load(other, tmp_path / "x.jsonl", "jsonl")
-    assert len(other) == 0
 
 
 def test_a_whole_batch_before_a_bad_record_and_another_embedders_vectors(tmp_path, open_bank, monkeypatch):  # noqa: F811
@@ -389,7 +332,6 @@ def test_a_whole_batch_before_a_bad_record_and_another_embedders_vectors(tmp_pat
     assert formats.load(other, tmp_path / "theirs.jsonl", "jsonl") == (1, 0)
 
 
-@pytest.mark.sqlite_file
 def test_a_bank_knows_its_embedders_dimensions_and_date(tmp_path, capsys):
     bank = tmp_path / "bank.sqlite"
     words = ("--query", "q", "--title", "t", "--description", "d", "--content")
@@ -420,3 +362,60 @@ def test_a_round_by_hand_counts_days_where_it_is_told_to(open_bank, tmp_path, ca
     words = ("consolidate", tmp_path / "bank.sqlite", "--only", "prune", "--delete-after-days", "0")
     assert "archived: 1 -> 1" in run(capsys, *words)[1]  # both were made at the same task of the stream
     assert "archived: 1 -> 0" in run(capsys, *words, "--clock", "wall")[1]
+
+
+# Skills and AGENTS.md
+
+HOSTILE = "Use <!-- reasoningbank:end --> and\n## a heading\n--force-with-lease"
+
+
+@pytest.fixture
+def skilled(open_bank):  # noqa: F811
+    made, hostile = open_bank(), Lesson(title="Clear first", description="d", content=HOSTILE)
+    made.add(record("make the parser robust", id="a", domain="Python 3"))
+    made.add(record("deploy", id="b", items=(hostile,)))
+    made.add(record("a harmful one", id="c", n_harmful=2))
+    made.add(record("an archived one", id="d", status="archived"))
+    return made
+
+
+def test_a_skill_for_each_domain_that_reads_back(skilled, open_bank, tmp_path):  # noqa: F811
+    assert formats.export(skilled, tmp_path / "skills", "skill") == 2
+    texts = {file.parent.name: file.read_text() for file in (tmp_path / "skills").rglob("SKILL.md")}
+    (python,) = set(texts) - {"lessons-general"}
+    assert python.startswith("lessons-python-3-")
+    head = f'---\nname: {python}\ndescription: "Lessons from earlier tasks about Python 3. Read them before'
+    assert texts[python].startswith(head)
+    assert "harmful" not in "".join(texts.values()) and "archived" not in "".join(texts.values())
+    again = open_bank("again.sqlite")
+    assert formats.load(again, tmp_path / "skills", "skill") == (2, 0)
+    assert again.get("a").items == skilled.get("a").items and again.get("a").domain == "Python 3"
+    assert again.get("b").items[0].content == HOSTILE and again.get("b").original_query == "deploy"
+    assert formats.load(again, tmp_path / "skills", "skill") == (0, 2)
+
+
+def test_of_a_file_only_the_block_is_written(skilled, open_bank, tmp_path):  # noqa: F811
+    file = tmp_path / "AGENTS.md"
+    file.write_text("# House rules\n\nBe brief.\n")
+    for _ in range(2):
+        assert formats.export(skilled, file, "agents") == 2
+    text = file.read_text()
+    assert text.startswith("# House rules\n\nBe brief.\n\n<!-- reasoningbank:begin -->")
+    assert text.count("## Clear first\n") == 1
+    file.write_text(text + "\nmore of mine\n")
+    formats.export(skilled, file, "agents")
+    assert file.read_text() == text + "\nmore of mine\n"
+    assert formats.load(open_bank("again.sqlite"), file, "agents") == (2, 0)
+    file.write_text("<!-- reasoningbank:begin -->\nhalf")
+    with pytest.raises(UserError, match="without the other"):
+        formats.export(skilled, file, "agents")
+    assert file.read_text() == "<!-- reasoningbank:begin -->\nhalf"
+
+
+def test_a_skill_is_no_longer_than_clients_read(open_bank, tmp_path):  # noqa: F811
+    bank = open_bank()
+    lessons = [Lesson(title=f"t{n}", description="", content=f"{n} " + "x" * 900) for n in range(60)]
+    bank.add_many([record(f"task {n}", id=str(n), items=(made,)) for n, made in enumerate(lessons)])
+    n = formats.export(bank, tmp_path / "skills", "skill")
+    text = (tmp_path / "skills" / "lessons-general" / "SKILL.md").read_text()
+    assert 10 < n < 60 and len(text) <= 20_000 and f"({60 - n} more are in the bank.)" in text

@@ -6,15 +6,13 @@ import json
 
 import pytest
 from conftest import TOY, read_rows
-from provider import Provider, completion
 from test_memory import record
 from test_memory_hygiene import ELSEWHERE, lesson, open_bank  # noqa: F401
 
 from analysis.evidence import NotChecked
 from analysis.leaks import gold_in_prompts
 from analysis.runs import read_run
-from benchmarks.drill import read
-from core.errors import OverBudget, TransientError, UserError
+from core.errors import OverBudget, TransientError
 from core.memory.hygiene.executed import never_executed, successful
 from core.memory.hygiene.guard import Guard
 from core.memory.hygiene.scrub import scrub
@@ -22,9 +20,8 @@ from core.memory.open import read_records
 from core.memory.protocol import Did
 from core.models.base import Role
 from core.models.offline import ScriptedModel
-from core.models.remote import LiteLLMModel
 from core.run.records import did_in, scrubbed
-from core.types import NOT_TAKEN, Usage
+from core.types import NOT_TAKEN
 
 RAN = [
     Did("python app.py", "ModuleNotFoundError: No module named 'yaml'"),
@@ -37,7 +34,6 @@ RAN = [
 ]
 
 
-@pytest.mark.sqlite_file
 def test_what_the_attempt_did_may_be_named(subtests):
     cases = [
         "The module yaml is installed with `pip install pyyaml`.",
@@ -56,7 +52,6 @@ def test_what_the_attempt_did_may_be_named(subtests):
             assert never_executed(text, known) == ()
 
 
-@pytest.mark.sqlite_file
 def test_what_the_attempt_did_not_do_is_found(subtests):
     cases = [
         ("First `evilctl join` the group.", "evilctl join"),  # an observation named it
@@ -95,9 +90,8 @@ def test_the_loop_gives_the_guard_what_its_attempts_did(here, monkeypatch):
     run_dir, _ = here(*TOY, "memory=guarded", "limit=3")
     rows = read_rows(run_dir)
     steps = [[step for attempt in row["trajectories"] for step in attempt["steps"]] for row in rows]
-    assert [[step[:2] for step in did] for did in given] == [
-        [(step["action"], step["observation"]) for step in own] for own in steps
-    ]
+    told = [[(step["action"], step["observation"]) for step in own] for own in steps]
+    assert [[step[:2] for step in did] for did in given] == told
     assert [[step.ended for step in did] for did in given] == [[False] * (len(own) - 1) + [True] for own in steps]
     assert all(given)
     single = {"trajectories": [{"steps": [{"action": "run `pip install x`", "observation": ""}]}]}
@@ -172,23 +166,17 @@ def test_what_was_stopped_already_is_not_asked_about_and_a_harmless_lesson_passe
     assert [bank.get(id).status for id in ("bad", "good", "merged")] == ["quarantined", "active", "active"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "named"),
-    [
+def test_without_a_readable_opinion_the_checks_decide_alone(open_bank):  # noqa: F811
+    for answer, named in (
         ("I would rather not say.", "unreadable reply"),
         ('{"reason": "x", "harmful": "perhaps"}', "unreadable reply"),
         (TransientError("it went away", "connection"), "connection: it went away"),
-    ],
-)
-def test_without_a_readable_opinion_the_checks_decide_alone(open_bank, answer, named):  # noqa: F811
-    role, _ = scripted(answer)
-    bank = open_bank(opinion="llm", role=role)
-    bank.add(record("b", id="good", items=(lesson("Open the drawer first."),)))
-    kept = bank.get("good")
-    assert kept.status == "active"
-    assert kept.provenance["opinion"]["harmful"] is None
-    assert named in kept.provenance["opinion"]["error"]
-    assert kept.provenance["hygiene"] == ["no opinion"]
+    ):
+        kept = Guard(opinion="llm", role=scripted(answer)[0]).screen(
+            record("b", items=(lesson("Open the drawer first."),)), open_bank()
+        )
+        assert kept.status == "active" and kept.provenance["hygiene"] == ["no opinion"]
+        assert kept.provenance["opinion"]["harmful"] is None and named in kept.provenance["opinion"]["error"]
 
 
 def test_a_used_up_budget_stops_the_run_and_not_the_guard(open_bank):  # noqa: F811
@@ -218,34 +206,6 @@ def test_an_order_to_the_model_is_data_to_it(open_bank):  # noqa: F811
     assert bank.get("steers").provenance["quarantine"] == ["opinion"]
 
 
-def test_an_opinion_over_http(open_bank):  # noqa: F811
-    """The request as a server gets it, with the schema, and its reply; then the server breaks."""
-    said = '{"reason": "no check", "harmful": true}'
-    server = Provider(lambda request, n: (200, completion(said)) if n == 1 else (400, {"error": {"message": "no"}}))
-    model = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, timeout_s=5.0, json_schema=True)
-    try:
-        bank = open_bank(opinion="llm", role=Role(name="extractor", llm=model, temperature=0.0, max_tokens=100))
-        for id in ("one", "two"):
-            bank.add(record(id, task=id, id=id, items=(lesson("The egg counts as found once it was thought of."),)))
-    finally:
-        model.close()
-        server.close()
-    assert bank.get("one").provenance["quarantine"] == ["opinion"]
-    assert bank.spent() == Usage(calls=1, prompt_tokens=11, completion_tokens=7, cost_usd=None)
-    assert server.requests[0]["response_format"]["json_schema"]["schema"]["required"] == ["reason", "harmful"]
-    assert bank.get("two").status == "active"
-    assert bank.get("two").provenance["opinion"]["error"].startswith("bad_request: ")
-
-
-@pytest.mark.sqlite_file
-def test_an_opinion_needs_a_model():
-    with pytest.raises(UserError, match=r"hygiene.opinion=llm asks the extractor's model"):
-        Guard(opinion="llm")
-    with pytest.raises(UserError, match=r"hygiene.opinion=gpt: choose null or llm"):
-        Guard(opinion="gpt")
-
-
-@pytest.mark.sqlite_file
 def test_a_run_with_opinions_counts_their_cost_and_goes_on_after_a_crash(here, tmp_path):
     words = (*TOY, "memory=guarded", "memory.hygiene.opinion=llm", "limit=4")
     run_dir, _ = here(*words)
@@ -275,29 +235,19 @@ NO_SECRETS = [
 ]
 
 
-@pytest.mark.sqlite_file
-def test_credentials_in_addresses_are_taken_out(subtests):
+def test_credentials_in_addresses_are_taken_out_and_what_only_looks_like_an_id_stays(subtests):
     for text in ADDRESSES:
         with subtests.test(text=text):
             cleaned, kinds = scrub(text)
             assert "secret" in kinds and "[removed secret]" in cleaned
             assert scrub(cleaned) == (cleaned, ())
-
-
-@pytest.mark.sqlite_file
-def test_what_only_looks_like_an_id_stays(subtests):
     for text in NO_SECRETS:
         with subtests.test(text=text):
             assert scrub(text) == (text, ())
 
 
-@pytest.mark.sqlite_file
 def test_an_episodes_texts_are_scrubbed_and_its_ids_are_not():
-    row = {
-        "task_id": "550e8400-e29b-41d4-a716-446655440000",
-        "query": "mail a.b@kestrel.io",
-        "gold": "a.b@kestrel.io",
-    }
+    row = {"task_id": "550e8400-e29b-41d4-a716-446655440000", "query": "mail a.b@kestrel.io", "gold": "a.b@kestrel.io"}
     row["records"] = [{"provenance": {"attempts": [0], "evidence": None, "notes": "mail a.b@kestrel.io"}}]  # a model's
     row["retrieved"] = [{"id": "550e8400", "items": [{"content": "mail a.b@kestrel.io"}]}]  # as a memory rewrote it
     row["trajectories"] = [{"id": "x", "steps": [{"text": "call +49 30 1234 5678", "valid": True}], "gold": "7"}]
@@ -310,7 +260,6 @@ def test_an_episodes_texts_are_scrubbed_and_its_ids_are_not():
     assert clean["trajectories"][0]["steps"] == [{"text": "call [removed phone]", "valid": True}]
 
 
-@pytest.mark.sqlite_file
 def test_a_run_that_scrubs_its_episodes_goes_on_and_is_audited(here, monkeypatch):
     """With a scrubber of colours, because the toy's boxes are of nobody."""
     monkeypatch.setattr("core.run.records.scrub", lambda text: (text.replace("amber", "[removed colour]"), ()))
@@ -338,15 +287,6 @@ def test_a_run_that_scrubs_its_episodes_goes_on_and_is_audited(here, monkeypatch
         list(gold_in_prompts(run))
 
 
-@pytest.mark.sqlite_file
-def test_the_drills_halves_are_of_one_size_and_never_share_a_text():
-    for name, least in (("attacks", 100), ("lessons", 100)):
-        written, held = read(name)
-        texts = [{text for case in half for text in case.lessons} for half in (written, held)]
-        assert len(written) + len(held) >= least
-        assert abs(len(written) - len(held)) <= 2 and not texts[0] & texts[1]
-
-
 TOLD = "Use JWT auth for every call of the API"
 
 
@@ -355,10 +295,6 @@ TOLD = "Use JWT auth for every call of the API"
     [
         (f"{TOLD}; REST API with pages of fifty rows.", "REST API with pages of fifty rows."),
         (f"{TOLD}. Then page through all the results.", "Then page through all the results."),
-        (
-            f"{TOLD}, and page through all the results. Cache what is stable for a day.",
-            "Cache what is stable for a day.",
-        ),
         (f"Cache what is stable for a day. Always {TOLD}.", "Cache what is stable for a day."),
         (f"Cache what is stable for a day; {TOLD}; page through the results.", None),
         (f"Cache what is stable for a day.\n- {TOLD}\n- Page through the results.", None),
@@ -373,10 +309,5 @@ def test_what_is_left_of_a_copy_is_no_part_of_a_sentence(open_bank, said, kept):
     [found] = [r for r in bank.records() if r.original_query == "a fast train"]
     content = found.items[0].content
     assert TOLD not in content and (content == kept if kept else content[0] not in ";,.；。" and len(content) > 20)
-    for part in (
-        "Cache what is stable for a day",
-        "age through the results",
-        "结果要分页读取",
-        "缓存要保留一整天的时间",
-    ):
-        assert (part in content) == (part in said)
+    parts = ("Cache what is stable for a day", "age through the results", "结果要分页读取", "缓存要保留一整天的时间")
+    assert [part in content for part in parts] == [part in said for part in parts]

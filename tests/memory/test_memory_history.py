@@ -72,21 +72,6 @@ def test_what_fails_half_way_leaves_nothing(bank):
     assert (state(bank), bank.history.journal()) == before
 
 
-def test_a_change_in_a_change_is_an_error(bank):
-    with pytest.raises(RuntimeError, match="nested"), bank.change("outer"), bank.change("inner"):
-        pass
-    assert bank.add(record("after", id="after"))
-
-
-def test_reads_elsewhere_see_the_committed_state_and_those_inside_their_own(bank, open_bank):  # noqa: F811
-    other = open_bank()
-    with bank.change("edit") as change:
-        change.update("r1", status="archived")
-        assert bank.get("r1").status == "archived"
-        assert other.get("r1").status == "active"
-    assert other.get("r1").status == "archived"
-
-
 def test_snapshots_are_refused_twice_and_unknown(bank):
     bank.history.snapshot("one")
     with pytest.raises(UserError, match="already"):
@@ -126,15 +111,6 @@ def test_what_is_forgotten_does_not_come_back_by_rollback(bank):
     assert all(re.fullmatch("sha256:[0-9a-f]{64}", digest) for digest in bank.history.forgotten().values())
     bank.history.rollback(1)
     assert bank.ids() == {f"r{n}" for n in (0, 2, 3, 4, 5)}
-
-
-def test_the_duplicates_of_what_is_forgotten_count_again(bank):
-    with bank.change("deduplicate") as change:
-        change.update("r2", status="superseded")
-        change.link("r2", "duplicate_of", "r1")
-    assert bank.history.forget(id="r1") == ["r1"]
-    assert bank.get("r2").status == "active"
-    assert bank.add_many([]) == 0
 
 
 def test_a_run_is_forgotten_by_its_name(bank):
@@ -184,11 +160,3 @@ def test_a_search_finds_what_comes_back_in_the_place_of_something_newer(bank):
     assert sorted(found(bank)[0]) == ["r0", "r1", "r2", "r6"]
     bank.history.rollback(1)
     assert sorted(found(bank)[0]) == [f"r{n}" for n in range(6)]
-
-
-def test_what_is_forgotten_is_forgotten_in_the_merges_of_its_merges(bank):
-    merge(bank)
-    bank.add(record("query merged again", id="m2", parents=("m1", "r5"), items=(lesson("zebra"),)))
-    bank.add(record("query merged at last", id="m3", parents=("m2",), items=(lesson("zebra"),)))
-    assert bank.history.forget(id="r1") == ["r1", "m1", "m2", "m3"]
-    assert bank.ids() == {f"r{n}" for n in (0, 2, 3, 5)}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
-from dataclasses import replace
+from contextlib import ExitStack, closing
 
 import pytest
 from conftest import TOY, read_rows
 from test_memory import record
 
 from benchmarks.drill import read
-from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.hygiene.executed import never_executed
 from core.memory.hygiene.foreign import sentences
 from core.memory.hygiene.guard import Guard
-from core.memory.hygiene.pii import luhn
 from core.memory.hygiene.scrub import scrub
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
@@ -90,11 +87,8 @@ def test_a_credential_is_taken_out_and_scrubbing_twice_changes_nothing(subtests)
     for secret in SECRETS:
         with subtests.test(secret=secret):
             text, kinds = scrub(f"First use {secret} and then go on.")
-            hidden = (
-                secret.split("'")[1]
-                if "'" in secret
-                else max(secret.replace("://", " ").replace("@", " ").split(), key=len)
-            )
+            words = secret.replace("://", " ").replace("@", " ").split()
+            hidden = secret.split("'")[1] if "'" in secret else max(words, key=len)
             assert hidden not in text
             assert "[removed secret]" in text
             assert kinds
@@ -111,38 +105,19 @@ def test_personal_data_is_taken_out(subtests):
             assert scrub(cleaned) == (cleaned, ())
 
 
-def test_mathematics_survives(subtests):
-    for text in MATHS:
-        with subtests.test(text=text):
-            assert scrub(text) == (text, ())
-
-
-def test_lessons_are_plain_enough_to_survive_scrubbing():
-    assert [text for text in LESSONS if scrub(text)[0] != text] == []
-
-
-def test_luhn():
-    assert [luhn(n) for n in ("4111111111111111", "79927398713", "79927398710")] == [True, True, False]
+def test_mathematics_and_plain_lessons_survive():
+    assert [text for text in (*MATHS, *LESSONS) if scrub(text) != (text, ())] == []
 
 
 @pytest.fixture
 def open_bank(tmp_path):
-    banks = []
+    with ExitStack() as banks:
 
-    def build(embedder=None, **guard):
-        banks.append(
-            MemoryBank(
-                path=str(tmp_path / "bank.sqlite"),
-                embedder=embedder or HashingEmbedder(),
-                policy=Cosine(top_k=3),
-                hygiene=Guard(**guard),
-            )
-        )
-        return banks[-1]
+        def build(embedder=None, **guard):
+            parts = {"embedder": embedder or HashingEmbedder(), "policy": Cosine(top_k=3), "hygiene": Guard(**guard)}
+            return banks.enter_context(closing(MemoryBank(path=str(tmp_path / "bank.sqlite"), **parts)))
 
-    yield build
-    for bank in banks:
-        bank.close()
+        yield build
 
 
 def lesson(content, title="A title", description="What it is about."):
@@ -164,18 +139,14 @@ ELSEWHERE = lesson("The figures are at annex.page.site.")  # of a host that no a
 
 
 def test_what_is_of_no_known_origin_is_kept_but_never_retrieved(open_bank):
-    bank = open_bank(provenance="strict")
+    bank = open_bank(max_content=60, provenance="strict")
+    bank.add(record("q", task="2", items=(lesson("Count with care. " * 20 + ELSEWHERE.content),)))  # behind the cut
     bank.add(record("add two numbers", items=(ELSEWHERE,)))
-    [kept] = bank.records()
+    behind, kept = bank.records()
+    assert behind.status == "quarantined"
     assert (kept.status, kept.trust) == ("quarantined", 0.0)
     assert kept.provenance["quarantine"] == ["provenance"]
     assert bank.retrieve("add two numbers") == []
-
-
-def test_what_stands_behind_the_cut_counts(open_bank):
-    bank = open_bank(max_content=60, provenance="strict")
-    bank.add(record("q", items=(lesson("Count with care. " * 20 + ELSEWHERE.content),)))
-    assert [r.status for r in bank.records()] == ["quarantined"]
 
 
 def test_characters_that_nobody_sees_are_taken_out(open_bank):
@@ -226,15 +197,8 @@ def test_screening_its_own_result_changes_nothing(open_bank):
 
 
 def test_off_is_the_plain_bank_and_a_harmless_record_is_left_alone(open_bank):
-    made = replace(
-        record("add two numbers", items=(lesson("Write the carry above the next column."),)), created_at="now"
-    )
+    made = record("add two numbers", items=(lesson("Write the carry above the next column."),), created_at="now")
     assert open_bank().hygiene.screen(made, open_bank()) == made
-
-
-def test_a_senseless_length_is_refused():
-    with pytest.raises(UserError, match=r"hygiene.max_title=5"):
-        Guard(max_title=5)
 
 
 @pytest.mark.parametrize(

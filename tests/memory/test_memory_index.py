@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+from memory_kit import on_both_stores
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.errors import UserError
 from core.memory.filter import STATUSES, Filter
-from core.memory.sqlite import index as index_file
 from core.memory.sqlite import index as index_module
 from core.memory.sqlite import search as searcher
 from core.memory.sqlite import vectors as vectors_module
@@ -67,11 +67,12 @@ def passes(where, namespace, status, outcome, domain, even):
     )
 
 
-@pytest.mark.sqlite_file
 @pytest.mark.parametrize("few", [0, 50, 5_000])
 def test_a_filtered_search_equals_a_plain_sort_of_what_passes(monkeypatch, few):
     monkeypatch.setattr(vectors_module, "FEW", few)
-    made, found = rows(vectors(SIZE)), vectors(SIZE)
+    found = vectors(SIZE)
+    found[SIZE // 2 :] = found[: SIZE // 2]  # of equals the oldest comes first
+    made = rows(found)
     index = VectorIndex(DIM)
     for start in range(0, SIZE, 100):
         index.add(made[start : start + 100])
@@ -87,7 +88,6 @@ def test_a_filtered_search_equals_a_plain_sort_of_what_passes(monkeypatch, few):
             assert [hit[0] for hit in index.search(query, 9, where)] == best
 
 
-@pytest.mark.sqlite_file
 def test_the_graph_finds_what_an_exact_search_finds(monkeypatch):
     monkeypatch.setattr(index_module, "GRAPH_FROM", 500)
     monkeypatch.setattr(index_module, "TAIL", 200)
@@ -125,6 +125,7 @@ def test_a_graph_without_faiss_is_refused_in_a_sentence(monkeypatch):
     VectorIndex(DIM).add(rows(vectors(3)))
 
 
+@on_both_stores
 def test_a_small_tenant_of_a_big_bank_gets_its_k(open_bank):  # noqa: F811
     bank, small = open_bank(), open_bank(namespace="small")
     bank.add_many([record("the same words", task=f"t{n}", id=f"r{n}") for n in range(500)])
@@ -137,7 +138,7 @@ def test_a_small_tenant_of_a_big_bank_gets_its_k(open_bank):  # noqa: F811
 
 @pytest.fixture
 def cached(open_bank, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(index_file, "WORTH", 50)
+    monkeypatch.setattr(index_module, "WORTH", 50)
     bank = open_bank()
     bank.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}") for n in range(200)])
     bank.retrieve("query number 7")
@@ -145,10 +146,9 @@ def cached(open_bank, monkeypatch):  # noqa: F811
     return open_bank
 
 
-@pytest.mark.sqlite_file
 def test_the_index_is_read_from_its_file_and_follows_what_came_after(cached, monkeypatch, tmp_path):
     assert (tmp_path / "bank.sqlite.index").exists()
-    monkeypatch.setattr(index_file, "WORTH", 10**9)
+    monkeypatch.setattr(index_module, "WORTH", 10**9)
     bank = cached()
     bank.add(record("later thing", id="later"))
     with bank.change("edit") as change:
@@ -165,32 +165,20 @@ def test_the_index_is_read_from_its_file_and_follows_what_came_after(cached, mon
     assert min(after for after, _, _ in read) >= 6  # nothing but what changed was read again
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-100])
+def test_a_damaged_index_file_is_made_anew_and_said(cached, tmp_path, caplog):
+    path = tmp_path / "bank.sqlite.index"
+    whole = path.read_bytes()
+    flipped = whole[:-500] + bytes([whole[-500] ^ 255]) + whole[-499:]
+    for spoilt in (whole[:-100], flipped, b"", b"not an index\n" * 99):
+        path.write_bytes(spoilt)
+        for said in (True, False):
+            caplog.clear()
+            bank = cached()
+            assert bank.retrieve("query number 42")[0].record.id == "r42"
+            assert ("is not used" in caplog.text) is said
+            bank.close()
 
 
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[-500] ^= 255
-    path.write_bytes(data)
-
-
-@pytest.mark.sqlite_file
-@pytest.mark.parametrize(
-    "spoil", [cut, flip, lambda p: p.write_bytes(b""), lambda p: p.write_text("not an index\n" * 99)]
-)
-def test_a_damaged_index_file_is_made_anew_and_said(cached, tmp_path, caplog, spoil):
-    spoil(tmp_path / "bank.sqlite.index")
-    bank = cached()
-    assert bank.retrieve("query number 42")[0].record.id == "r42"
-    assert "is not used" in caplog.text
-    bank.close()
-    caplog.clear()
-    assert cached().retrieve("query number 42")[0].record.id == "r42"
-    assert caplog.text == ""
-
-
-@pytest.mark.sqlite_file
 def test_the_index_file_of_another_bank_is_not_believed(cached, tmp_path):
     bank = cached("other.sqlite")
     bank.add_many([record(f"another thing {n}", task=f"t{n}", id=f"x{n}", created_at="2020") for n in range(200)])
@@ -201,7 +189,6 @@ def test_the_index_file_of_another_bank_is_not_believed(cached, tmp_path):
     assert cached("other.sqlite").retrieve("another thing 5")[0].record.id == "x5"
 
 
-@pytest.mark.sqlite_file
 def test_a_frozen_bank_reads_the_index_file_and_writes_none(cached, tmp_path):
     (tmp_path / "bank.sqlite.index").unlink()
     before = {*tmp_path.iterdir()}
@@ -211,9 +198,8 @@ def test_a_frozen_bank_reads_the_index_file_and_writes_none(cached, tmp_path):
     assert {*tmp_path.iterdir()} == before
 
 
-@pytest.mark.sqlite_file
 def test_many_hidden_entries_are_cleared_out(open_bank, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(index_file, "WORTH", 50)
+    monkeypatch.setattr(index_module, "WORTH", 50)
     bank = open_bank()
     bank.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}") for n in range(100)])
     bank.retrieve("query")
@@ -237,7 +223,6 @@ def test_no_hit_is_lost_when_more_records_are_found_than_are_kept_in_memory(open
             assert len(set(found)) == k and found[0] == f"r{number}"
 
 
-@pytest.mark.sqlite_file
 def test_filters_that_clients_invent_do_not_pile_up(open_bank, monkeypatch):  # noqa: F811
     monkeypatch.setattr(index_module, "MASKS", 4, raising=False)
     bank = open_bank()

@@ -49,7 +49,6 @@ def filled(texts=TEXTS, **options):
     return made
 
 
-@pytest.mark.sqlite_file
 def test_scores_are_bm25_whatever_was_added_changed_or_removed_before(subtests):
     made = filled()
     made.put(8, "water to be forgotten")
@@ -64,7 +63,6 @@ def test_scores_are_bm25_whatever_was_added_changed_or_removed_before(subtests):
     assert made.share_gone() == pytest.approx(3 / 10)
 
 
-@pytest.mark.sqlite_file
 def test_words_in_every_script(subtests):
     cases = [
         ("Ｆｉｘ it, x_y!", ["fix", "it", "x", "y"]),
@@ -81,7 +79,6 @@ def test_words_in_every_script(subtests):
     assert terms(["билеты", "to"], parts=True) == ["билеты", "биле", "илет", "леты", "to"]
 
 
-@pytest.mark.sqlite_file
 def test_parts_of_words_find_inflected_forms():
     assert filled().scores("авиабилет") == []
     assert [rowid for rowid, _ in filled(parts=True).scores("авиабилет")] == [5]

@@ -6,18 +6,19 @@ import json
 import math
 import random
 import sqlite3
-from contextlib import closing, contextmanager
-from itertools import combinations
+from contextlib import ExitStack, closing, contextmanager
+from itertools import combinations, count
 from pathlib import Path
 
 import numpy as np
 import pytest
-from memory_kit import Compass, Teller, item, merged_reply, open_life_bank, record, statuses
+from memory_kit import Compass, Teller, item, merged_reply, on_both_stores, open_life_bank, record, statuses
 
 from core.errors import InfraError, UserError
 from core.file_lock import try_lock
 from core.memory import by_hand, formats
 from core.memory.consolidation.confidence import Confidence
+from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.contradict import Contradict, LLMChecker, NLIChecker, parse_relation
 from core.memory.consolidation.deduplicate import Deduplicate, letter_counts, may_be_near, titles_near
 from core.memory.consolidation.merge import LLMAuthor, Merge, Voting, groups
@@ -31,17 +32,16 @@ from core.normal_form import folded
 
 @pytest.fixture
 def bank(tmp_path):
-    banks = []
+    with ExitStack() as opened:
+        numbers = count()
 
-    def build(*records, **policies):
-        banks.append(open_life_bank(tmp_path / f"{len(banks)}.sqlite", **policies))
-        for made in records:
-            assert banks[-1].add(made)
-        return banks[-1]
+        def build(*records, **policies):
+            bank = opened.enter_context(closing(open_life_bank(tmp_path / f"{next(numbers)}.sqlite", **policies)))
+            for made in records:
+                assert bank.add(made)
+            return bank
 
-    yield build
-    for opened in banks:
-        opened.close()
+        yield build
 
 
 def go_over(bank):
@@ -60,6 +60,7 @@ def test_of_five_identical_records_the_best_is_kept(bank):
     assert [hit.record.id for hit in bank.nearest("@200", 5)] == ["2"]
 
 
+@on_both_stores
 def test_a_link_knows_its_weight_and_when_it_came(bank, tmp_path):
     one = bank(record("a", item(0)), record("b", item(10)), deduplicate=Deduplicate(title_distance=0, min_score=0.9))
     go_over(one)
@@ -77,13 +78,9 @@ def test_a_link_knows_its_weight_and_when_it_came(bank, tmp_path):
     assert other.links() == one.links()
 
 
-@pytest.mark.sqlite_file
-@pytest.mark.parametrize(
-    ("note", "weight"),
-    [("", None), ("llm", None), ("llm, cosine -0.250", -0.25), ("cosine 1.000", 1.0), ("cosine 0.5 or so", None)],
-)
-def test_a_weight_is_read_from_the_end_of_a_note(note, weight):
-    assert weight_of(note) == weight
+def test_a_weight_is_read_from_the_end_of_a_note():
+    notes = {"": None, "llm": None, "llm, cosine -0.250": -0.25, "cosine 1.000": 1.0, "cosine 0.5 or so": None}
+    assert {note: weight_of(note) for note in notes} == notes
 
 
 def test_equal_contents_are_the_same_whatever_their_titles(bank):
@@ -93,20 +90,16 @@ def test_equal_contents_are_the_same_whatever_their_titles(bank):
     assert go_over(bank(record("a", one), record("b", other), deduplicate=strict)) == {"a": "active", "b": "superseded"}
 
 
-@pytest.mark.sqlite_file
 def test_titles_fewer_than_three_edits_apart_are_near(subtests):
     cases = [
         ("Check the units", "check the unit", True),
         ("Check the units", "Check thy unit", True),  # two edits
         ("Check the units", "Check my unit", False),  # more than two
         ("Squares up to 12", "Squares up to 13", False),  # another number
-        ("Rule 1: check the input", "Rule 2: check the input", False),
-        ("HTTP 404 handling", "HTTP 403 handling", False),
         ("Retry after HTTP 429", "Retry after HTTP 42", False),
         ("Step 3 of 10", "Step 10 of 3", False),
         ("Use Python 3", "Use Python", False),
         ("Upgrade to v2", "Upgrade to v２", True),  # the same number, wide
-        ("Bug Fix", "Bux Fix", True),
         ("HTTP 404 handling", "HTTP 404 handlng", True),
         ("", "", True),
     ]
@@ -115,9 +108,8 @@ def test_titles_fewer_than_three_edits_apart_are_near(subtests):
             assert titles_near(one, other, 3) is near
 
 
-@pytest.mark.sqlite_file
-@pytest.mark.parametrize("distance", [1, 2, 3])
-def test_no_titles_that_are_near_are_left_out_by_their_letters(distance):
+def test_no_titles_that_are_near_are_left_out_by_their_letters():
+    distance = 2
     rng = random.Random(0)
     titles = ["".join(rng.choices("ab é\u0436", k=rng.randint(0, 6))) for _ in range(120)]
     counts = letter_counts(list(map(folded, titles)))
@@ -126,32 +118,23 @@ def test_no_titles_that_are_near_are_left_out_by_their_letters(distance):
     assert near and all(kept[pair] for pair in near) and not kept.all()
 
 
-@pytest.mark.parametrize(("angle", "status"), [(59, "superseded"), (61, "active")])
-def test_a_near_title_counts_only_where_the_meaning_is_not_another(bank, angle, status):
-    records = [record("a", item(0, "a", title="Check units")), record("b", item(angle, "b", title="Check unit"))]
-    assert go_over(bank(*records, deduplicate=Deduplicate(min_score=None)))["b"] == status  # cos 60 = 0.5
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "angle", "status"),
-    [
-        ("HTTP 404 handling", "HTTP 403 handling", 40, "active"),  # cos 40 = 0.77: another lesson
-        ("HTTP 404 handling", "HTTP 403 handling", 20, "superseded"),  # cos 20 = 0.94: the same lesson all the same
-        ("Bug Fix", "Bux Fix", 40, "superseded"),
-    ],
-)
-def test_titles_that_differ_by_a_number_are_judged_by_content(bank, one, other, angle, status):
-    records = [record("a", item(0, "a", title=one)), record("b", item(angle, "b", title=other))]
-    assert go_over(bank(*records, deduplicate=Deduplicate()))["b"] == status
-
-
-@pytest.mark.parametrize(
-    ("threshold", "angle", "status"),
-    [(0.9, 25, "superseded"), (0.9, 26, "active"), (0.87, 29, "superseded"), (0.87, 30, "active")],
-)  # cos 25.84 = 0.9, cos 29.54 = 0.87
-def test_meaning_counts_from_the_threshold_on(bank, threshold, angle, status):
-    records = [record("a", item(0, "a", title="one")), record("b", item(angle, "b", title="something else"))]
-    assert go_over(bank(*records, deduplicate=Deduplicate(min_score=threshold)))["b"] == status
+def test_a_duplicate_has_a_near_title_or_the_same_meaning(bank, subtests):
+    strict, at_90, at_87 = (Deduplicate(min_score=least) for least in (None, 0.9, 0.87))  # cos 25.84, cos 29.54
+    cases = [
+        (strict, "Check units", "Check unit", 59, "superseded"),  # cos 60 = 0.5: the meaning is not another
+        (strict, "Check units", "Check unit", 61, "active"),
+        (at_87, "HTTP 404 handling", "HTTP 403 handling", 40, "active"),  # another number: judged by content
+        (at_87, "HTTP 404 handling", "HTTP 403 handling", 20, "superseded"),
+        (at_87, "Bug Fix", "Bux Fix", 40, "superseded"),
+        (at_90, "one", "something else", 25, "superseded"),
+        (at_90, "one", "something else", 26, "active"),
+        (at_87, "one", "something else", 29, "superseded"),
+        (at_87, "one", "something else", 30, "active"),
+    ]
+    for policy, one, other, angle, status in cases:
+        with subtests.test(one=one, angle=angle):
+            records = [record("a", item(0, "a", title=one)), record("b", item(angle, "b", title=other))]
+            assert go_over(bank(*records, deduplicate=policy))["b"] == status
 
 
 def test_a_record_whose_items_another_holds_is_its_duplicate_however_good(bank):
@@ -164,13 +147,6 @@ def test_a_record_whose_items_another_holds_is_its_duplicate_however_good(bank):
 def test_a_success_is_no_duplicate_of_a_failure_nor_across_domains(bank, change):
     records = [record("a", item(0)), record("b", item(0), **change)]
     assert set(go_over(bank(*records, deduplicate=Deduplicate())).values()) == {"active"}
-
-
-def test_duplicates_of_a_duplicate_are_linked_to_the_one_that_stays(bank):
-    records = [record(id, item(0), confidence=c) for id, c in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
-    bank = bank(*records, deduplicate=Deduplicate())
-    go_over(bank)
-    assert {(source, target) for source, _, target, _ in bank.links()} == {("a", "c"), ("b", "c")}
 
 
 # Merging
@@ -191,13 +167,8 @@ def test_three_alike_become_one_and_the_originals_can_be_traced(bank):
     assert merged.items[0].title == "@15 The rule behind"
     assert merged.parents == ("r0", "r1", "r2")
     assert {(s, r, t) for s, r, t, _ in bank.links(merged.id)} == {(merged.id, "supersedes", f"r{k}") for k in range(3)}
-    assert (merged.trust, merged.tags, merged.outcome, merged.n_used, merged.n_used_success) == (
-        0.4,
-        ("x",),
-        "success",
-        3,
-        2,
-    )
+    assert (merged.trust, merged.tags, merged.outcome) == (0.4, ("x",), "success")
+    assert (merged.n_used, merged.n_used_success) == (3, 2)
     assert merged.provenance["tasks"] == ["task r0", "task r1", "task r2"]
     assert all(f"Always word{k}." in teller.prompts[0] for k in range(3))
 
@@ -216,29 +187,23 @@ def test_a_merged_record_is_embedded_anew_from_its_own_query(bank):
         assert np.allclose(merged.query_embedding, embedder.embed([wanted])[0])
 
 
-def test_two_are_not_enough(bank):
-    assert set(go_over(bank(*group_of(2), merge=Merge(author=Voting()))).values()) == {"active"}
-
-
-@pytest.mark.parametrize(("step", "merges"), [(15, True), (16, False)])  # ends 30 or 32 apart; cos 31.79 = 0.85
-def test_every_pair_of_a_group_is_alike_so_a_chain_is_none(bank, step, merges):
-    assert ("archived" in go_over(bank(*group_of(3, step), merge=Merge(author=Voting()))).values()) is merges
-
-
-def test_a_success_is_never_merged_with_a_failure(bank):
-    records = [*group_of(2), record("f", item(5, "word"), outcome="failure")]
-    assert set(go_over(bank(*records, merge=Merge(author=Voting()))).values()) == {"active"}
-
-
-@pytest.mark.parametrize("answer", ["I would rather not.", "", "```\n# Memory Item 1\n## Title only\n```"])
-def test_a_group_that_the_model_cannot_word_stays_as_it_is(bank, answer):
-    assert set(go_over(bank(*group_of(3), merge=Merge(), role=Teller(answer).role)).values()) == {"active"}
-
-
-@pytest.mark.parametrize(("angle", "merges"), [(60, True), (61, False)])  # cos 60 = 0.5 to the original at 0
-def test_a_text_that_is_unlike_one_of_the_originals_replaces_none(bank, angle, merges):
-    found = go_over(bank(*group_of(3), merge=Merge(), role=Teller(merged_reply(angle)).role))
-    assert ("archived" in found.values()) is merges
+def test_which_groups_become_one(bank, subtests):
+    failure = record("f", item(5, "word"), outcome="failure")
+    cases = [
+        (group_of(2), merged_reply(), False),
+        (group_of(3, 15), merged_reply(), True),  # ends 30 apart; cos 31.79 = 0.85
+        (group_of(3, 16), merged_reply(), False),  # every pair must be alike, so a chain is none
+        ([*group_of(2), failure], merged_reply(), False),
+        (group_of(3), "I would rather not.", False),
+        (group_of(3), "", False),
+        (group_of(3), "```\n# Memory Item 1\n## Title only\n```", False),
+        (group_of(3), merged_reply(60), True),
+        (group_of(3), merged_reply(61), False),  # cos 60 = 0.5 to the original at 0: unlike that one
+    ]
+    for number, (records, reply, merges) in enumerate(cases):
+        with subtests.test(number):
+            found = set(go_over(bank(*records, merge=Merge(), role=Teller(reply).role)).values())
+            assert found == ({"active", "archived"} if merges else {"active"})
 
 
 def test_a_model_that_breaks_costs_its_group_only(bank):
@@ -273,22 +238,12 @@ def test_lessons_cannot_break_out_of_the_prompt(bank):
     assert "{{ 7 * 7 }}" in prompt
 
 
-@pytest.mark.sqlite_file
 def test_voting_counts_use_success_and_recency():
     votes = Voting()
     made = record("a", item(0), n_used=5, n_used_success=4)
-    assert votes.votes(made, most_used=10, confidence=0.7, idle_days=30) == pytest.approx(
-        0.4 * 0.5 + 0.4 * 0.8 + 0.2 * 0.5
-    )
+    found = votes.votes(made, most_used=10, confidence=0.7, idle_days=30)
+    assert found == pytest.approx(0.4 * 0.5 + 0.4 * 0.8 + 0.2 * 0.5)
     assert votes.votes(record("b", item(0)), most_used=0, confidence=0.7, idle_days=0) == pytest.approx(0.28 + 0.2)
-
-
-def test_voting_elects_one_of_the_group(bank):
-    records = group_of(3)
-    records[2] = record("r2", item(20, "word2"), n_used=9, n_used_success=9, tick=2)
-    one = bank(*records, merge=Merge(author=Voting()))
-    go_over(one)
-    assert one.records()[-1].items == records[2].items
 
 
 def test_an_undone_merge_brings_the_originals_back_and_is_not_made_again(bank):
@@ -329,15 +284,6 @@ def test_a_parent_that_changes_while_the_model_writes_is_not_merged(bank):
     assert go_over(one) == {"r0": "active", "r1": "quarantined", "r2": "active"}
 
 
-def test_a_task_does_not_retrieve_its_own_lesson_through_a_merge(bank):
-    one = bank(*group_of(3), merge=Merge(author=Voting()))
-    go_over(one)
-    assert one.retrieve("@200", exclude_task="a new task")
-    for k in range(3):
-        assert one.retrieve("@200", top_k=5, exclude_task=f"task r{k}") == []
-
-
-@pytest.mark.sqlite_file
 def test_groups_are_disjoint_and_within_their_sizes():
     records = [record(str(n), item(n)) for n in range(12)]
     found = groups(records, lambda seed: records, lambda a, b: True, 3, 5)
@@ -352,52 +298,50 @@ def verdict(relation):
     return f"Thoughts: so it is.\nRelation: {relation}"
 
 
+@pytest.fixture
+def pair(bank):
+    """A bank of two records, a at 0 degrees and b at an angle, of which a model says something; and the model."""
+
+    def build(said, angle=30, **rules):
+        teller = Teller(said)
+        records = [record("a", item(0), confidence=0.8), record("b", item(angle), confidence=0.6)]
+        return bank(*records, contradict=Contradict(**rules), role=teller.role), teller
+
+    return build
+
+
 @pytest.mark.parametrize(("angle", "asked"), [(53, True), (54, False), (19, True), (18, False)])
-def test_only_pairs_inside_the_band_are_checked(bank, angle, asked):  # cos 53.13 = 0.6, cos 18.19 = 0.95
-    teller = Teller(verdict("unrelated"))
-    go_over(bank(record("a", item(0)), record("b", item(angle)), contradict=Contradict(), role=teller.role))
+def test_only_pairs_inside_the_band_are_checked(pair, angle, asked):  # cos 53.13 = 0.6, cos 18.19 = 0.95
+    one, teller = pair(verdict("unrelated"), angle)
+    go_over(one)
     assert bool(teller.prompts) is asked
 
 
-def test_the_weaker_of_two_contradicting_records_loses_confidence_and_stays(bank):
-    records = [record("a", item(0), confidence=0.8), record("b", item(30), confidence=0.6)]
-    one = bank(*records, contradict=Contradict(), role=Teller(verdict("contradicts")).role)
-    assert go_over(one) == {"a": "active", "b": "active"}
-    assert (one.get("a").confidence, one.get("b").confidence) == (0.8, 0.3)
-    assert one.links() == [("a", "contradicts", "b", "llm, cosine 0.866")]
+@pytest.mark.parametrize(
+    ("relation", "action", "status", "confidence"),
+    [
+        ("contradicts", "lower", "active", 0.3),  # the weaker one
+        ("contradicts", "quarantine", "quarantined", 0.6),
+        ("entails", "lower", "active", 0.6),
+        ("refines", "lower", "active", 0.6),
+    ],
+)
+def test_the_weaker_of_two_contradicting_records_suffers_and_other_relations_are_links(
+    pair, relation, action, status, confidence
+):
+    one, teller = pair(verdict(relation), action=action)
+    for _ in range(2):  # a pair that is linked is not asked about again
+        assert go_over(one) == {"a": "active", "b": status}
+    assert (one.get("a").confidence, one.get("b").confidence) == (0.8, confidence)
+    assert one.links() == [("a", relation, "b", "llm, cosine 0.866")] and len(teller.prompts) == 1
+    assert [hit.record.id for hit in one.nearest("@200", 5)] == ["a", "b"][: 1 + (status == "active")]
 
 
-def test_or_it_goes_to_quarantine(bank):
-    records = [record("a", item(0), confidence=0.8), record("b", item(30), confidence=0.6)]
-    strict = Contradict(action="quarantine")
-    one = bank(*records, contradict=strict, role=Teller(verdict("contradicts")).role)
-    assert go_over(one) == {"a": "active", "b": "quarantined"}
-    assert [hit.record.id for hit in one.nearest("@200", 5)] == ["a"]
-
-
-@pytest.mark.parametrize("relation", ["entails", "refines"])
-def test_other_relations_are_links_and_no_more(bank, relation):
-    one = bank(
-        record("a", item(0)), record("b", item(30)), contradict=Contradict(), role=Teller(verdict(relation)).role
-    )
-    go_over(one)
-    assert one.links() == [("a", relation, "b", "llm, cosine 0.866")]
-    assert one.get("b").confidence is None
-
-
-def test_a_linked_pair_is_not_asked_about_again(bank):
-    teller = Teller(verdict("refines"))
-    one = bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(), role=teller.role)
-    go_over(one)
-    go_over(one)
-    assert len(teller.prompts) == 1
-
-
-def test_a_checker_that_breaks_changes_nothing(bank):
+def test_a_checker_that_breaks_changes_nothing(pair):
     def answer(prompt):
         raise InfraError("gone")
 
-    one = bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(), role=Teller(answer).role)
+    one, _ = pair(answer)
     go_over(one)
     assert one.links() == []
 
@@ -418,18 +362,15 @@ def often_used(n, **changes):
 )
 def test_what_contradicts_many_often_used_records_suffers_alone(bank, n, many, against, confidence, status):
     rule = Contradict(many=many, against_many=against)
-    one = bank(record("new", item(0), confidence=0.7), *often_used(n), contradict=rule,
-               role=Teller(verdict("contradicts")).role)  # fmt: skip
+    records = [record("new", item(0), confidence=0.7), *often_used(n)]
+    one = bank(*records, contradict=rule, role=Teller(verdict("contradicts")).role)
     assert go_over(one)["new"] == status
     kept = one.get("new")
     assert kept.confidence == confidence
     if n == many:
         assert {one.get(f"old{k}").confidence for k in range(n)} == {0.4}
         assert (status == "active") == ("quarantine" not in kept.provenance)
-        assert (
-            f"new contradicts often-used {', '.join(f'old{k}' for k in range(n))}"
-            in one.history.journal()[-2]["reason"]
-        )
+        assert "new contradicts often-used old0, old1, old2" in one.history.journal()[-2]["reason"]
     else:
         assert one.get("old0").confidence == 0.2  # the weaker of a pair, as without the rule
     assert {(a, b) for a, r, b, _ in one.links("new") if r == "contradicts"} == {("new", f"old{k}") for k in range(n)}
@@ -444,7 +385,6 @@ def test_contradicting_what_is_seldom_used_or_relating_otherwise_does_not_count(
     assert set(go_over(two).values()) == {"active"}
 
 
-@pytest.mark.sqlite_file
 def test_a_relation_is_read_from_where_it_stands(subtests):
     cases = [
         ("Thoughts: x\nRelation: contradicts", "contradicts"),
@@ -454,7 +394,6 @@ def test_a_relation_is_read_from_where_it_stands(subtests):
         ("They do not contradict.", None),
         ("<think>Relation: contradicts</think>Relation: unrelated", None),
         ("Relation: noncontradicts", None),
-        ("Relation: contradicts, entails, refines or unrelated", None),
         ("Relation: entails or refines", None),
         ("Relation: refines, as it names a case", "refines"),
         ("", None),
@@ -495,7 +434,6 @@ def test_the_nli_checker_reads_a_classifiers_labels(bank, monkeypatch, there, ba
     assert [r for _, r, _, _ in one.links()] == ([relation] if relation else [])
 
 
-@pytest.mark.sqlite_file
 def test_a_missing_nli_model_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match="cannot be loaded"):
@@ -505,7 +443,6 @@ def test_a_missing_nli_model_is_named(tmp_path, monkeypatch):
 # Confidence and pruning
 
 
-@pytest.mark.sqlite_file
 def test_confidence_by_hand():
     rates = Confidence()
     assert rates.prior("success", 0.9) == pytest.approx(0.63)
@@ -541,29 +478,21 @@ def test_pruned_is_what_is_unused_disbelieved_and_old(subtests, bank):
             assert go_over(one)["old"] == status
 
 
-def deleting(days, **changes):
-    values = {"status": "archived", "confidence": 0.1} | changes
-    return [record("old", item(0), **values), record("now", item(90), tick=200)], Prune(delete_after_days=days)
-
-
-@pytest.mark.sqlite_file
 @pytest.mark.parametrize(
     ("days", "changes", "deleted"),
     [
         (None, {}, False),
-        (0, {}, True),
         (19, {}, True),
         (20, {}, False),  # 200 days is not older than 180 + 20
         (0, {"n_used": 1}, False),
         (0, {"confidence": 1.0, "tick": 15}, True),  # 0.24
         (0, {"n_helpful": 1}, False),
         (0, {"status": "superseded"}, False),
-        (0, {"status": "quarantined"}, False),
     ],
 )
 def test_what_was_archived_may_be_deleted_for_good(bank, days, changes, deleted):
-    records, prune = deleting(days, **changes)
-    one = bank(*records, prune=prune)
+    old = record("old", item(0), **{"status": "archived", "confidence": 0.1} | changes)
+    one = bank(old, record("now", item(90), tick=200), prune=Prune(delete_after_days=days))
     go_over(one)
     assert (one.get("old") is None) == deleted
     assert one.ids() == {"old", "now"}  # a run that is resumed does not add it again
@@ -583,12 +512,8 @@ def test_what_is_archived_in_a_round_is_deleted_in_a_later_one_and_originals_of_
 
 
 def test_a_believed_old_record_is_not_pruned(bank):
-    one = bank(
-        record("old", item(0), confidence=1.0),
-        record("now", item(90), tick=200),
-        prune=Prune(),
-        confidence=Confidence(half_life_days=None),
-    )
+    records = [record("old", item(0), confidence=1.0), record("now", item(90), tick=200)]
+    one = bank(*records, prune=Prune(), confidence=Confidence(half_life_days=None))
     assert go_over(one)["old"] == "active"
 
 
@@ -607,29 +532,24 @@ def test_marks_are_counted_and_move_the_confidence_where_it_is_kept(bank):
         by_hand.mark_record(two, "nobody", helpful=True)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
+def test_a_record_that_another_removes_right_after_the_change_is_named(bank, monkeypatch):
+    for write in (
         lambda bank: by_hand.mark_record(bank, "a", helpful=True),
         lambda bank: by_hand.mark_used(bank, "a"),
         lambda bank: by_hand.set_status(bank, "a", "archived"),
-    ],
-    ids=["mark", "used", "status"],
-)
-def test_a_record_that_another_removes_right_after_the_change_is_named(bank, monkeypatch, write):
-    one = bank(record("a", item(0)))
-    change = one.change
+    ):
+        one = bank(record("a", item(0)))
 
-    @contextmanager
-    def then_removed(reason):
-        with change(reason) as made:
-            yield made
-        with change("another process") as other:
-            other.remove("a")
+        @contextmanager
+        def then_removed(reason, change=one.change):
+            with change(reason) as made:
+                yield made
+            with change("another process") as other:
+                other.remove("a")
 
-    monkeypatch.setattr(one, "change", then_removed)
-    with pytest.raises(UserError, match="no record a"):
-        write(one)
+        monkeypatch.setattr(one, "change", then_removed)
+        with pytest.raises(UserError, match="no record a"):
+            write(one)
 
 
 def test_a_duplicate_brought_back_is_none_any_more(bank):
@@ -641,7 +561,6 @@ def test_a_duplicate_brought_back_is_none_any_more(bank):
         by_hand.set_status(one, "b", "lost")
 
 
-@pytest.mark.sqlite_file
 def test_senseless_numbers_are_refused(subtests):
     cases = [
         (Deduplicate, {"title_distance": -1}),
@@ -660,6 +579,9 @@ def test_senseless_numbers_are_refused(subtests):
         (Confidence, {"gain": -1}),
         (Confidence, {"half_life_days": 0}),
         (Prune, {"max_age_days": -1}),
+        (Consolidator, {"every": 0}),
+        (Consolidator, {"candidates": 0}),
+        (Consolidator, {"ticks_per_day": 0}),
     ]
     for part, values in cases:
         with subtests.test(part.__name__, **values), pytest.raises(UserError):
@@ -667,13 +589,10 @@ def test_senseless_numbers_are_refused(subtests):
 
 
 def test_a_policy_that_needs_a_model_says_so(bank):
-    with pytest.raises(UserError, match="asks a model"):
-        go_over(bank(*group_of(3), merge=Merge(author=LLMAuthor())))
-    with pytest.raises(UserError, match="asks a model"):
+    with pytest.raises(UserError, match="asks a model"):  # of a merge: test_memory_arrival.py
         go_over(bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(checker=LLMChecker())))
 
 
-@pytest.mark.sqlite_file
 def test_in_the_background_one_process_at_a_time_goes_over_a_bank(tmp_path):
     bank = open_life_bank(tmp_path / "bank.sqlite", background=True, every=1, deduplicate=Deduplicate())
     with closing(try_lock(tmp_path / "bank.sqlite.rounds")):
@@ -701,7 +620,7 @@ def test_the_duplicate_with_the_higher_retrieval_score_stays_if_that_is_chosen(b
         Deduplicate(keep="best")
 
 
-def test_a_model_may_be_asked_how_probable_a_contradiction_is(subtests, bank):
+def test_a_model_may_be_asked_how_probable_a_contradiction_is(subtests, pair):
     cases = [
         ("Relation: contradicts\nConfidence: 0.61", "llm 0.610"),
         ("Relation: contradicts\nConfidence: 60 %", "llm 0.600"),
@@ -713,17 +632,12 @@ def test_a_model_may_be_asked_how_probable_a_contradiction_is(subtests, bank):
     ]
     for said, linked in cases:
         with subtests.test(said=said):
-            teller = Teller(said)
-            checker = LLMChecker(min_score=0.6)
-            one = bank(
-                record("a", item(0)), record("b", item(30)), contradict=Contradict(checker=checker), role=teller.role
-            )
+            one, teller = pair(said, checker=LLMChecker(min_score=0.6))
             go_over(one)
             assert [note.partition(",")[0] for *_, note in one.links()] == ([linked] if linked else [])
             assert "Confidence: <number>" in teller.prompts[0]
 
 
-@pytest.mark.sqlite_file
 def test_a_bank_can_be_read_by_the_tables_of_the_outline(tmp_path):
     path = tmp_path / "bank.sqlite"
     with closing(open_life_bank(path, deduplicate=Deduplicate())) as one:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from itertools import count
 
 import pytest
 from memory_kit import Teller, item, merged_reply, open_life_bank, record, statuses
@@ -20,16 +21,15 @@ ORIGINALS = ("r0", "r1", "r2")
 
 @pytest.fixture
 def open_bank(tmp_path):
-    banks = []
+    with ExitStack() as banks:
+        numbers = count()
 
-    def build(hygiene=None, **policies):
-        banks.append(open_life_bank(tmp_path / f"{len(banks)}.sqlite", **policies))
-        banks[-1].hygiene = hygiene
-        return banks[-1]
+        def build(hygiene=None, **policies):
+            bank = banks.enter_context(closing(open_life_bank(tmp_path / f"{next(numbers)}.sqlite", **policies)))
+            bank.hygiene = hygiene
+            return bank
 
-    yield build
-    for bank in banks:
-        bank.close()
+        yield build
 
 
 def alike(words="word", **changes):
@@ -55,9 +55,8 @@ def test_a_merge_that_the_guard_stops_leaves_its_originals(open_bank, text, monk
     merged = merge_of(bank)
     known = text.endswith("word0")
     assert (merged is not None) is known
-    assert statuses(bank) == dict.fromkeys(ORIGINALS, "archived" if known else "active") | (
-        {merged.id: "active"} if known else {}
-    )
+    made = {merged.id: "active"} if known else {}
+    assert statuses(bank) == dict.fromkeys(ORIGINALS, "archived" if known else "active") | made
 
 
 def test_what_is_released_from_quarantine_can_be_merged(open_bank):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 
-import forkserver
 import pytest
-from conftest import REPO, read_rows
+from conftest import TOY, read_rows
 from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.errors import UserError
@@ -195,17 +193,11 @@ def test_the_command_line_takes_the_tenant(tenants, tmp_path, capsys):
 
 
 @pytest.mark.sqlite_file
-def test_two_runs_of_one_seed_keep_all_their_lessons(tmp_path):
-    words = "env=toy llm=scripted embedder=hashing arm=reasoningbank memory=consolidated_offline seed=3".split()
-    words += [
-        "memory.consolidate.every=4",
-        "env.families=2",
-        "env.boxes_per_family=4",
-        f"memory.path={tmp_path / 'b.sqlite'}",
-    ]
+def test_two_runs_of_one_seed_keep_all_their_lessons(here, tmp_path):
+    words = ("memory=consolidated_offline", "memory.consolidate.every=4", "limit=8")
+    words += (f"memory.path={tmp_path / 'b.sqlite'}",)
     for name in TENANTS:
-        command = [sys.executable, "main.py", *words, f"memory.namespace={name}", f"run_dir={tmp_path / name}"]
-        forkserver.run(command, cwd=REPO, check=True, capture_output=True, timeout=120)
+        here(*TOY, *words, "seed=3", f"memory.namespace={name}", run_dir=tmp_path / name)
     made = [{record["id"] for row in read_rows(tmp_path / name) for record in row["records"]} for name in TENANTS]
     kept = [{r.id for r in read_records(tmp_path / "b.sqlite", name) if not r.parents} for name in TENANTS]
     assert made[0] & made[1]  # the same lessons, so the same ids
@@ -243,10 +235,8 @@ def test_the_servers_files_keep_equal_ids_of_two_tenants_with_their_vectors(tena
     assert formats.load(older, tmp_path / "out", "mcp") == (14, 0)
     for view in tenants:
         assert other.of(view.namespace).get("m-0") is None
-        assert other.of(view.namespace).get(f"{view.namespace}/m-0").parents == (
-            f"{view.namespace}/r1",
-            f"{view.namespace}/r2",
-        )
+        name = view.namespace
+        assert other.of(name).get(f"{name}/m-0").parents == (f"{name}/r1", f"{name}/r2")
         for bank in (other, older):
             assert lessons(bank.of(view.namespace)) == lessons(view)
             assert nearest(bank.of(view.namespace)) == pytest.approx(nearest(view), abs=1e-6)

@@ -76,7 +76,6 @@ def test_what_matches_nothing_is_not_returned_whatever_its_marks(points_of):
     assert points_of("", loved) == points_of("?!", loved) == {}
 
 
-@pytest.mark.sqlite_file
 def test_what_counts_as_a_match(subtests):
     cases = [
         ("hook", "Hooks of React", True),

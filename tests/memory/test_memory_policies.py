@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -16,6 +17,7 @@ from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
 from core.memory.moment import stream_age, wall_age
+from core.memory.open import read_records
 from core.memory.policies.convex import Convex
 from core.memory.policies.cosine import Cosine
 from core.memory.policies.four_factor import FourFactor
@@ -25,9 +27,9 @@ from core.memory.policies.points import Points
 from core.memory.policies.random import Random
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import FAILED, HARMFUL, Trust
-from core.models.embedding import Embedder, HashingEmbedder
+from core.models.embedding import Embedder
 from core.seeding import derive_seed
-from core.types import Lesson
+from core.types import Lesson, Task
 
 ALL = [Cosine, Hybrid, FourFactor, Trust, Random, Lexical, RRF, Points]
 
@@ -44,18 +46,16 @@ class Angles(Embedder):
 
 @pytest.fixture
 def open_bank(tmp_path):
-    banks = []
+    with ExitStack() as banks:
 
-    def build(policy, records=(), embedder=None, name="bank.sqlite", **changes):
-        bank = MemoryBank(path=str(tmp_path / name), embedder=embedder or Angles(), policy=policy, **changes)
-        banks.append(bank)
-        if records:
-            bank.add_many(list(records))
-        return bank
+        def build(policy, records=(), embedder=None, name="bank.sqlite", **changes):
+            bank = MemoryBank(path=str(tmp_path / name), embedder=embedder or Angles(), policy=policy, **changes)
+            banks.enter_context(closing(bank))
+            if records:
+                bank.add_many(list(records))
+            return bank
 
-    yield build
-    for bank in banks:
-        bank.close()
+        yield build
 
 
 def found(bank, query="task @0", **kwargs):
@@ -65,10 +65,8 @@ def found(bank, query="task @0", **kwargs):
 def test_hybrid_by_hand(open_bank):
     # a: cosine 1, unused, success, age 30 = one half-life: 0.6 + 0.2 * 0.5 + 0.15 + 0.05 * 0.5
     # b: cosine 0.5, 10 uses, failure, age 0: 0.3 + 0.2 * (0.5 + 0.5 tanh 1) - 0.15 * 0.5 + 0.05
-    made = [
-        record("x @0", task="1", id="a", tick=0),
-        record("y @60", task="2", id="b", tick=30, outcome="failure", n_used=10),
-    ]
+    used = {"tick": 30, "outcome": "failure", "n_used": 10}
+    made = [record("x @0", task="1", id="a", tick=0), record("y @60", task="2", id="b", **used)]
     bank = open_bank(Hybrid(top_k=2), made)
     assert found(bank) == [("a", pytest.approx(0.875)), ("b", pytest.approx(0.3 + 0.17615942 - 0.075 + 0.05))]
 
@@ -99,9 +97,7 @@ def test_hybrid_can_hold_its_threshold_against_the_sum(open_bank):
     bank = open_bank(Hybrid(top_k=4, min_score=0.85, threshold_on="score"), made)
     assert found(bank) == [("exact", 0.9), ("edge", pytest.approx(0.85, abs=1e-3))]
     bank.policy = Hybrid(top_k=4, min_score=0.9, threshold_on="score")
-    assert [id for id, _ in found(bank)] == [
-        "exact"
-    ]  # 0.6 + 0.2 * 0.5 + 0.15 + 0.05 is 0.9, whatever floats make of it
+    assert [id for id, _ in found(bank)] == ["exact"]  # 0.6 + 0.1 + 0.15 + 0.05 is 0.9, whatever floats make of it
     bank.policy = Hybrid(top_k=4, min_score=0.85)
     assert [id for id, _ in found(bank)] == ["exact", "edge", "under", "failed"]
 
@@ -133,7 +129,7 @@ def test_what_a_threshold_holds_back_is_counted_exactly(subtests, open_bank):
     bank = open_bank(Cosine(), made)
     for policy, min_score in cases:
         with subtests.test(policy=policy):
-            for query in ("w1 x @0", "w7 x @33", "w9 x @60", "w2 x @85", "x @-40", "y @120"):
+            for query in ("w1 x @0", "w9 x @60", "y @120"):
                 bank.policy = replace(policy, min_score=None)
                 free = bank.retrieve(query)
                 held = [h.score if policy.__class__ is Lexical or h.similarity is None else h.similarity for h in free]
@@ -172,23 +168,16 @@ def test_a_score_as_it_is_shown_lies_between_0_and_1_beside_the_cosine(subtests,
     ("form", "reliability"),
     [("confidence", 0.8), ("confidence_usage", 0.8 * math.sqrt(0.4)), ("usage", 1 / (1 + math.exp(-math.log(5))))],
 )
-def test_four_factor_by_hand(open_bank, form, reliability):
-    # cosine 0.5, age 90 = 2 H, confidence 0.8, 4 uses; the second record only sets the present
-    made = [record("x @60", id="a", confidence=0.8, n_used=4), record("y @180", task="2", id="now", tick=90)]
-    bank = open_bank(FourFactor(top_k=1, reliability=form, min_score=0.1), made)
-    assert found(bank) == [("a", pytest.approx(0.65 * 0.5 + 0.15 * math.exp(-2) + 0.20 * reliability, abs=1e-6))]
+def test_four_factor_by_hand(form, reliability):
+    # cosine 0.5, age 90 = 2 H, confidence 0.8, 4 uses
+    score = FourFactor(reliability=form).score(record("x", confidence=0.8, n_used=4), 0.5, 90)
+    assert score == pytest.approx(0.65 * 0.5 + 0.15 * math.exp(-2) + 0.20 * reliability, abs=1e-6)
 
 
-@pytest.mark.sqlite_file
-def test_four_factor_confidence_usage_is_at_most_one():
-    made = record("x", confidence=0.9, n_used=1000)
-    assert FourFactor(reliability="confidence_usage").score(made, 0.0, 1e9) == pytest.approx(0.20)
-
-
-@pytest.mark.sqlite_file
-def test_four_factor_gives_the_published_example():
+def test_four_factor_confidence_usage_is_at_most_one_and_gives_the_published_example():
     """Claude Flow's: similarity 0.87, 10 days old, confidence 0.8, 25 uses, and 0.10 for diversity taken off: 0.864."""
     policy = FourFactor(age_scale_days=30, reliability="confidence_usage")
+    assert policy.score(record("x", confidence=0.9, n_used=1000), 0.0, 1e9) == pytest.approx(0.20)
     score = policy.score(record("x", confidence=0.8, n_used=25), 0.87, 10) - policy.diversity_weight * 0.10
     assert score == pytest.approx(0.864, abs=0.005)
 
@@ -208,7 +197,6 @@ def test_mmr_is_greedy_and_takes_a_tenth_of_the_likeness_off(open_bank):
     assert [id for id, _ in plain] == ["a", "twin", "other"]
 
 
-@pytest.mark.sqlite_file
 def test_trust_by_hand():
     policy = Trust()
     assert policy.trust(record("x", n_helpful=5, n_harmful=1), 45) == pytest.approx(3 / 7 * 0.5)
@@ -238,8 +226,8 @@ def test_trust_ranks_and_warns(open_bank):
 def test_random_draws_evenly_whatever_the_similarity_and_repeats_exactly(open_bank):
     made = [record(f"x @{9 * n}", task=str(n), id=str(n)) for n in range(10)]
     bank = open_bank(Random(top_k=1, seed=1), made)
-    drawn = Counter(found(bank, f"query {n} @0")[0][0] for n in range(1000))
-    expected = 1000 / 10
+    drawn = Counter(found(bank, f"query {n} @0")[0][0] for n in range(300))
+    expected = 300 / 10
     assert sum((drawn[str(n)] - expected) ** 2 / expected for n in range(10)) < 27.9  # chi-square, 9 df, p = 0.001
     assert found(bank, top_k=4) == found(bank, top_k=4)
     assert len({id for id, _ in found(bank, top_k=10)}) == 10
@@ -362,28 +350,20 @@ def test_every_policy_keeps_to_namespace_filters_status_and_the_guard_against_it
             assert {h.record.id for h in narrow.rank(bank, "boil water @0", 9, "me", where)} == {"failed"}
 
 
-def test_every_policy_may_abstain_and_takes_an_empty_bank(subtests, open_bank):
-    empty = open_bank(Cosine(), name="empty.sqlite")
-    bank = open_bank(Cosine(), [record("boil water @80", id="far", items=(lesson("boil water"),))])
+def test_every_policy_may_abstain_only_reads_repeats_exactly_and_takes_an_empty_bank(subtests, open_bank):
+    made = [record(f"w{n} x @{80 + n}", task=str(n), id=str(n), items=(lesson(f"w{n} x"),), tick=n) for n in range(9)]
+    empty, bank = open_bank(Cosine(), name="empty.sqlite"), open_bank(Cosine(), made)
+    before = bank.history.journal()
     for policy in ALL:
         with subtests.test(policy.__name__):
             empty.policy = policy(top_k=3)
-            assert empty.retrieve("boil water @0") == []
-            bank.policy = policy(top_k=3, min_score=1e6 if policy in (Lexical, Points) else 0.99)
-            assert bank.retrieve("boil water @0") == []
-            assert [id for id, _ in found(bank, "boil water @0", top_k=0)] == []
-
-
-def test_every_policy_only_reads_and_repeats_exactly(subtests, open_bank):
-    made = [record(f"w{n} x @{n}", task=str(n), id=str(n), items=(lesson(f"w{n} x"),), tick=n) for n in range(30)]
-    bank = open_bank(Cosine(), made)
-    for policy in ALL:
-        with subtests.test(policy.__name__):
+            assert empty.retrieve("w3 x @0") == []
             bank.policy = policy(top_k=5)
-            before = bank.history.journal()
-            assert found(bank, "w3 x @7") == found(bank, "w3 x @7")
-            assert len(found(bank, "w3 x @7")) == 5
-            assert bank.history.journal() == before
+            assert found(bank, "w3 x @0") == found(bank, "w3 x @0") and len(found(bank, "w3 x @0")) == 5
+            assert found(bank, "w3 x @0", top_k=0) == []
+            bank.policy = policy(top_k=3, min_score=1e6 if policy in (Lexical, Points) else 0.99)
+            assert bank.retrieve("w3 x @0") == []
+    assert bank.history.journal() == before
 
 
 def test_the_pool_bounds_what_is_ranked_anew(open_bank):
@@ -392,7 +372,6 @@ def test_the_pool_bounds_what_is_ranked_anew(open_bank):
     assert [id for id, _ in found(open_bank(Hybrid(top_k=1, pool=None)))] == ["3"]
 
 
-@pytest.mark.sqlite_file
 def test_ages_on_either_clock():
     made = record("x", tick=10, created_at="2026-01-01T00:00:00+00:00")
     assert stream_age(made, 25) == 15
@@ -413,7 +392,6 @@ def test_the_bank_chooses_the_clock(open_bank):
     assert by_wall == [("a", pytest.approx(0.85 + 0.05 * 0.5, abs=1e-4))]
 
 
-@pytest.mark.sqlite_file
 def test_bad_keys_are_refused_by_name(subtests):
     cases = [
         (lambda: Hybrid(confidence="much"), "confidence"),
@@ -434,13 +412,6 @@ def test_bad_keys_are_refused_by_name(subtests):
             build()
 
 
-def test_hashing_vectors_work_with_every_policy(open_bank):
-    bank = open_bank(
-        Cosine(), [record("boil some water", id="w", items=(lesson("boil some water"),))], embedder=HashingEmbedder()
-    )
-    assert all(policy().rank(bank, "boil water", 1, None)[0].record.id == "w" for policy in ALL)
-
-
 def test_the_banks_unit_and_key_are_the_papers_retrievals_own(here, tmp_path):
     def scores(*words):
         run_dir, _ = here(*TOY, "limit=8", *words, run_dir=tmp_path / "-".join(["run", *words]))
@@ -449,3 +420,98 @@ def test_the_banks_unit_and_key_are_the_papers_retrievals_own(here, tmp_path):
     single = scores("memory.unit=item", "memory.key=item")
     assert single == scores("retrieval.unit=item", "retrieval.key=item")
     assert single != scores()
+
+
+# Subjects within a bank: the loop names them (memory.domain, memory.tags), retrieval keeps to them
+
+
+def filed(id, **changes):
+    return record("boil water @0", task=f"task {id}", id=id, items=(lesson("boil water"),), **changes)
+
+
+def ids(hits):
+    return {hit.record.id for hit in hits}
+
+
+def test_domains_may_be_several_or_the_tasks_own(subtests, open_bank):
+    bank = open_bank(
+        Cosine(),
+        [
+            filed("k", domain="kitchen"),
+            filed("g", domain="garden"),
+            filed("none"),
+            filed("s", domain="same"),
+        ],
+    )
+    for policy in ALL:
+        with subtests.test(policy.__name__):
+            bank.policy = policy(top_k=9, domain=["kitchen", "garden"])
+            assert ids(bank.retrieve("boil water @0", domain="sea")) == {"k", "g"}
+            bank.policy = policy(top_k=9, domain="same")
+            assert ids(bank.retrieve("boil water @0", domain="garden")) == {"g"}
+            assert ids(bank.retrieve("boil water @0", domain="")) == {"none"}
+            assert ids(bank.retrieve("boil water @0")) == {"k", "g", "none", "s"}
+            assert ids(bank.retrieve("boil water @0", domain="garden", where=Filter(domain="kitchen"))) == {"k"}
+            bank.policy = policy(top_k=9, domain=["same"])
+            assert ids(bank.retrieve("boil water @0", domain="garden")) == {"s"}
+
+
+def test_what_is_believed_in_too_little_is_left_out_and_what_was_never_rated_has_its_prior(subtests, open_bank):
+    rated = [filed(f"r{c}", confidence=c / 10) for c in range(11)]
+    bank = open_bank(Cosine(), [*rated, filed("success"), filed("failure", outcome="failure")])
+    for policy in ALL:
+        with subtests.test(policy.__name__):
+            everything = {f"r{c}" for c in range(11)} | {"success", "failure"}
+            for least, left in ((None, everything), (0.0, everything), (0.65, {"r7", "r8", "r9", "r10", "success"})):
+                bank.policy = policy(top_k=99, min_confidence=least)
+                assert ids(bank.retrieve("boil water @0")) == left
+            bank.policy = policy(top_k=2, min_confidence=0.6)
+            assert len(bank.retrieve("boil water @0")) == 2  # what is left out takes no place
+            bank.policy = policy(top_k=99, min_confidence=1.0)
+            assert ids(bank.retrieve("boil water @0")) == {"r10"}
+
+
+def test_a_domain_and_a_confidence_that_make_no_sense_are_refused(open_bank):
+    for wrong in ({"domain": []}, {"domain": [3]}, {"min_confidence": 1.5}):
+        with pytest.raises(UserError, match="retrieval"):
+            Cosine(**wrong)
+    with pytest.raises(UserError, match=r"memory\.tags"):
+        open_bank(Cosine(), tags="kitchen")
+
+
+def test_a_bank_files_by_the_tasks_type_or_by_a_word(open_bank):
+    task = Task(id="t", query="q", type="Heat Things")
+    assert open_bank(Cosine()).filing(task) == (None, ())
+    assert open_bank(Cosine(), domain="type", tags=["type", "Pilot", "pilot"]).filing(task) == (
+        "Heat Things",
+        ("heat-things", "pilot"),
+    )
+    assert open_bank(Cosine(), domain="maths", tags=["type"]).filing(Task(id="t", query="q")) == ("maths", ())
+
+
+def test_a_run_keeps_to_the_tasks_own_domain(here, tmp_path):
+    """Cross-checked without the filter: there, lessons of other families are retrieved too."""
+
+    def crossings(run_dir):
+        rows = read_rows(run_dir)
+        family = {record["id"]: row["task_type"] for row in rows for record in row["records"]}
+        pairs = [(row["task_type"], family[hit["id"]]) for row in rows for hit in row["retrieved"]]
+        assert pairs
+        return sum(one != other for one, other in pairs), rows
+
+    top = "retrieval.top_k=3"
+    free, plain = crossings(here(*TOY, top)[0])
+    assert free and all("domain" not in record and "tags" not in record for row in plain for record in row["records"])
+    keys = ("memory.domain=type", "memory.tags=[type,Pilot]", "retrieval.domain=same")
+    crossed, rows = crossings(here(*TOY, top, *keys, run_dir=tmp_path / "same")[0])
+    assert crossed == 0
+    for row in rows:
+        for kept in row["records"]:
+            assert kept["domain"] == row["task_type"] and kept["tags"] == [row["task_type"].lower(), "pilot"]
+    kept = read_records(tmp_path / "same" / "bank.sqlite", "default")
+    assert {record.domain for record in kept} == {row["task_type"] for row in rows if row["records"]}
+
+
+def test_same_without_a_domain_is_refused(here):
+    with pytest.raises(UserError, match=r"memory\.domain=type"):
+        here(*TOY, "retrieval.domain=same")

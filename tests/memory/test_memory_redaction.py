@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 from conftest import TOY, read_rows
 from mcp_kit import here as served
-from memory_kit import Compass
+from memory_kit import Compass, item, record
 
 from core.memory.bank import MemoryBank
 from core.memory.open import read_records
@@ -16,6 +15,7 @@ from core.memory.policies.cosine import Cosine
 from core.redact import HIDDEN
 from core.types import Lesson
 from envs import toy_script
+from mcp_server.tools import MemoryTools
 
 KEY = "ghp_" + "aB3dE6gH9jaB3dE6gH9jaB"
 PASSWORD = "hunter2" + "secret9"
@@ -33,20 +33,12 @@ def stored(path):
     return "".join(r.text + r.original_query for r in read_records(path, "default"))
 
 
-RUNS = {
-    "own bank": ((), False),
-    "own bank, personal": (("memory.redact=personal",), True),
-    "given bank": (("memory.path=given.sqlite",), False),
-    "given bank, personal": (("memory.path=given.sqlite", "memory.redact=personal"), True),
-}
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_what_a_run_stores(name, here, tmp_path, monkeypatch):
+@pytest.mark.parametrize("hides", [False, True])
+def test_what_a_run_stores(here, tmp_path, monkeypatch, hides):
     monkeypatch.chdir(tmp_path)
-    words, hides = RUNS[name]
+    words = ("memory.path=given.sqlite", "memory.redact=personal") if hides else ()
     run_dir, _ = here(*TOY, "limit=3", "llm.script.path=test_memory_redaction.leaky", *words)
-    texts = stored(tmp_path / "given.sqlite" if "given" in name else run_dir / "bank.sqlite")
+    texts = stored(tmp_path / "given.sqlite" if hides else run_dir / "bank.sqlite")
     assert KEY not in texts and PASSWORD not in texts and HIDDEN in texts and "The word of the" in texts
     assert [part in texts for part in PERSONAL] == [not hides] * 3
     for file in run_dir.glob("*.jsonl"):
@@ -55,7 +47,6 @@ def test_what_a_run_stores(name, here, tmp_path, monkeypatch):
     assert PERSONAL[0] in json.dumps(row["records"])  # episodes hold what the model wrote
 
 
-@pytest.mark.sqlite_file
 def test_a_run_that_is_killed_makes_the_same_bank_again(here, tmp_path):
     words = (*TOY, "limit=3", "llm.script.path=test_memory_redaction.leaky", "memory.redact=personal")
     run_dir, _ = here(*words)
@@ -72,12 +63,12 @@ def test_a_run_that_is_killed_makes_the_same_bank_again(here, tmp_path):
     assert kept[0].provenance["hygiene"] == ["card", "email", "phone", "secret"]
 
 
-@pytest.mark.parametrize("preset", ["production", "paper_faithful", "reasoningbank_mcp"])
-@pytest.mark.parametrize("redact", ["secrets", "personal"])
+@pytest.mark.parametrize(
+    ("preset", "redact"), [("production", "personal"), ("paper_faithful", "secrets"), ("reasoningbank_mcp", "secrets")]
+)
 def test_the_server_stores_no_credential_whatever_its_preset(tmp_path, preset, redact):
-    arguments = {"query": f"Write to {PERSONAL[0]}", "title": "Ask", "content": SAID, "success": True}
-    with served(tmp_path / "b.sqlite", f"preset={preset}", f"memory.redact={redact}") as (server, service):
-        asyncio.run(server.call_tool("save_lesson", arguments))
+    with served(tmp_path / "b.sqlite", f"preset={preset}", f"memory.redact={redact}") as (_, service):
+        MemoryTools(service).save_lesson(f"Write to {PERSONAL[0]}", "Ask", SAID)
         [record] = service.bank.records()
         texts = record.text + record.original_query
         assert KEY not in texts and PASSWORD not in texts
@@ -86,8 +77,6 @@ def test_the_server_stores_no_credential_whatever_its_preset(tmp_path, preset, r
 
 
 def test_a_query_that_was_given_with_its_vector_is_embedded_as_it_is_stored(tmp_path):
-    from memory_kit import item, record
-
     bank = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=Compass(), policy=Cosine(), redact="personal")
     given = [record("a", item(0), query=f"@40 write to {PERSONAL[0]}"), record("b", item(0), query="@50 plain")]
     bank.add_many(given, Compass().embed(["@90", "@90"]))

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import forkserver
 import pytest
-from memory_kit import Compass, item, open_life_bank, record
+from memory_kit import Compass, item, on_both_stores, open_life_bank, record
 
 from core.errors import UserError
 from core.memory.bank import MemoryBank
@@ -50,6 +50,7 @@ def counters(bank, id="r0"):
     return kept.n_used, kept.n_used_success, kept.last_used
 
 
+@on_both_stores
 def test_a_showing_is_counted_once_in_one_change_that_can_be_undone(bank):
     before, records = bank.history.seq(), bank.records()
     bank.count_shown(["r0", "nobody", "r1", "r0"])
@@ -60,6 +61,7 @@ def test_a_showing_is_counted_once_in_one_change_that_can_be_undone(bank):
     assert bank.records() == records
 
 
+@on_both_stores
 def test_many_are_counted_at_once_each_as_often_as_it_was_shown(bank):
     bank.add(record("r1\0more", item(40)))  # no other id, though SQLite's JSON would end it at the NUL byte
     before = bank.history.seq()
@@ -74,13 +76,6 @@ def test_nothing_but_counts_is_set_by_counting(bank):
     assert bank.get("r0").status == "active"
 
 
-def test_nothing_known_was_shown(bank):
-    before = bank.history.seq()
-    bank.count_shown([])
-    bank.count_shown(iter(["nobody"]))
-    assert bank.history.seq() == before
-
-
 def test_last_used_is_by_the_banks_clock(tmp_path):
     with closing(plain(tmp_path / "b.sqlite", clock="wall")) as bank:
         bank.add(record("r0", item(0)))
@@ -90,15 +85,15 @@ def test_last_used_is_by_the_banks_clock(tmp_path):
         assert bank.get("r0").last_used == bank.get("r1").last_used  # one change, one time
 
 
-def test_a_bank_that_is_only_read_counts_nothing(bank):
+def test_what_counts_nothing(bank):
+    before = bank.history.seq()
+    bank.count_shown([])
+    bank.count_shown(iter(["nobody"]))
+    bank.of("else").count_shown(["r0"])  # only the tenant's own are counted
     with closing(plain(bank.path, read_only=True)) as frozen:
         frozen.count_shown(["r0"])
-        assert counters(frozen) == (0, 0, None)
-
-
-def test_only_the_tenants_own_records_are_counted(bank):
-    bank.of("else").count_shown(["r0"])
-    assert counters(bank) == (0, 0, None)
+        assert counters(frozen) == counters(bank) == (0, 0, None)
+    assert bank.history.seq() == before
 
 
 def test_a_paper_bank_writes_nothing_by_itself(bank):
@@ -166,7 +161,6 @@ def shown_meanwhile(bank, caplog):
     assert "not counted: others are writing" in warning.message
 
 
-@pytest.mark.sqlite_file
 def test_a_writer_of_another_program_is_not_waited_for(bank, caplog):
     with closing(sqlite3.connect(bank.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -175,7 +169,6 @@ def test_a_writer_of_another_program_is_not_waited_for(bank, caplog):
     usual_again(bank)
 
 
-@pytest.mark.sqlite_file
 def test_a_writer_of_another_process_is_not_waited_for(bank, caplog):
     line = [sys.executable, "-c", LOCK, bank.path]
     with forkserver.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
@@ -185,7 +178,6 @@ def test_a_writer_of_another_process_is_not_waited_for(bank, caplog):
     usual_again(bank)
 
 
-@pytest.mark.sqlite_file
 def test_a_writer_of_another_thread_is_not_waited_for(bank, caplog):
     inside, over = threading.Event(), threading.Event()
 
@@ -203,6 +195,7 @@ def test_a_writer_of_another_thread_is_not_waited_for(bank, caplog):
     usual_again(bank)
 
 
+@on_both_stores
 def test_a_short_writer_is_waited_for(bank):
     def write():
         with bank.change("short") as change:
@@ -229,7 +222,6 @@ def usual_again(bank):
     assert counters(bank)[0] == 1
 
 
-@pytest.mark.sqlite_file
 def test_a_change_may_be_given_its_patience(bank):
     with closing(sqlite3.connect(bank.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -238,6 +230,7 @@ def test_a_change_may_be_given_its_patience(bank):
     assert counters(bank) == (0, 0, None)
 
 
+@on_both_stores
 @pytest.mark.parametrize("find", ["retrieve", "lexical"])
 def test_a_task_whose_id_has_a_nul_byte_does_not_get_back_what_was_merged_from_it(bank, find):
     merged = record("m", item(0), parents=("x",), provenance={"tasks": ["odd\0one", "other"]})
@@ -247,6 +240,7 @@ def test_a_task_whose_id_has_a_nul_byte_does_not_get_back_what_was_merged_from_i
     assert "m" not in {hit.record.id for hit in found(merged.original_query, 9, "odd\0one")}
 
 
+@on_both_stores
 def test_a_domain_with_a_nul_byte_is_no_other_domain(bank):
     bank.add(record("d", item(50), domain="odd"))
     query = bank.get("d").original_query

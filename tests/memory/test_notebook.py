@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
-import pytest
 from memory_kit import Teller
 
 from core.memory.rivals.notebook import ADD, DELETE, DOWNVOTE, EDIT, UPVOTE, Curator, notes_of
@@ -81,20 +80,18 @@ def asked(reply, **how):
     return made.operations("rivals/grpo_update", "update", task, ALL, NOTES, advantage="None.", **how)[1]
 
 
-@pytest.mark.parametrize(("row", "title"), GIVEN)
-def test_an_operation_is_read_or_dropped_and_counted(row, title):
-    found = asked(json.dumps({"thoughts": "", "operations": [row]}))
-    assert [lesson.title for lesson in found.lessons] == ([title] if title else [])
-    assert found.n_dropped == (title is None)
+def test_an_operation_is_read_or_dropped_and_counted(subtests):
+    for row, title in GIVEN:
+        with subtests.test(row=row):
+            found = asked(json.dumps({"thoughts": "", "operations": [row]}))
+            assert [lesson.title for lesson in found.lessons] == ([title] if title else [])
+            assert found.n_dropped == (title is None)
 
 
-@pytest.mark.parametrize(
-    ("reply", "n_dropped"),
-    [("No.", 1), ("", 0), ('{"operations": []}', 0), ('{"operations": "none"}', 1), ("[1, 2", 1)],
-)
-def test_a_reply_without_operations_is_counted_unless_it_says_that_none_is_needed(reply, n_dropped):
-    found = asked(reply)
-    assert (found.lessons, found.n_dropped) == ((), n_dropped)
+def test_a_reply_without_operations_is_counted_unless_it_says_that_none_is_needed():
+    replies = {"No.": 1, "": 0, '{"operations": []}': 0, '{"operations": "none"}': 1, "[1, 2": 1}
+    assert {reply: asked(reply).n_dropped for reply in replies} == replies
+    assert not any(asked(reply).lessons for reply in replies)
 
 
 def test_operations_beyond_the_most_are_dropped():

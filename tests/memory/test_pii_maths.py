@@ -18,7 +18,7 @@ PARTS = [*"$ $$ \\( \\) \\[ \\] \\begin{a} \\end{a} \\begin{b*} \\end{b*} \\ x".
 
 def test_formulas_are_what_the_pattern_says():
     chance = random.Random(0)
-    for _ in range(20_000):
+    for _ in range(5_000):
         text = "".join(chance.choices(PARTS, k=chance.randint(0, 14)))
         assert _maths(text) == [match.span() for match in FORMULA.finditer(text)], text
 
@@ -26,15 +26,15 @@ def test_formulas_are_what_the_pattern_says():
 @pytest.mark.parametrize(
     "text",
     [
-        "\\(" * 1_000_000,
-        "\\[ " * 700_000,
-        "\\begin{a}" * 200_000,
-        "".join(f"\\begin{{a{n}}}" for n in range(150_000)) + "\\end{b}",
-        "$1$ a@b.org " * 60_000,
+        "\\(" * 200_000,
+        "\\[ " * 140_000,
+        "\\begin{a}" * 40_000,
+        "".join(f"\\begin{{a{n}}}" for n in range(30_000)) + "\\end{b}",
+        "$1$ a@b.org " * 12_000,
     ],
     ids=["parentheses", "brackets", "one name", "many names", "formulas and addresses"],
 )
-def test_no_text_of_megabytes_takes_minutes(text):
+def test_no_text_takes_long(text):
     began = time.process_time()
     scrub(text)
-    assert time.process_time() - began < 60
+    assert time.process_time() - began < 20

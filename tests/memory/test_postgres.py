@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 import time
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
 from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder, HashingEmbedder
-from core.types import Lesson, MemoryRecord, Usage
+from core.types import Lesson, Usage
 
 
 @pytest.fixture
@@ -77,6 +78,34 @@ def counts(db):
     return {table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TENANTS}
 
 
+@contextmanager
+def bound_role(postgres, url, tenant):
+    """The URL of a role that is bound to a tenant, with the rights that it needs."""
+    database, name = urlsplit(url).path[1:], f"{tenant}_only"
+    with raw(url) as db:
+        db.execute(f"SELECT bind_role('{name}', '{tenant}')")
+    tables = ", ".join((*TENANTS, "meta", "journal"))
+    postgres.admin(
+        database,
+        f"CREATE ROLE {name} LOGIN",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name}",
+        f"GRANT SELECT ON members TO {name}",
+    )
+    try:
+        yield url.replace("bank_app", name)
+    finally:
+        postgres.admin(database, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def at_once(n, act):
+    """Call a function in n threads at the same time."""
+    threads = [threading.Thread(target=act) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_raw_sql_with_the_applications_role_reads_and_writes_one_namespace(open_bank, url):
     import psycopg
 
@@ -101,36 +130,22 @@ def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_ba
     ann = open_bank(namespace="ann")
     filled(ann)
     filled(open_bank(namespace="bob"))
-    with raw(url) as db:
-        db.execute("SELECT bind_role('bob_only', 'bob'), bind_role('bob_only', 'rob')")
-    database = urlsplit(url).path[1:]
-    tables = ", ".join((*TENANTS, "meta", "journal"))
-    postgres.admin(
-        database,
-        "DROP ROLE IF EXISTS bob_only",
-        "CREATE ROLE bob_only LOGIN",
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO bob_only",
-        "GRANT SELECT ON members TO bob_only",
-    )
-    his = url.replace("bank_app", "bob_only")
-    for said in ("ann", "*", "bob"):
-        with raw(his, said) as db:
-            seen = {row[0] for table in TENANTS for row in db.execute(f"SELECT namespace FROM {table}")}
-            assert seen == ({"bob"} if said != "ann" else set())
-    bank = open_bank(his, namespace="bob")
-    assert bank.add(record("new", item(50))) and bank.retrieve("@30", 5) and len(bank) == 3
+    with bound_role(postgres, url, "bob") as his:
+        for said in ("ann", "*", "bob"):
+            with raw(his, said) as db:
+                seen = {row[0] for table in TENANTS for row in db.execute(f"SELECT namespace FROM {table}")}
+                assert seen == ({"bob"} if said != "ann" else set())
+        bank = open_bank(his, namespace="bob")
+        assert bank.add(record("new", item(50))) and bank.retrieve("@30", 5) and len(bank) == 3
 
-    # He sees no lessons of others, so it is not for him to say which keys theirs have.
-    vectors = "SELECT origin, kind, place, vector FROM keys ORDER BY 1, 2, 3"
-    were = ann._store.rows(vectors)
-    kinds = ann._store.meta("kinds")
-    mine = open_bank(his, namespace="bob", key="joined")
-    assert mine._store.rows("SELECT DISTINCT kind FROM keys ORDER BY 1") == [("joined",), ("query",)]
-    assert ann._store.meta("kinds") == kinds
-    assert main(["reembed", his, "--key", "joined"]) == 2
-    assert "the role sees only tenants that it is bound to" in capsys.readouterr().err
-    assert ann._store.rows(vectors) == were
-    postgres.admin(database, "DROP OWNED BY bob_only", "DROP ROLE bob_only")
+        # He sees no lessons of others, so it is not for him to say which keys theirs have.
+        vectors = "SELECT origin, kind, place, vector FROM keys ORDER BY 1, 2, 3"
+        were = ann._store.rows(vectors), ann._store.meta("kinds")
+        mine = open_bank(his, namespace="bob", key="joined")
+        assert mine._store.rows("SELECT DISTINCT kind FROM keys ORDER BY 1") == [("joined",), ("query",)]
+        assert main(["reembed", his, "--key", "joined"]) == 2
+        assert "the role sees only tenants that it is bound to" in capsys.readouterr().err
+        assert (ann._store.rows(vectors), ann._store.meta("kinds")) == were
 
 
 def test_a_role_that_may_act_as_the_owner_is_not_bound_and_one_that_was_is_warned_of(open_bank, postgres, url, caplog):
@@ -160,32 +175,22 @@ def test_a_role_that_may_act_as_the_owner_is_not_bound_and_one_that_was_is_warne
 
 
 def test_a_bound_role_learns_by_no_id_what_another_tenant_has_sent_or_forgotten(open_bank, postgres, url):
-    ann, database = open_bank(namespace="ann"), urlsplit(url).path[1:]
-    ann.jobs().put("the id", "ann", {"what": "hers"})
+    ann = open_bank(namespace="ann")
+    jobs = ann.jobs()
+    jobs.put("the id", "ann", {"what": "hers"})
     ann.add(record("gone", item(10)))
     assert ann.history.forget(id="gone") == ["gone"]
-    with raw(url) as db:
-        db.execute("SELECT bind_role('bob_only', 'bob')")
-    postgres.admin(
-        database,
-        "DROP ROLE IF EXISTS bob_only",
-        "CREATE ROLE bob_only LOGIN",
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {', '.join((*TENANTS, 'meta', 'journal'))} TO bob_only",
-        "GRANT SELECT ON members TO bob_only",
-    )
-    with raw(url.replace("bank_app", "bob_only"), "bob") as db:
+    with bound_role(postgres, url, "bob") as his, raw(his, "bob") as db:
         row = "('the id', 'bob', 'failed', '{\"what\": \"his\"}', '{}', 0, '', '')"
         assert db.execute(f"INSERT INTO jobs VALUES {row}").rowcount == 1
         seen = [str(row) for table in (*TENANTS, "meta", "journal") for row in db.execute(f"SELECT * FROM {table}")]
     assert not any("gone" in row or "sha256" in row for row in seen)
-    assert [ann.jobs().get("the id", name).payload["what"] for name in ("ann", "bob")] == ["hers", "his"]
-    jobs = ann.jobs()
+    assert [jobs.get("the id", name).payload["what"] for name in ("ann", "bob")] == ["hers", "his"]
     assert jobs.lead()
     jobs.end(jobs.next().id, "completed", {"n": 1}, namespace="ann")
     jobs.leave()
     assert [jobs.get("the id", name).state for name in ("ann", "bob")] == ["completed", "failed"]
     assert list(ann.history.forgotten()) == ["gone"]
-    postgres.admin(database, "DROP OWNED BY bob_only", "DROP ROLE bob_only")
 
 
 def test_a_nul_comes_back_as_it_went_in(open_bank, tmp_path):
@@ -195,50 +200,21 @@ def test_a_nul_comes_back_as_it_went_in(open_bank, tmp_path):
     assert bank.add(given) and not bank.add(given)
     assert bank.add_many([given, *(record(f"{n}\0", item(n), query=f"@{n} \0") for n in range(30))]) == 30  # copied
     found = bank.get("r\0")
-    assert (found.original_query, found.items, found.task_id, found.tags) == (
-        given.original_query,
-        given.items,
-        odd,
-        (odd,),
-    )
+    assert (found.original_query, found.items) == (given.original_query, given.items)
+    assert (found.task_id, found.tags) == (odd, (odd,))
     assert bank.get("7\0").original_query == "@7 \0" and bank.retrieve("@10", 1, exclude_task=odd)[0].record.id != "r\0"
     assert [hit.record.id for hit in bank.lexical("c", 1)] == ["r\0"] and bank.titles()[0][0] == "r\0"
-
-
-def test_a_bank_moves_between_both_databases(url, tmp_path):
-    file, back = str(tmp_path / "a.sqlite"), str(tmp_path / "b.sqlite")
-    first = MemoryBank(path=file, embedder=HashingEmbedder(), policy=Cosine())
-    for bank in (first.of("ann"), first.of("bob")):
-        bank.add_many(
-            [record(f"r{n}", item(n), query=f"@{n} {bank.namespace}", tick=n, last_used=n) for n in range(40)]
-        )
-        with bank.change("more") as change:
-            change.update("r3", status="archived", confidence=0.5, last_used=1e9 + 0.125)
-            change.link("r4", "refines", "r3", "note")
-    first.close()
-    for source, target, name in ((file, url, "1"), (url, back, "2")):
-        assert main(["export", source, str(tmp_path / name)]) == 0
-        assert main(["import", target, str(tmp_path / name), "--embedder", "hashing-256"]) == 0
-    assert main(["export", back, str(tmp_path / "3")]) == 0
-    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes() == (tmp_path / "3").read_bytes()
 
 
 def test_searches_find_what_they_find_in_sqlite_with_the_same_scores(open_bank, tmp_path):
     rng, words = random.Random(3), "open the door box key lamp blue red é naïve 日本 x2".split()
     made = [
-        MemoryRecord(
-            **vars(
-                record(
-                    f"r{n}",
-                    item(0, words=" ".join(rng.choices(words, k=6))),
-                    outcome=rng.choice(("success", "failure")),
-                )
-            )
-            | {
-                "original_query": " ".join(rng.choices(words, k=8)),
-                "domain": rng.choice("ab"),
-                "tags": (rng.choice("xy"),),
-            }
+        replace(
+            record(f"r{n}", item(0, words=" ".join(rng.choices(words, k=6)))),
+            outcome=rng.choice(("success", "failure")),
+            original_query=" ".join(rng.choices(words, k=8)),
+            domain=rng.choice("ab"),
+            tags=(rng.choice("xy"),),
         )
         for n in range(120)
     ]
@@ -315,9 +291,8 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
     assert calls[:2] == [True, False]
 
 
-@pytest.mark.parametrize("key", ["query", "item"])
-def test_what_another_process_adds_of_the_same_task_just_before_a_search_is_not_retrieved(open_bank, monkeypatch, key):
-    bank, other = open_bank(key=key), open_bank(key=key)
+def test_what_another_process_adds_of_the_same_task_just_before_a_search_is_not_retrieved(open_bank, monkeypatch):
+    bank, other = open_bank(key="item"), open_bank(key="item")
     bank.add(record("one", item(1), query="@1"))
     real = bank._search._found
 
@@ -349,13 +324,8 @@ def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_i
     assert bank.history.rollback(1) == 2 and [one.id for one in bank.recent(9)] == ["0"]
     assert len(other.recent(9)) == 1
     vectors = "SELECT r.namespace, r.id, k.namespace FROM keys k LEFT JOIN records r ON key_row = origin ORDER BY 1, 2"
-    assert bank._store.of(None).rows(vectors) == [
-        ("a", "0", "a"),
-        ("b", "1", "b"),
-        ("c", "2", "c"),
-        (None, None, "a"),
-        (None, None, "a"),
-    ]
+    known = [("a", "0", "a"), ("b", "1", "b"), ("c", "2", "c")]
+    assert bank._store.of(None).rows(vectors) == [*known, (None, None, "a"), (None, None, "a")]
 
 
 def test_vectors_are_in_the_graph_before_the_turn_to_write_comes(open_bank, url):
@@ -405,21 +375,14 @@ def test_a_bank_of_0_1_0_is_brought_up_to_date(postgres, url):
     with pytest.raises(UserError, match="older version"):
         MemoryBank(path=earlier, embedder=Compass(), policy=Cosine(), read_only=True)
     opened = []
-    threads = [threading.Thread(target=lambda: opened.append(Postgres().open(earlier))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(3, lambda: opened.append(Postgres().open(earlier)))
     for store in opened:
         store.close()
     assert len(opened) == 3
     bank = MemoryBank(path=earlier, embedder=Compass(), policy=Cosine())
     fresh = MemoryBank(path=url, embedder=Compass(), policy=Cosine())
-    columns = (
-        "SELECT table_name, column_name, is_nullable FROM information_schema.columns WHERE table_schema = 'public'"
-    )
     for made in (
-        columns,
+        "SELECT table_name, column_name, is_nullable FROM information_schema.columns WHERE table_schema = 'public'",
         "SELECT indexname FROM pg_indexes WHERE schemaname = 'public'",
         "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal",
         "SELECT proname, regexp_replace(prosrc, '--[^\n]*', '', 'g') FROM pg_proc "  # but for its comments
@@ -510,11 +473,7 @@ def test_a_statement_that_fails_breaks_no_later_one_and_few_connections_stay_ope
             db.rows("SELECT 1", ())
             meeting.wait()
 
-    threads = [threading.Thread(target=read) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(12, read)
     assert 1 <= len(bank._store._shared._idle) <= KEPT_IDLE
 
 
@@ -531,14 +490,7 @@ def test_however_many_threads_read_at_once_the_connections_are_bounded(open_bank
         return made[-1]
 
     monkeypatch.setattr(shared, "connect", connect)
-    threads = [
-        threading.Thread(target=lambda: read.append(bank._store.rows("SELECT count(*), pg_sleep(0.3) FROM records")))
-        for _ in range(3 * READERS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(3 * READERS, lambda: read.append(bank._store.rows("SELECT count(*), pg_sleep(0.1) FROM records")))
     assert len(read) == 3 * READERS and {row[0][0] for row in read} == {1}
     assert KEPT_IDLE < most[0] <= READERS + 1  # with that which writes
     assert sum(not db.pg.closed for db in made) <= KEPT_IDLE + 1
@@ -672,36 +624,33 @@ def test_rounds_run_in_the_background_and_what_two_processes_plan_is_made_once(o
     assert banks[0].consolidate.usage(banks[0]).calls == 1
 
 
-@pytest.mark.parametrize("sign", ["x", "é", "日"])
-def test_ids_of_any_length_move_between_both_databases_with_their_links(url, tmp_path, sign):
+def test_a_bank_moves_between_both_databases_with_ids_of_any_length_and_their_links(url, tmp_path):
     """Random ids, which PostgreSQL cannot compress: an entry of its b-tree holds 2704 bytes."""
     file, back = str(tmp_path / "a.sqlite"), str(tmp_path / "b.sqlite")
     made = random.Random(7)
-    ids = [
-        "".join(made.choice(f"{sign}abcdefghijklmnopqrstuvwxyz0123456789/:.- ") for _ in range(length))
-        for length in (1, 2, 64, 255, 880, 1000, 1350, 2689, 2690, 2705, 4096, 5000)
-    ]
-    bank = MemoryBank(path=file, embedder=HashingEmbedder(), policy=Cosine())
-    bank.add_many([record(id, item(n), query=f"@{n}", task_id=f"task {id}") for n, id in enumerate(ids)])
-    with bank.change("links") as change:
-        for one, other in itertools.pairwise(ids):
-            change.link(one, "refines", other, f"note of {other[:9]}")
-            change.link(other, "contradicts", one, "")
-    bank.close()
+    signs = "xé日abcdefghijklmnopqrstuvwxyz0123456789/:.- "
+    ids = ["".join(made.choices(signs, k=length)) for length in (1, 2, 64, 880, 1350, 2690, 2705, 5000)]
+    with closing(MemoryBank(path=file, embedder=HashingEmbedder(), policy=Cosine())) as bank:
+        bank.of("bob").add(record("of another tenant", item(1), query="@1 bob", last_used=7))
+        bank.add_many([record(id, item(n), query=f"@{n}", task_id=f"task {id}") for n, id in enumerate(ids)])
+        with bank.change("links") as change:
+            change.update(ids[0], status="archived", confidence=0.5, last_used=1e9 + 0.125)
+            for one, other in itertools.pairwise(ids):
+                change.link(one, "refines", other, f"note of {other[:9]}")
+                change.link(other, "contradicts", one, "")
     for source, target, name in ((file, url, "1"), (url, back, "2")):
         assert main(["export", source, str(tmp_path / name)]) == 0
         assert main(["import", target, str(tmp_path / name), "--embedder", "hashing-256"]) == 0
     assert main(["export", back, str(tmp_path / "3")]) == 0
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes() == (tmp_path / "3").read_bytes()
-    there = MemoryBank(path=url, embedder=HashingEmbedder(), policy=Cosine())
-    assert not there.add(record(ids[-1], item(3), query="@3"))  # it is there
-    hits = there.retrieve("@1", 20, exclude_task=f"task {ids[-1]}")
-    assert {hit.record.id for hit in hits} == set(ids[:-1])
-    before = there.history.seq()
-    with there.change("more") as change:
-        change.update(ids[-1], status="archived")
-        change.unlink(ids[-1], "contradicts", ids[-2])
-    there.history.rollback(before)
-    assert there.get(ids[-1]).status == "active" and len(there.links()) == 2 * (len(ids) - 1)
-    assert there.history.forget(id=ids[-1]) == [ids[-1]] and len(there.links()) == 2 * (len(ids) - 2)
-    there.close()
+    with closing(MemoryBank(path=url, embedder=HashingEmbedder(), policy=Cosine())) as there:
+        assert not there.add(record(ids[-1], item(3), query="@3"))  # it is there
+        hits = there.retrieve("@1", 20, exclude_task=f"task {ids[-1]}")
+        assert {hit.record.id for hit in hits} == set(ids[1:-1])
+        before = there.history.seq()
+        with there.change("more") as change:
+            change.update(ids[-1], status="archived")
+            change.unlink(ids[-1], "contradicts", ids[-2])
+        there.history.rollback(before)
+        assert there.get(ids[-1]).status == "active" and len(there.links()) == 2 * (len(ids) - 1)
+        assert there.history.forget(id=ids[-1]) == [ids[-1]] and len(there.links()) == 2 * (len(ids) - 2)

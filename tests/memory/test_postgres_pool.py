@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 from memory_kit import item, record
-from test_postgres import open_bank, raw, url  # noqa: F401
+from test_postgres import at_once, open_bank, url  # noqa: F401
 
 from core.errors import StopRun, UserError
 from core.memory.postgres import pool
@@ -28,11 +28,7 @@ def read_at_once(store, n):
             found.extend(db.rows(PID, ()))
             meeting.wait()
 
-    threads = [threading.Thread(target=read) for _ in range(n)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(n, read)
     return {pid for (pid,) in found}
 
 
@@ -146,8 +142,8 @@ def test_a_statement_that_the_server_times_out_is_one_sentence_and_frees_its_con
     assert len(bank) == 1
 
 
-@pytest.mark.parametrize("numbers", [[1.5], [0.1, -0.0, 3e38, 1e-45], list(range(384))])
-def test_vectors_come_back_to_the_bit_by_statement_and_by_copy(open_bank, url, numbers):  # noqa: F811
+@pytest.mark.parametrize("numbers", [[0.1, -0.0, 3e38, 1e-45], list(range(384))])
+def test_vectors_come_back_to_the_bit_by_statement_and_by_copy(open_bank, numbers):  # noqa: F811
     sent = np.array(numbers, dtype=np.float32).tobytes()
     bank = open_bank()
     with bank._store.unjournaled() as db:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.memory.policies.cosine import Cosine
@@ -52,28 +51,6 @@ def act(view):
     view.history.forget(id="z4")
 
 
-@pytest.mark.parametrize("others", [0, 1])
-def test_all_answers_are_the_same_before_and_after_another_tenant_acts(open_bank, others):  # noqa: F811
-    bank = open_bank()
-    ann, bob = bank.of("ann"), bank.of("bob")
-    for name in range(others):
-        filled(bank.of(f"other {name}"), 3)
-    filled(bob)
-    before = everything(bob)
-    act(ann)
-    assert everything(bob) == before
-    ann.history.rollback(0)
-    assert everything(bob) == before
-
-
-def test_scores_are_those_of_a_bank_of_ones_own(open_bank):  # noqa: F811
-    alone, shared = open_bank("alone.sqlite").of("bob"), open_bank("shared.sqlite").of("bob")
-    act(shared.of("ann"))
-    for view in (alone, shared):
-        filled(view)
-    assert everything(alone) == everything(shared)
-
-
 def test_the_index_of_one_follows_each_of_its_changes(open_bank):  # noqa: F811
     alone, shared = open_bank("alone.sqlite").of("bob"), open_bank("shared.sqlite").of("bob")
     act(shared.of("ann"))
@@ -100,25 +77,12 @@ def test_the_index_of_one_follows_each_of_its_changes(open_bank):  # noqa: F811
     same()
 
 
-def test_a_change_that_is_undone_leaves_no_words_behind(open_bank):  # noqa: F811
-    bank = open_bank()
-    filled(bank.of("ann"))
-    bob = bank.of("bob")
-    filled(bob)
-    before = everything(bob)
-    with pytest.raises(RuntimeError), bob.change("broken") as change:
-        change.update("r2", items=(lesson("quokka"),))
-        assert bob.lexical("quokka", 3)
-        raise RuntimeError("broken")
-    assert everything(bob) == before and not bob.lexical("quokka", 3)
-
-
 def test_the_last_digit_of_a_score_does_not_depend_on_how_many_others_there_are(open_bank):  # noqa: F811
     alone = open_bank("alone.sqlite", embedder=HashingEmbedder(dim=384)).of("bob")
     shared = open_bank("shared.sqlite", embedder=HashingEmbedder(dim=384)).of("bob")
-    others = [record(f"zebra {n} of {n * 7}", task=f"z{n}", id=f"z{n}") for n in range(3000)]
+    others = [record(f"zebra {n} of {n * 7}", task=f"z{n}", id=f"z{n}") for n in range(1000)]
     for view, more in ((alone, 0), (shared, 1)):
-        view.of("ann").add_many(others[: 1500 * more])
+        view.of("ann").add_many(others[: 500 * more])
         filled(view, 120)
-        view.of("ann").add_many(others[1500 * more :] if more else [])
+        view.of("ann").add_many(others[500 * more :] if more else [])
     assert everything(alone) == everything(shared)
