@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from benchmarks.latency_server import running
 from scripts.command_line import REPO, parser, plain_errors
@@ -130,9 +129,10 @@ def names_for(server: str, clone: Path) -> dict[str, str]:
     return {"SERVER": server, "QUESTIONS": str(questions)}
 
 
-def in_bash(line: str, **options: Any) -> subprocess.CompletedProcess:
-    """A line as a shell runs it; `options` are those of subprocess.run."""
-    return subprocess.run(["timeout", str(TIMEOUT_S), "bash", "-c", line], **options)
+def in_bash(line: str, *, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A line as a shell runs it."""
+    words = ["timeout", str(TIMEOUT_S), "bash", "-c", line]
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False, errors="replace")
 
 
 def walk(
@@ -140,7 +140,7 @@ def walk(
     clone: Path,
     known: list[Rule],
     names: dict[str, str],
-    start: Callable[..., subprocess.CompletedProcess] = in_bash,
+    start: Callable[..., subprocess.CompletedProcess[str]] = in_bash,
 ) -> int:
     """Run the commands one after another, each by `start`. Returns how many failed."""
     failed = 0
@@ -154,7 +154,7 @@ def walk(
             continue
         began = time.monotonic()
         line = rule.applied(command.text)
-        done = start(line, cwd=clone, env=env, capture_output=True, text=True, check=False, errors="replace")
+        done = start(line, cwd=clone, env=env)
         failed += done.returncode != 0
         verdict = "ok" if done.returncode == 0 else f"FAILED ({done.returncode})"
         print(f"{where:<24} {verdict} {time.monotonic() - began:5.1f} s  {line[:140]}", flush=True)

@@ -4,47 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import subprocess
-import sys
+from functools import partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import typed
 from conftest import REPO
 
 from benchmarks.latency_server import running
-from benchmarks.walk import Command, Rule, commands, fresh_clone, in_bash, names_for, pages, rule_for, rules, walk
+from benchmarks.walk import Command, Rule, commands, fresh_clone, names_for, pages, rule_for, rules, walk
 from scripts.reasoningbank import COMMANDS, OF_SERVER
 
 FOUND = [each for page in pages() for each in commands(page)]
 
 
-PYTHONS = {"python": [], "reasoningbank": ["-m", "reasoningbank_harness"]}
-
-
-class Forked:
-    """Start lines of Python programs from a process that has imported the clone once; all others as a shell does."""
-
-    def __init__(self, clone: Path) -> None:
-        spec = spec_from_file_location("forkserver_of_the_clone", clone / "tests/forkserver.py")
-        self.server = module_from_spec(spec)
-        spec.loader.exec_module(self.server)
-
-    def __call__(self, line: str, **options) -> subprocess.CompletedProcess:
-        words = shlex.shlex(line, posix=True, punctuation_chars=True)
-        program, *more = words
-        if program not in PYTHONS or any(set(word) <= set("();<>|&") for word in more):
-            return in_bash(line, **options)
-        typed = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], **options).stdout.split("\0")[1:-1]
-        return self.server.run([sys.executable, *PYTHONS[program], *typed], timeout=600, **options)
-
-
 def test_every_command_of_the_pages_works(tmp_path, capsys):
+    """In processes forked from one that has imported the clone, whose own forkserver.py is that process."""
     clone = fresh_clone(tmp_path / "reasoningbank", setup=False)
+    spec = spec_from_file_location("forkserver_of_the_clone", clone / "tests" / "forkserver.py")
+    spec.loader.exec_module(server_of_clone := module_from_spec(spec))
     with running(0.01) as server:
         names = names_for(server, clone)
         assert len(Path(names["QUESTIONS"]).read_text().splitlines()) == 3
-        failed = walk(FOUND, clone, rules(), names, Forked(clone))
+        failed = walk(FOUND, clone, rules(), names, partial(typed.run, server_of_clone))
     assert failed == 0, capsys.readouterr().out
     assert len(list((clone / "outputs" / "mine").glob("*questions*/summary.json"))) == 4  # of the tutorial
     assert json.loads((clone / "outputs" / "long" / "summary.json").read_text())["n"] == 2
