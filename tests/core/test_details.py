@@ -266,8 +266,10 @@ def test_the_templates_in_use_are_in_the_manifest(here, tmp_path):
     assert added == {"no_rule_exception/extract_format", "workflows_example/induce_workflows"}
 
 
-@pytest.mark.parametrize("select", ["bon", "first", "judge"])
-@pytest.mark.parametrize("words", [(), ("contrast.labels=judge",), ("contrast=null",)])
+@pytest.mark.parametrize(
+    ("select", "words"),
+    [("bon", ()), ("first", ()), ("judge", ()), ("bon", ("contrast.labels=judge",)), ("first", ("contrast=null",))],
+)
 def test_all_are_judged_where_labels_are_needed(here, select, words):
     run_dir, _ = here(
         *TOY, OPENS, "arm=matts_parallel", f"select={select}", "details.judge_all=false", "limit=1", *words

@@ -16,6 +16,7 @@ def run(
     """`server`, the module forkserver of a checkout, forks a line of one Python command; bash runs any other."""
     options = {"cwd": cwd, "env": env, "capture_output": True, "text": True, "errors": "replace", "timeout": timeout}
     program, *more = shlex.shlex(line, posix=True, punctuation_chars=True)
+    program = program.rpartition("/")[2]
     if program not in PYTHON or any(set(word) <= set("();<>|&") for word in more):
         return subprocess.run(["bash", "-c", line], check=False, **options)
     expanded = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], check=True, **options).stdout
