@@ -45,11 +45,6 @@ def test_of_the_tutorial_only_the_installation_and_the_server_are_not_run():
     assert [text for text in skipped if not text.startswith(("pip install", "vllm serve"))] == []
 
 
-def test_a_page_says_in_its_first_line_for_whom_it_is():
-    first = {page: (REPO / page).read_text("utf-8").split("\n\n")[1] for page in pages() if page != "README.md"}
-    assert [page for page, line in first.items() if not line.startswith("For ")] == []
-
-
 def test_no_rule_is_stale():
     known = rules()
     used = {id(rule) for each in FOUND if (rule := rule_for(each, known)) in known}
@@ -72,12 +67,6 @@ def test_every_module_that_the_docs_start_is_there():
 def test_every_command_word_of_the_pages_is_one():
     words = {each.text.split()[1] for each in FOUND if each.text.split()[0].endswith("reasoningbank")}
     assert len(words) > 10 and words <= {*COMMANDS, *OF_SERVER}
-
-
-def test_the_page_of_benchmarks_has_them_all():
-    page = (REPO / "docs" / "performance.md").read_text("utf-8")
-    programs = [path.stem for path in (REPO / "benchmarks").glob("[!_]*.py") if "__main__" in path.read_text("utf-8")]
-    assert [name for name in sorted(programs) if f"`{name}`" not in page] == []
 
 
 def test_a_command_that_fails_is_counted_and_shown(tmp_path, capsys):

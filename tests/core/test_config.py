@@ -26,10 +26,9 @@ from core.run.keys import TOP_KEYS
 CONFIG = REPO / "config"
 # Groups whose options are composed together, one of each; before them what one within another group needs.
 ROUNDS = (
-    ((), ("arm", "env", "llm", "embedder", "tracker", "hydra/launcher", "hydra/sweeper")),
-    ((), ("experiment", "agent", "judge", "details", "grader")),
-    ((), ("memory", "retrieval", "select", "setting", "workflow")),
-    (("memory=guarded",), ("memory/hygiene",)),
+    ((), ("arm", "experiment")),
+    ((), ("env", "llm", "embedder", "tracker", "memory", "retrieval", "select", "setting", "workflow")),
+    (("memory=guarded",), ("agent", "judge", "details", "grader", "memory/hygiene", "hydra/launcher", "hydra/sweeper")),
     (("memory=consolidated",), ("memory/consolidate", "memory/store")),
     (
         ("memory=consolidated",),
