@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from conftest import TOY, read_json, read_rows
 
@@ -13,7 +15,6 @@ from envs.single_turn import MathEnv
     ("words", "said"),
     [
         (("+limmit=3",), "unknown key limmit"),
-        (("env=nowhere",), "env=nowhere: there is no such option. Choose aime24, "),
         (("+env.familys=3",), "familys"),
         (("+roles.agent.top_p=1",), "top_p"),
         (("limit=0",), "limit=0"),
@@ -45,17 +46,26 @@ from envs.single_turn import MathEnv
         (("setting.use_gold=true",), "setting.name=test_time cannot go with"),
         (("setting=frozen", "setting.learn=true"), "setting.name=frozen cannot go with"),
         (("env=warmup",), "llm=scripted plays env=toy and nothing else"),
-        (("llm=remote", "llm.model=nonsense"), "names no provider"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_mistake_gets_one_clear_message(main_here, monkeypatch, words, said):
+def test_a_mistake_gets_one_clear_message(here, monkeypatch, words, said):
     monkeypatch.setenv("OPENAI_API_KEY", "")
-    status, _, errors = main_here(*TOY, *words)
-    assert status == 1
-    assert said in errors
-    assert "Traceback" not in errors
-    assert len(errors.strip().splitlines()) <= 40
+    with pytest.raises(UserError, match=re.escape(said)) as error:
+        here(*TOY, *words)
+    assert len(str(error.value).splitlines()) <= 40
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("env=nowhere", "error: env=nowhere: there is no such option. Choose aime24, "),
+        ("judge=oracle", "error: judge=oracle knows the answers"),
+    ],
+)
+def test_a_run_ends_with_the_message_alone(main_here, word, said):
+    status, _, errors = main_here(*TOY, word)
+    assert status == 1 and said in errors and "Traceback" not in errors
 
 
 def test_a_file_that_is_no_model_is_one_sentence(cli, tmp_path):
