@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,18 @@ def answer(messages: list[dict[str, str]], role: str, sample: int) -> str:
     return f"# Memory Item 1\n## Title Lesson {number}\n## Description Of attempt {number}.\n## Content Do {number}."
 
 
-def killed_once(command: list[str], episodes: Path, rng: random.Random, step: int | None = None) -> bool:
+def killed_once(
+    command: list[str],
+    episodes: Path,
+    rng: random.Random,
+    step: int | None = None,
+    start: Callable[..., subprocess.Popen] = subprocess.Popen,
+) -> bool:
     """Start a run and kill it at a random moment; False where it ended before.
 
     step   kill it just after so many bytes were written at most; None: anywhere from its start on
     """
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     before = episodes.stat().st_size if episodes.exists() else 0
     wait_for = before + rng.randint(1, step) if step else None
     until = time.monotonic() + (60 if wait_for else rng.uniform(0.05, 2))

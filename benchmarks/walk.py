@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -129,8 +129,20 @@ def names_for(server: str, clone: Path) -> dict[str, str]:
     return {"SERVER": server, "QUESTIONS": str(questions)}
 
 
-def walk(found: list[Command], clone: Path, known: list[Rule], names: dict[str, str]) -> int:
-    """Run the commands one after another. Returns how many failed."""
+def in_bash(line: str, *, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A line as a shell runs it."""
+    words = ["timeout", str(TIMEOUT_S), "bash", "-c", line]
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False, errors="replace")
+
+
+def walk(
+    found: list[Command],
+    clone: Path,
+    known: list[Rule],
+    names: dict[str, str],
+    start: Callable[..., subprocess.CompletedProcess[str]] = in_bash,
+) -> int:
+    """Run the commands one after another, each by `start`. Returns how many failed."""
     failed = 0
     env = os.environ | {"HOME": str(clone.parent), "PATH": f"{clone}/.venv/bin:{os.environ['PATH']}"} | names
     env["PYTHONPATH"] = str(clone)  # an editable install in a borrowed .venv leads to another tree
@@ -141,11 +153,11 @@ def walk(found: list[Command], clone: Path, known: list[Rule], names: dict[str, 
             print(f"{where:<24} not run  {command.text[:90]}   ({rule.why_not})", flush=True)
             continue
         began = time.monotonic()
-        words = ["timeout", str(TIMEOUT_S), "bash", "-c", rule.applied(command.text)]
-        done = subprocess.run(words, cwd=clone, env=env, capture_output=True, text=True, check=False, errors="replace")
+        line = rule.applied(command.text)
+        done = start(line, cwd=clone, env=env)
         failed += done.returncode != 0
         verdict = "ok" if done.returncode == 0 else f"FAILED ({done.returncode})"
-        print(f"{where:<24} {verdict} {time.monotonic() - began:5.1f} s  {words[-1][:140]}", flush=True)
+        print(f"{where:<24} {verdict} {time.monotonic() - began:5.1f} s  {line[:140]}", flush=True)
         if done.returncode:
             print((done.stdout + done.stderr)[-SHOWN:], flush=True)
     return failed

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from conftest import TOY, read_json, read_rows
 
 from core.errors import UserError
+from envs.single_turn import MathEnv
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("limmit=3",), "limmit"),
         (("+limmit=3",), "unknown key limmit"),
-        (("env=nowhere",), "env=nowhere: there is no such option. Choose aime24, "),
-        (("env.familys=3",), "familys"),
         (("+env.familys=3",), "familys"),
         (("+roles.agent.top_p=1",), "top_p"),
         (("limit=0",), "limit=0"),
@@ -22,16 +22,13 @@ from core.errors import UserError
         (("seed=-1",), "seed=-1"),
         (("max_concurrency=0",), "max_concurrency=0"),
         (("k=3",), "k=3"),
-        (("r=1",), "r=1"),
         (("judge=oracle",), "judge=oracle knows the answers"),
         (("setting=frozen",), "give memory.path=BANK"),
         (("setting=frozen", "memory.path=nobank.sqlite"), "does not exist"),
         (("setting=frozen", "bank=own", "banks={own: nobank.sqlite}"), "memory.path=nobank.sqlite does not exist"),
-        (("setting=frozen", "memory.path=nobank.sqlite", "dry_run=true"), "does not exist"),
         (("setting=frozen", "dry_run=true"), "give memory.path=BANK"),
         (("bank=owm", "banks={own: nobank.sqlite}"), "bank=owm: banks has own"),
         (("memory.path=/proc/nowhere/bank.sqlite",), "the folder /proc/nowhere cannot be made: "),
-        (("memory.path=/dev/null/below/bank.sqlite",), "the folder /dev/null/below cannot be made: "),
         (("workflow.learn_from=nothing",), "learn_from=nothing"),
         (("llm=openai",), "OPENAI_API_KEY"),
         (("llm=local", "llm.model_path=no.gguf"), "no.gguf does not exist"),
@@ -40,35 +37,35 @@ from core.errors import UserError
         (("env=math500",), "math500"),
         (("env=math500", "env.path=missing.jsonl"), "missing.jsonl"),
         (("env.families=0",), "no tasks"),
-        (("env.families=abc",), "families='abc'"),
         (("retrieval.min_score=abc",), "min_score='abc'"),
         (("memory.allow_self=nope",), "allow_self='nope'"),
         (("memory.namespace=null",), "namespace=None"),
-        (("distiller.max_items=x",), "max_items='x'"),
         (("roles.judge.temperature=hot",), "temperature='hot'"),
         (("+roles.selectr.temperature=0",), "unknown role selectr"),
         (("+embedder.inner.foo=1",), "foo"),
-        (("embedder.inner.dim=x",), "dim='x'"),
         (("setting.use_gold=true",), "setting.name=test_time cannot go with"),
         (("setting=frozen", "setting.learn=true"), "setting.name=frozen cannot go with"),
         (("env=warmup",), "llm=scripted plays env=toy and nothing else"),
-        (("llm=remote", "llm.model=nonsense"), "names no provider"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_mistake_gets_one_clear_message(main_here, monkeypatch, words, said):
+def test_a_mistake_gets_one_clear_message(here, monkeypatch, words, said):
     monkeypatch.setenv("OPENAI_API_KEY", "")
-    status, _, errors = main_here(*TOY, *words)
-    assert status == 1
-    assert said in errors
-    assert "Traceback" not in errors
-    assert len(errors.strip().splitlines()) <= 40
+    with pytest.raises(UserError, match=re.escape(said)) as error:
+        here(*TOY, *words)
+    assert len(str(error.value).splitlines()) <= 40
 
 
-def test_a_mistake_ends_a_process_with_its_message(cli):
-    done = cli(*TOY, "judge=oracle")
-    assert done.returncode == 1
-    assert "judge=oracle knows the answers" in done.stderr and "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("env=nowhere", "error: env=nowhere: there is no such option. Choose aime24, "),
+        ("judge=oracle", "error: judge=oracle knows the answers"),
+    ],
+)
+def test_a_run_ends_with_the_message_alone(main_here, word, said):
+    status, _, errors = main_here(*TOY, word)
+    assert status == 1 and said in errors and "Traceback" not in errors
 
 
 def test_a_file_that_is_no_model_is_one_sentence(cli, tmp_path):
@@ -89,11 +86,11 @@ DATASETS = {
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_a_bad_dataset_is_named(here, tmp_path, name):
+def test_a_bad_dataset_is_named(tmp_path, name):
     content, said = DATASETS[name]
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=said):
-        here("env=math500", f"env.path={tmp_path / name}", "llm=scripted", "embedder=hashing")
+        MathEnv(dataset="math500", path=str(tmp_path / name), instructions="", max_steps=1).tasks()
 
 
 def test_a_damaged_embedding_cache_is_named(cli, tmp_path):
@@ -105,15 +102,8 @@ def test_a_damaged_embedding_cache_is_named(cli, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_sweep_shows_what_its_other_runs_found(cli):
-    done = cli("-m", *TOY, "judge=llm,oracle", "limit=8")
-    assert done.returncode == 1
-    assert "judge=oracle knows the answers" in done.stderr
-    assert "50.0 % (4 of 8)" in done.stdout
-
-
 def test_a_bank_of_another_embedder_stops_before_any_task(here, tmp_path):
-    bank = here(*TOY, run_dir=tmp_path / "one")[0] / "bank.sqlite"
+    bank = here(*TOY, "limit=1", run_dir=tmp_path / "one")[0] / "bank.sqlite"
     with pytest.raises(UserError, match="'hashing-256'.*'hashing-64'"):
         here(*TOY, "embedder.inner.dim=64", f"memory.path={bank}", run_dir=tmp_path / "two")
 
@@ -143,9 +133,7 @@ class Says:
         return self.text
 
 
-@pytest.mark.parametrize(
-    "text", ["", "   \n ", "garbage \ud800 \x00 {{ x }} {% %} </memory_items>", "Action: say " * 999]
-)
+@pytest.mark.parametrize("text", ["   \n ", "garbage \ud800 \x00 {{ x }} {% %} </memory_items>", "Action: say " * 999])
 def test_a_model_that_answers_nothing_or_garbage_is_counted(here, monkeypatch, text):
     monkeypatch.setattr("envs.toy_script.play", Says(text))
     run_dir, rate = here(*TOY, "limit=6")

@@ -26,10 +26,9 @@ from core.run.keys import TOP_KEYS
 CONFIG = REPO / "config"
 # Groups whose options are composed together, one of each; before them what one within another group needs.
 ROUNDS = (
-    ((), ("arm", "env", "llm", "embedder", "tracker", "hydra/launcher", "hydra/sweeper")),
-    ((), ("experiment", "agent", "judge", "details", "grader")),
-    ((), ("memory", "retrieval", "select", "setting", "workflow")),
-    (("memory=guarded",), ("memory/hygiene",)),
+    ((), ("arm", "experiment")),
+    ((), ("env", "llm", "embedder", "tracker", "memory", "retrieval", "select", "setting", "workflow")),
+    (("memory=guarded",), ("agent", "judge", "details", "grader", "memory/hygiene", "hydra/launcher", "hydra/sweeper")),
     (("memory=consolidated",), ("memory/consolidate", "memory/store")),
     (
         ("memory=consolidated",),
@@ -90,17 +89,17 @@ def hydra_part(group: str) -> DictConfig:
 
 @cache
 def is_used(key: str, target: str) -> bool:
-    """Whether a part of ours reads one of its fields, or anything does by that name; else it is a knob nobody turns."""
+    """Whether anything reads what a field of a part of ours is called; else it is a knob that nobody turns."""
     made = get_object(target)
-    if not inspect.isclass(made) or made.__module__.split(".")[0] not in PACKAGES:
-        return True
-    text = "".join(inspect.getsource(c) for c in made.__mro__ if c.__module__.split(".")[0] in PACKAGES)
-    return f"self.{key}" in text or bool(re.search(rf'\.{key}\b|getattr\([\w.]+, "{key}"', every_source()))
+    ours = inspect.isclass(made) and made.__module__.split(".")[0] in PACKAGES
+    return not ours or key in names_read()
 
 
 @cache
-def every_source() -> str:
-    return "".join(path.read_text(encoding="utf-8") for path in sources())
+def names_read() -> set[str]:
+    """What any source reads of something: the name behind a dot, or given to getattr."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sources())
+    return {name for pair in re.findall(r'\.(\w+)|getattr\([\w.]+, "(\w+)"', text) for name in pair}
 
 
 def together() -> list[tuple[tuple[str, ...], dict[str, str]]]:
@@ -163,10 +162,7 @@ def test_the_keys_of_the_config_are_the_keys_that_are_read(compose):
 
 
 def test_every_key_a_user_types_often_is_top_level(compose):
-    wanted = (
-        "env workflow agent llm embedder memory retrieval judge setting tracker seed limit max_steps max_concurrency "
-        "k r run_dir"
-    )
+    wanted = "env workflow agent llm embedder memory retrieval judge setting tracker seed limit max_steps k r run_dir"
     assert set(wanted.split()) <= set(compose())
 
 

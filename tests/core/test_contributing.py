@@ -8,12 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 
 import forkserver
 import pytest
+import typed
 from conftest import REPO, TOY, read_json, read_rows
 from test_known_answer import ANSWERS
 
@@ -60,10 +63,16 @@ class Outside:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
-    def shell(self, command: str, *, exports: list[str] = EXPORTS) -> subprocess.CompletedProcess:
-        env = os.environ | {"HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        words = ["bash", "-c", "\n".join([*exports, command])]
-        return forkserver.run(words, cwd=REPO, env=env, capture_output=True, text=True, timeout=200, check=False)
+    @cached_property
+    def env(self) -> dict[str, str]:
+        """What the page's exports make of the environment."""
+        before = os.environ | {"HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        line = "\n".join([*EXPORTS, "env -0"])
+        said = subprocess.run(["bash", "-c", line], env=before, capture_output=True, text=True, check=True).stdout
+        return dict(variable.split("=", 1) for variable in said.split("\0")[:-1])
+
+    def shell(self, command: str) -> subprocess.CompletedProcess:
+        return typed.run(forkserver, command, cwd=REPO, env=self.env)
 
     def run(self, name: str, command: str, status: int = 0) -> Path:
         """A command of the page, with its records in a folder of this name."""
@@ -76,11 +85,13 @@ class Outside:
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory) -> Outside:
+def outside(tmp_path_factory) -> Iterator[Outside]:
     person = Outside(tmp_path_factory.mktemp("home"))
     for name, text in FILES.items():
         person.write(name, text)
-    return person
+    with pytest.MonkeyPatch.context() as patch:  # nothing in this folder has the name of what the server has imported
+        patch.setattr(forkserver, "KITS", [*forkserver.KITS, str(person.parts)])
+        yield person
 
 
 @pytest.fixture(scope="module")
@@ -343,9 +354,7 @@ def test_an_arm_stands_in_the_tables(outside, made):
     for script in ("tables --table all", "audit", f"report -o {folder}/report.html", "show"):
         name, *more = script.split()
         runs = arms(folder)["words"] if name == "show" else folder
-        done = outside.shell(
-            f"cd {folder} && PYTHONPATH=$PYTHONPATH:{REPO} python -m scripts.{name} {runs} {' '.join(more)}"
-        )
+        done = outside.shell(f"python -m scripts.{name} {runs} {' '.join(more)}")
         assert done.returncode == 0, done.stdout + done.stderr
         outputs[name] = done.stdout
     assert "words" in outputs["tables"]

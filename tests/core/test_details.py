@@ -1,4 +1,4 @@
-"""details=: what each point of docs/workflows.md does. The page, presets and code name the same ones."""
+"""details=: what each point does. Presets and code name the same ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from core.models.offline import ScriptedModel
 from core.types import Lesson, MemoryRecord, Scored, Selection, Step, Task, Trajectory, Usage, Verdict
 from envs.toy_script import play
 
-PAGE = (REPO / "docs" / "workflows.md").read_text()
 RELEASE = "details=authors_release"
 RULE = "the environment itself stated"
 TASK = Task(id="t", query="Start the machine.")
@@ -34,16 +33,9 @@ def preset(name: str) -> dict:
     return yaml.safe_load((REPO / "config" / "details" / f"{name}.yaml").read_text())
 
 
-def points() -> dict[str, list[str]]:
-    """{key: the cells of its row in the page's table}."""
-    rows = [line.strip("| \n").split(" | ") for line in PAGE.splitlines() if "| `details." in line]
-    return {row[4].strip("`").removeprefix("details."): row for row in rows}
-
-
-def test_page_presets_and_code_name_the_same_points():
+def test_presets_and_code_name_the_same_points():
     names = list(asdict(Details()))
     assert list(preset("ours")) == list(preset("authors_release")) == names
-    assert sorted(points()) == sorted(names) and all(len(row) == 5 for row in points().values())
     assert preset("ours") == asdict(Details())
     assert not [name for name in names if preset("authors_release")[name] == preset("ours")[name]]
 
@@ -266,8 +258,10 @@ def test_the_templates_in_use_are_in_the_manifest(here, tmp_path):
     assert added == {"no_rule_exception/extract_format", "workflows_example/induce_workflows"}
 
 
-@pytest.mark.parametrize("select", ["bon", "first", "judge"])
-@pytest.mark.parametrize("words", [(), ("contrast.labels=judge",), ("contrast=null",)])
+@pytest.mark.parametrize(
+    ("select", "words"),
+    [("bon", ()), ("first", ()), ("judge", ()), ("bon", ("contrast.labels=judge",)), ("first", ("contrast=null",))],
+)
 def test_all_are_judged_where_labels_are_needed(here, select, words):
     run_dir, _ = here(
         *TOY, OPENS, "arm=matts_parallel", f"select={select}", "details.judge_all=false", "limit=1", *words

@@ -48,28 +48,15 @@ def installed(built, tmp_path_factory):
     """A function that starts a program of the installed package in an empty folder."""
     place = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        place / "bin" / "python",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-    ]
+    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "-q", "--no-deps"]
     wheels = [built[0], wheel_of_others(place)]
-    subprocess.run([*pip, *wheels], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    subprocess.run([*pip, "--no-index", *wheels], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
     [site] = place.glob("lib/*/site-packages")
     (site / "libraries.pth").write_text(SEES.format(str(Path(hydra.__file__).parents[1])))
     empty = tmp_path_factory.mktemp("empty")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    clean |= {
-        "HOME": str(empty / "home"),
-        "XDG_CACHE_HOME": str(empty / "cache"),
-        "PATH": f"{place / 'bin'}:/usr/bin:/bin",
-    }
+    clean |= {"HOME": str(empty / "home"), "XDG_CACHE_HOME": str(empty / "cache")}
+    clean |= {"PATH": f"{place / 'bin'}:/usr/bin:/bin"}
     before = {path for path in site.rglob("*") if path.suffix != ".pyc"}
 
     def start(*words):
@@ -182,10 +169,8 @@ def test_a_run_says_how_it_is_started_again(installed, run_dirs):
         (("power", "--tasks", "140", "--seeds", "5"), "this study"),
         (("doctor", "--quick"), "packages"),
         (("bank", "stats", "one/bank.sqlite"), "records"),
-        (("run", "--help"), "usage: reasoningbank"),
         (("serve", "--help"), "usage: reasoningbank"),
         (("questions", "validate", "warmup"), "warmup"),
-        (("tables", "--help"), "usage: reasoningbank tables"),
         (("eval", "--help"), "workflow"),
         (("--help",), "eval"),
     ],

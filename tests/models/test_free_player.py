@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 from conftest import REPO, read_json, read_rows
@@ -38,8 +39,9 @@ def envs(tmp_path):
     return {"toy": ("env=toy",), "warmup": ("env=warmup",), "choice": choice}
 
 
-@pytest.mark.parametrize("workflow", WORKFLOWS)
-@pytest.mark.parametrize("env", ["toy", "warmup", "choice"])
+@pytest.mark.parametrize(
+    ("env", "workflow"), [*product(["toy"], WORKFLOWS), *product(["warmup", "choice"], ["matts_parallel", "vanilla"])]
+)
 def test_every_workflow_runs_to_lessons_in_the_bank(here, envs, env, workflow):
     scale = ("k=3",) if workflow == "matts_parallel" else ("r=1",) if workflow == "matts_sequential" else ()
     run_dir, _ = here(*FREE, *envs[env], f"workflow={workflow}", *scale)

@@ -82,7 +82,7 @@ def test_weights_that_are_not_the_published_ones_are_refused(monkeypatch):
 
 
 def test_the_default_run_end_to_end(cli, tmp_path):
-    done = cli("limit=2", "run_dir=run")
+    done = cli("limit=2", "roles.agent.max_tokens=48", "run_dir=run")
     assert done.returncode == 0, done.stderr
     rows, summary = read_rows(tmp_path / "run"), read_json(tmp_path / "run/summary.json")
     assert len(rows) == 2 == summary["n"] + summary["n_infra_error"]

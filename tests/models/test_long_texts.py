@@ -7,7 +7,6 @@ import json
 import sys
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 import numpy as np
 import pytest
@@ -96,7 +95,7 @@ def first(bank, queries):
 # The embedder
 
 SHORT = ("", "Fix it.", "a word " * 60, RULES, "don't " * 50)
-MANY = (preamble(1670), "x" * 3000, "one two " * 400, "a\n" * 2000, "déjà vu " * 300, preamble(5000))
+MANY = (preamble(1670), "x" * 1500, "a\n" * 400, "déjà vu " * 150)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +105,7 @@ def both():
 
 def test_minilm_is_that_of_sentence_transformers(both):
     theirs, ours = both
-    known_texts, odd_texts = [*SHORT, *MANY], texts(30)
+    known_texts, odd_texts = [*SHORT, *MANY], texts(10)
     for given, most in ((known_texts, 1e-6), (odd_texts, 1e-5)):
         before = [embedder.long_texts for embedder in both]
         (known, spent, _), (made, used, _) = theirs.measure(given), ours.measure(given)
@@ -184,7 +183,7 @@ def test_a_vector_of_parts_is_their_mean_of_length_one():
 # The bank
 
 
-@pytest.mark.parametrize(("n", "where"), [*product((500, 1670), ("front", "behind", "both")), (5000, "both")])
+@pytest.mark.parametrize(("n", "where"), [(500, "front"), (1670, "behind"), (1670, "both"), (5000, "both")])
 def test_five_tasks_with_a_common_preamble_are_five(bank, n, where):
     bank.add_many([record(k, behind(task, n, where)) for k, task in enumerate(TASKS)])
     assert first(bank, [behind(task, n, where) for task in TASKS]) == RIGHT
@@ -276,20 +275,18 @@ def test_a_tool_finds_each_task_and_the_status_counts_long_texts(service):
     assert status["embedder"]["texts_in_windows"] >= len(TASKS)
 
 
-def test_a_hook_finds_each_task(service, monkeypatch, capsys):
+def test_a_hook_finds_the_task(service, monkeypatch, capsys):
     bank = service.bank.path
-    for k, task in enumerate(REWORDED[:2]):
-        event = io.BytesIO(json.dumps({"prompt": behind(task, 1670, "front")}).encode())
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(event))
-        assert main(["hook", "retrieve", "--bank", bank, "--top-k", "1"]) == 0
-        assert f"lesson {k}" in capsys.readouterr().out
+    event = io.BytesIO(json.dumps({"prompt": behind(REWORDED[1], 1670, "front")}).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(event))
+    assert main(["hook", "retrieve", "--bank", bank, "--top-k", "1"]) == 0
+    assert "lesson 1" in capsys.readouterr().out
 
 
-def test_run_finds_each_task(service, tmp_path, capfd):
-    for k, task in enumerate(REWORDED[:2]):
-        line = ["run", "--bank", service.bank.path, "--k", "1", "--task", behind(task, 1670, "front")]
-        main([*line, "--", sys.executable, "-c", "print('done')"])
-        assert f"title {k}" in capfd.readouterr().err
+def test_run_finds_the_task(service, capfd):
+    line = ["run", "--bank", service.bank.path, "--k", "1", "--task", behind(REWORDED[1], 1670, "front")]
+    main([*line, "--", "true"])
+    assert "title 1" in capfd.readouterr().err
 
 
 def test_a_record_keeps_its_id_and_text(bank):

@@ -111,6 +111,11 @@ def test_no_later_call_can_mend_a_wrong_key_or_model(serve, status, words):
     assert len(server.requests) == 1
 
 
+def test_a_model_without_a_provider_ends_the_run():
+    with pytest.raises(StopRun, match="llm.model=nonsense names no provider"):
+        LiteLLMModel(model="nonsense").chat(ASK)
+
+
 def test_a_missing_key_is_named_before_any_call(monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     assert "NO_SUCH_KEY" in LiteLLMModel(model="openai/gpt-4o-mini", api_key_env="NO_SUCH_KEY").problem()

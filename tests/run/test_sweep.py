@@ -10,7 +10,7 @@ from analysis.runs import read_run
 from analysis.tables import build_tables, load_episodes
 
 ARMS = "no_memory,reasoningbank,matts_parallel,matts_sequential"
-SWEEP = ("-m", *TOY, f"arm={ARMS}", "limit=4")
+SWEEP = ("-m", *TOY, f"arm={ARMS}", "limit=2")
 
 
 def start(*words, cwd):
@@ -22,7 +22,7 @@ def sweeps(tmp_path_factory):
     """(folder, what it printed) of the sweep without sizes and with them."""
     folder = tmp_path_factory.mktemp("sizes")
     found = {}
-    for name, sizes in (("plain", ()), ("sized", ("k=6", "r=2"))):
+    for name, sizes in (("plain", ()), ("sized", ("k=4", "r=2"))):
         done = start(*SWEEP, *sizes, f"run_dir={folder / name}", cwd=folder)
         assert done.returncode == 0, done.stderr
         found[name] = done.stdout
@@ -39,57 +39,46 @@ def test_each_arm_takes_the_sizes_that_it_has_and_says_what_it_leaves(sweeps):
     attempts = {
         arm: {len(row["trajectories"]) for row in read_rows(run_of(folder / "sized", arm))} for arm in ARMS.split(",")
     }
-    assert attempts == {"no_memory": {1}, "reasoningbank": {1}, "matts_parallel": {6}, "matts_sequential": {3}}
+    assert attempts == {"no_memory": {1}, "reasoningbank": {1}, "matts_parallel": {4}, "matts_sequential": {3}}
     said = [line for line in printed["sized"].splitlines() if " left out: " in line]
     assert [line.split(" has no ")[0] for line in said] == [
-        "k=6 r=2 left out: no_memory",
-        "k=6 r=2 left out: reasoningbank",
+        "k=4 r=2 left out: no_memory",
+        "k=4 r=2 left out: reasoningbank",
         "r=2 left out: matts_parallel",
-        "k=6 left out: matts_sequential",
+        "k=4 left out: matts_sequential",
     ]
     assert " left out: " not in printed["plain"]
 
 
-@pytest.mark.parametrize("arm", ["no_memory", "reasoningbank"])
-def test_an_arm_without_sizes_is_the_cell_that_it_is_without_them(sweeps, arm):
+def test_sizes_change_the_cells_of_the_arms_that_have_them_and_no_other(sweeps):
     folder, _ = sweeps
-    plain, sized = (run_of(folder / name, arm) for name in ("plain", "sized"))
-    assert (plain / "episodes.jsonl").read_bytes() == (sized / "episodes.jsonl").read_bytes()
-    one, other = read_run(plain), read_run(sized)
-    assert one.cell == other.cell
-    assert one.manifest["fingerprint"] == other.manifest["fingerprint"]
-    assert other.overridden == []
-    assert read_json(sized / "summary.json")["arm"] == arm
-    cells, texts = build_tables(load_episodes([str(plain), str(sized)]), "all")
-    assert cells.table["label"].tolist() == [arm]
-    assert texts[0].rows[0][0] == arm
+    for arm in ARMS.split(","):
+        plain, sized = (run_of(folder / name, arm) for name in ("plain", "sized"))
+        one, other = read_run(plain), read_run(sized)
+        assert (one.cell == other.cell) == (arm in ("no_memory", "reasoningbank"))
+        if one.cell != other.cell:
+            continue
+        assert (plain / "episodes.jsonl").read_bytes() == (sized / "episodes.jsonl").read_bytes()
+        assert one.manifest["fingerprint"] == other.manifest["fingerprint"]
+        assert other.overridden == []
+        assert read_json(sized / "summary.json")["arm"] == arm
+        cells, texts = build_tables(load_episodes([str(plain), str(sized)]), "all")
+        assert cells.table["label"].tolist() == [arm]
+        assert texts[0].rows[0][0] == arm
 
 
-def test_the_arms_that_have_them_are_other_cells(sweeps):
+def test_the_same_sizes_go_on_and_others_are_refused_for_the_arm_that_has_them(sweeps, tmp_path):
     folder, _ = sweeps
-    for arm in ("matts_parallel", "matts_sequential"):
-        assert read_run(run_of(folder / "plain", arm)).cell != read_run(run_of(folder / "sized", arm)).cell
-
-
-def test_the_same_command_goes_on(sweeps, tmp_path):
-    folder, _ = sweeps
-    done = start(*SWEEP, "k=6", "r=2", f"run_dir={folder / 'sized'}", cwd=tmp_path)
+    done = start(*SWEEP, "k=4", "r=2", f"run_dir={folder / 'sized'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    refused = start(*SWEEP, "k=5", "r=2", f"run_dir={folder / 'sized'}", cwd=tmp_path)
-    assert "workflow.k: 6 -> 5" in refused.stderr  # of matts_parallel alone
+    arms = "arm=no_memory,matts_parallel"
+    refused = start(*SWEEP, arms, "k=5", "r=2", f"run_dir={folder / 'sized'}", cwd=tmp_path)
+    assert "workflow.k: 4 -> 5" in refused.stderr  # of matts_parallel alone
     assert refused.stderr.count("was made with another configuration") == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("arm=no_memory", "k=6"),
-        ("arm=matts_parallel", "r=2"),
-        ("-m", "arm=reasoningbank", "seed=0,1", "k=6"),
-    ],
-)
-def test_without_a_sweep_over_arms_a_size_that_does_nothing_is_refused(words, tmp_path):
-    done = start(*words, *TOY, "limit=2", "run_dir=run", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "need" in done.stderr
+@pytest.mark.parametrize("words", [("arm=matts_parallel", "r=2"), ("-m", "arm=reasoningbank", "seed=0,1", "k=6")])
+def test_without_a_sweep_over_arms_a_size_that_does_nothing_is_refused(main_here, tmp_path, words):
+    status, _, errors = main_here(*words, *TOY, "limit=2", "run_dir=run")
+    assert status == 1 and "need" in errors
     assert not list(tmp_path.rglob("summary.json"))

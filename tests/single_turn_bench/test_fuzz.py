@@ -22,7 +22,6 @@ ADVERSARIAL = [
     "exec(\"open('owned','w')\")",
     "().__class__.__bases__[0].__subclasses__()",
     "9**9**9",
-    "9^{9^{9^{9}}}",
     r"\boxed{9^{9^{9}}}",
     r"\sum_{n=1}^{10^{10}} \frac{1}{n}",
     "99999999!",
@@ -65,15 +64,18 @@ def read(grader, text, gold, n_options):
     began = time.monotonic()
     extract_answer(text)
     find_choice(text, n_options)
-    grade_response(text, gold, grader)
+    right = grade_response(text, gold, grader)
     assert time.monotonic() - began < 30  # not for ever: a busy machine takes seconds to end and start a process
+    return right
 
 
-def test_text_written_to_break_them(grader, tmp_path, monkeypatch):
+def test_text_written_to_break_them_is_a_wrong_answer_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for number, text in enumerate(ADVERSARIAL):
-        read(grader, text, GOLDS[number % len(GOLDS)], 2 + number % 9)
-    assert list(tmp_path.iterdir()) == []
+    with MathGrader(timeout_s=LIMIT_S) as grader:
+        for number, text in enumerate(ADVERSARIAL):
+            boxed = number % 2 and len(text) < 1000
+            assert not read(grader, rf"\boxed{{{text}}}" if boxed else text, r"\frac{7}{3}", 2 + number % 9)
+            assert list(tmp_path.iterdir()) == []
 
 
 SOUPS = st.tuples(st.sampled_from(["", " "]), st.lists(st.sampled_from(TOKENS), max_size=25)).map(

@@ -9,7 +9,7 @@ import pytest
 
 from single_turn_bench import grade_math
 from single_turn_bench.answers import extract_answer
-from single_turn_bench.equivalence import MathGrader, grade_response, shared_grader
+from single_turn_bench.equivalence import grade_response, shared_grader
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = ROOT.parent / "shared" / "data" / "grader_pairs"
@@ -260,34 +260,6 @@ def test_whole_responses(subtests):
     for response, gold, right in RESPONSES:
         with subtests.test(response=response, gold=gold):
             assert grade_math(response, gold) is right
-
-
-HOSTILE = [
-    "__import__('os').system('touch owned')",
-    "9**9**9",
-    "9^{9^{9}}",
-    "(" * 5000,
-    r"\frac{" * 2000,
-    r"\boxed{" * 3000,
-    "{" * 300 + "5" + "}" * 300,
-    "1" * 1_000_000,
-    "a" * 1_000_000,
-    "5\x00",
-    "\ud800",
-    "answer is " * 20_000,
-    "x" + "^x" * 300,
-    "99999999!",
-]
-
-
-def test_hostile_text_is_a_wrong_answer_and_leaves_nothing(tmp_path, monkeypatch, subtests):
-    monkeypatch.chdir(tmp_path)
-    with MathGrader(timeout_s=1.0) as grader:
-        for text in HOSTILE:
-            with subtests.test(ascii(text[:12])):
-                assert not grade_response(text, r"\frac{7}{3}", grader)
-                assert not grade_response(rf"\boxed{{{text}}}", "(1, x)", grader)
-                assert list(tmp_path.iterdir()) == []
 
 
 def test_the_package_imports_no_heavy_library():

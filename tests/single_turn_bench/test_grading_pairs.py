@@ -33,13 +33,13 @@ LOOPS = {
 
 @pytest.fixture(scope="module")
 def built():
-    return pairs(WARMUP + list(made_golds(random.Random(0))), seed=0)
+    return pairs(WARMUP + list(made_golds(random.Random(0))), seed=0)[::2]
 
 
 @pytest.mark.parametrize("right", [True, False], ids=["rewritten", "perturbed"])
 def test_hardly_any_built_pair_is_graded_wrongly(built, right):
     chosen = [pair for pair in built if pair.right is right]
-    assert len(chosen) > 500
+    assert len(chosen) > 250
     wrong = [pair for pair in chosen if grade_math(pair.response, pair.gold) is not right]
     assert len(wrong) <= MOST_WRONG * len(chosen), wrong
 
@@ -62,9 +62,9 @@ def test_reading_takes_time_in_proportion_to_the_length(subtests, kind):
     for name, before, loop in product(READERS, ("", "The answer is 5 "), LOOPS[kind]):
         with subtests.test(name, before=before, loop=loop):
             read = READERS[name]
-            short, long = (before + loop * (n // len(loop)) for n in (3_125, 50_000))
+            short, long = (before + loop * (n // len(loop)) for n in (1_562, 25_000))
             first = seconds(read, short)
             if first > 0.02:  # 16 times the text in at most 48 times the time; a quadratic pattern takes 256 times
-                assert seconds(read, before + loop * (12_500 // len(loop)), 11 * first) < 12 * first
-            most = 48 * max(first, 0.01)
+                assert seconds(read, before + loop * (6_250 // len(loop)), 11 * first) < 12 * first
+            most = 48 * max(first, 0.005)
             assert seconds(read, long, most) <= most
