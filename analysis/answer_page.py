@@ -25,7 +25,7 @@ def page(folder: Path, found: dict[str, Any]) -> list[str]:
         ]
     lines += _cost_line(found["costs"])
     if any(each["why"] != "not run" for each in found["ladder"]):
-        lines += ["", "which link breaks: " + (found["breaks"] or "none of those that were run")]
+        lines += ["", "which link breaks: " + (found["breaks"] or "none was shown to")]
         lines += [_rung(each) for each in found["ladder"] if each["why"] != "not run"]
     for head, words in (
         ("to try next:", commands(folder, found)),
