@@ -34,14 +34,13 @@ def could_find(n_tasks: int, n_seeds: int, n_compared: int = 1, seen: float = 0.
 
 def findable(rows: list[dict[str, Any]]) -> list[str]:
     """Where no difference is shown: how large one that is found would have to be, if seeds differ as they do there."""
-    tested = sum(row.get("p_holm") is not None for row in rows)
-    sizes: dict[tuple[int, int], float] = {}
+    sizes: dict[tuple[int, int, int], float] = {}
     for row in rows:
         if row.get("difference") is not None and comparison_outcome(row) == "same":
-            size = row["n_tasks"], int(row["n_paired_seeds"])
+            size = row["n_tasks"], int(row["n_paired_seeds"]), int(row.get("n_compared", 1))
             sizes[size] = max(sizes.get(size, 0.0), row["sd_seeds"])
     try:
-        could = [could_find(*size, tested, seen) for size, seen in sizes.items()]
+        could = [could_find(*size, seen) for size, seen in sizes.items()]
     except ModuleNotFoundError as error:
         could = [f"how large it would be, is not computed here: {extra_for(error) or error}"]
     return [
