@@ -44,5 +44,7 @@ def findable(rows: list[dict[str, Any]]) -> list[str]:
     except ModuleNotFoundError as error:
         could = [f"how large it would be, is not computed here: {extra_for(error) or error}"]
     return [
-        f"Where no difference is shown there may be one: {each.rstrip('.')} (reasoningbank power)." for each in could
+        f"Where no difference is shown there may be one: {each.rstrip('.')}, for seeds that differ as "
+        "these do, and at least as reasoningbank power guesses."
+        for each in could
     ]
