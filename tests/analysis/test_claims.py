@@ -338,3 +338,19 @@ def test_what_could_be_found_is_said_for_seeds_that_differ_as_much_as_these():
     assert findable([narrow, wide]) == findable([wide, narrow]) == findable([wide, wide])
     shown = row | {"p_holm": 0.01, "n_paired_seeds": 9.0, "sd_seeds": 0.01}
     assert findable([shown, wide]) == findable([shown | {"n_paired_seeds": 3.0}, wide])  # it speaks of no other row
+
+
+def test_rates_that_are_not_of_the_pairs_are_said_to_be_none_beside_the_headline(toy_runs):
+    """Both arms solve the first half of the tasks; the bank's runs have come no further: 100 against 50 %, and +0.0."""
+    frame = toy_frame(toy_runs)
+    half = frame["index"] < frame["n_tasks"] // 2
+    frame = frame.assign(success=half.astype(float))
+    mine = frame["arm"] == "reasoningbank"
+    [study] = studies(make_cells(frame[half | ~mine].assign(complete=~mine), "no_memory", partial=True))
+    assert words.headline(study).startswith("reasoningbank solved 100.0 % of the toy tasks, no_memory 50.0 %")
+    assert words.differences(study)[0]["points"] == "+0.0 points"
+    n = len(frame) // 2
+    lost = f"reasoningbank: {n // 2} of {n} pairs with its baseline are lost, because an episode of the two broke or is "
+    assert lost + "missing: the difference is without them, the rates are not." in words.warnings(study)
+    [study] = studies(make_cells(frame[mine | (frame["seed"] == 0)].assign(seeds_asked="[0]"), "no_memory"))
+    assert any("has seeds 0, 1, its baseline 0: the difference is over" in line for line in words.warnings(study))
