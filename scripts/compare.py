@@ -50,6 +50,7 @@ from scripts.show import clean, console, one_run
 if TYPE_CHECKING:
     import pandas as pd
 
+TWO_TESTS = "The interval is Student's and p is exact: where only one of them leaves out no difference, none is shown."
 FACTS = (
     "n infra_errors labels success unstated limits reward steps steps_won steps_lost tokens tokens_per_success cost "
     "lessons hit_rate late_early agreement kappa"
@@ -92,7 +93,7 @@ def effect(out: Console, frames: list[pd.DataFrame]) -> None:
     )
     if found["n_broke"] or found["n_broke_base"]:
         out.print(f"if everything that broke had gone against it: {100 * found['difference_worst']:+.1f} points")
-    out.print(f"The interval and p hold only for these tasks in this order and these banks. Untested: {UNTESTED}")
+    out.print(f"{TWO_TESTS} They hold only for these tasks in this order and these banks. Untested: {UNTESTED}")
 
 
 def tasks(out: Console, both: pd.DataFrame, every: bool) -> None:
@@ -156,7 +157,7 @@ def compare_logs(out: Console, paths: list[str], metric: str | None) -> None:
         f"{found['won']} higher and {found['lost']} lower, exact permutation sample by sample, "
         f"p = {found['p_tasks']:.4f}"
     )
-    out.print(f"The interval and p hold only for these samples and these two runs. Untested: {UNTESTED}")
+    out.print(f"{TWO_TESTS} They hold only for these samples and these two runs. Untested: {UNTESTED}")
 
 
 def hold(out: Console, frame: pd.DataFrame, fall: float, baseline: str, arms: list[str] | None) -> bool:

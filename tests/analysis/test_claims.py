@@ -350,7 +350,10 @@ def test_rates_that_are_not_of_the_pairs_are_said_to_be_none_beside_the_headline
     assert words.headline(study).startswith("reasoningbank solved 100.0 % of the toy tasks, no_memory 50.0 %")
     assert words.differences(study)[0]["points"] == "+0.0 points"
     n = len(frame) // 2
-    lost = f"reasoningbank: {n // 2} of {n} pairs with its baseline are lost, because an episode of the two broke or is "
+    lost = (
+        f"reasoningbank: {n // 2} of {n} pairs with its baseline are lost, because an episode of the two broke or is "
+    )
     assert lost + "missing: the difference is without them, the rates are not." in words.warnings(study)
-    [study] = studies(make_cells(frame[mine | (frame["seed"] == 0)].assign(seeds_asked="[0]"), "no_memory"))
+    alone = frame[mine | (frame["seed"] == 0)].assign(seeds_asked="[0]")
+    [study] = studies(make_cells(alone, "no_memory"))
     assert any("has seeds 0, 1, its baseline 0: the difference is over" in line for line in words.warnings(study))

@@ -90,3 +90,12 @@ def test_an_epoch_without_a_score_is_in_no_pair(tmp_path):
                 log.writestr(f"samples/x_epoch_{epoch}.json", json.dumps({"id": "x", "epoch": epoch, "scores": scores}))
     found = compare(read(tmp_path / "a.eval"), read(tmp_path / "b.eval"))
     assert (found["difference"], found["n_pairs"], found["n_unscored"]) == (-1.0, 1, 1)
+
+
+def test_an_interval_and_a_p_that_disagree_show_nothing(tmp_path, capsys):
+    """5 of 100 gained, none lost: p is 2 / 2^5, and Student's interval 5 -+ 1.984 * sqrt(0.05 * 0.95 / 99) points."""
+    a, b = samples(tmp_path / "a.jsonl", [0] * 100), samples(tmp_path / "b.jsonl", [1] * 5 + [0] * 95)
+    assert main([str(a), str(b)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "95 % +0.7 to +9.3, 5 higher and 0 lower" in said and "p = 0.0625" in said
+    assert "where only one of them leaves out no difference, none is shown" in said
