@@ -141,7 +141,7 @@ def test_where_no_coin_can_be_tossed_one_sentence_says_so(tmp_path):
 
 def run_of(shown, success, holdout=0.5, **more):
     row = {"shown": int(shown), "holdout": holdout, "verdict": "success" if success else "failure"}
-    return row | {"exit_status": 0, "label_source": "check", "duration_s": 1.0} | more
+    return row | {"exit_status": 0, "label_source": "check", "duration_s": 1.0, "tokens": None} | more
 
 
 def test_runs_that_the_user_broke_off_are_counted_for_both_kinds():
