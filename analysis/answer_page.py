@@ -13,9 +13,10 @@ from core.run.arms import key_of
 def page(folder: Path, found: dict[str, Any]) -> list[str]:
     """The answer of a folder as lines for a terminal: one screen."""
     lines = [found["sentence"], ""]
-    lines += _look_lines(found["looks"])
+    effect = found["question"]["design"]["effect"]
+    lines += _look_lines(found["looks"], effect)
     if found.get("content"):
-        lines += ["", f"  against {found['question']['control']}:", *_look_lines(found["content"])]
+        lines += ["", f"  against {found['question']['control']}:", *_look_lines(found["content"], effect)]
     if equal := found.get("same_cost"):
         lines += [
             "",
@@ -25,7 +26,7 @@ def page(folder: Path, found: dict[str, Any]) -> list[str]:
         ]
     lines += _cost_line(found["costs"])
     if any(each["why"] != "not run" for each in found["ladder"]):
-        lines += ["", "which link breaks: " + (found["breaks"] or "none of those that were run")]
+        lines += ["", "which link breaks: " + (found["breaks"] or "none was shown to")]
         lines += [_rung(each) for each in found["ladder"] if each["why"] != "not run"]
     for head, words in (
         ("to try next:", commands(folder, found)),
@@ -41,12 +42,13 @@ def _at_tokens(times: dict[str, float] | None) -> str:
     return f", at {times['same_cost']:.1f} times the baseline's tokens (the arm: {times['arm']:.1f})"
 
 
-def _look_lines(looks: list[dict[str, Any]]) -> list[str]:
-    """A line for each look with a test."""
+def _look_lines(looks: list[dict[str, Any]], effect: float) -> list[str]:
+    """A line for each look with a test. effect: the planned one, on which the chance of a later answer depends."""
     lines = []
     for look in (look for look in looks if look["p"] is not None):
         power = look["conditional_power"] if look["outcome"] in ("go on", "futile") else None
-        rest = "" if power is None else f"   chance of an answer with more seeds {100 * power:.0f} %"
+        least = max(effect, abs(look["difference"]))
+        rest = "" if power is None else f"   more seeds would show {100 * least:.1f} points in {100 * power:.0f} %"
         lines.append(
             f"  {look['n_seeds']:>2} seeds   {100 * look['difference']:+5.1f} points   "
             f"{100 * look['low']:+6.1f} to {100 * look['high']:+6.1f}   worst seed {100 * look['worst_seed']:+6.1f}   "

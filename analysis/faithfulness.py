@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from core.console import Console
 
-# (arm, than) -> the comparison of two arms, a row as `analysis.pairing.against` makes it, with `alike`; None: not run
+# (arm, than) -> the comparison of two arms, a row as `analysis.pairing.against` makes it, with `differs`, the share of
+# pairs in which they were shown something else (left out: all); None: not run
 Compare = Callable[[str, str], dict[str, Any] | None]
 TABLE = "faithfulness"
 EFFECT = 0.10  # a difference of this size counts: "not used" is said where the interval leaves it out
@@ -101,16 +102,23 @@ def comparing(arms: dict[str, pd.DataFrame], going_on: Collection[str] = ()) -> 
         if not all(name in arms and len(arms[name]) for name in (arm, than)):
             return None
         mine, other = arms[arm], arms[than]
-        return against(mine, other, mine) | {"partial": not {arm, than}.isdisjoint(going_on)}
+        pairs = mine.merge(other, on=["task_id", "visit", "seed"], suffixes=("", "_than"))
+        differs = float((pairs["blocks"] != pairs["blocks_than"]).mean()) if len(pairs) else 0.0
+        return against(mine, other, mine) | {"partial": not {arm, than}.isdisjoint(going_on), "differs": differs}
 
     return compare
 
 
 def _answer(rows: list[dict[str, Any]]) -> str:
+    """USED | NOT_USED | UNKNOWN. Where the arms were shown the same, it is not known what another text would do, so the
+    effect that counts is one on the tasks that were shown something else (`differs`, their share)."""
     outcomes = [UNKNOWN if row["difference"] is None else comparison_outcome(row) for row in rows]
     if not {*VERDICTS}.isdisjoint(outcomes):
         return USED
-    small = [out == "same" and max(-row["low"], row["high"]) < EFFECT for out, row in zip(outcomes, rows, strict=True)]
+    small = [
+        out == "same" and max(-row["low"], row["high"]) < EFFECT * row.get("differs", 1.0)
+        for out, row in zip(outcomes, rows, strict=True)
+    ]
     return NOT_USED if all(small) else UNKNOWN
 
 
@@ -135,7 +143,8 @@ def sentence(found: list[dict[str, Any]]) -> str:
 
 NOTE = (
     "Used: a comparison of the line differs, better or worse, with Holm's p under 0.05. Not used: the 95 % interval of "
-    f"each leaves out {100 * EFFECT:g} points either way. Not known: neither; more seeds may tell. The next table has "
+    f"each leaves out {100 * EFFECT:g} points either way, of the tasks on which the two saw different texts. "
+    "Not known: neither; more seeds may tell. The next table has "
     "what each arm was shown: a control should have the lessons, tokens and place of what it replaces."
 )
 _INTERVAL, _P = interval("difference", "low", "high", "+"), p_value("p_holm")

@@ -1,6 +1,7 @@
 """Two logs of another harness as paired outcomes: Inspect's .eval, and lm-evaluation-harness's samples (.jsonl).
 
-Pairs are made by the sample's id and epoch. A sample without a score is in no pair, and counted.
+Pairs are made by the sample's id and epoch. What has no score in one of the logs is in no pair, and counted; so is what
+asks another question there, as ids are often mere numbers.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ from core.textfile import read_member, read_text
 
 SUFFIXES = (".eval", ".jsonl")
 CORRECT = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}  # Inspect's values of a score
+Row = tuple[str, int, Any, dict[str, float | None]]  # (id, epoch, what it asks, {metric: score}) of a sample
 NOT_METRICS = ("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "doc_hash", "prompt_hash")
 
 
 @dataclass(frozen=True)
 class Log:
-    """scores   {(id of the sample, epoch): its score; None: none}; metric: the name of what was scored"""
+    """scores   {(id of the sample, epoch): its score; None: none}; metric: the name of what was scored
+
+    questions   {(id, epoch): what the sample asks}; None where the log does not say it
+    """
 
     path: Path
     metric: str
     scores: dict[tuple[str, int], float | None]
+    questions: dict[tuple[str, int], Any]
 
 
 def is_foreign(path: str) -> bool:
@@ -39,7 +45,7 @@ def read(path: Path, metric: str | None = None) -> Log:
     """A log. metric: which score, where there are several. UserError where it cannot be read."""
     try:
         rows = _of_inspect(path) if path.suffix == ".eval" else _of_harness(path)
-        names = list(dict.fromkeys(name for _, _, scores in rows for name in scores))
+        names = list(dict.fromkeys(name for *_, scores in rows for name in scores))
         if not names:
             raise UserError(f"{path} has no sample with a score.")
         if metric is None and len(names) > 1:
@@ -48,29 +54,38 @@ def read(path: Path, metric: str | None = None) -> Log:
         if chosen not in names:
             raise UserError(f"{path} has no score {chosen}: it has {', '.join(names)}.")
         merged: dict[tuple[str, int], float | None] = {}
-        for id, epoch, scores in rows:  # a row for each filter of one sample
+        for id, epoch, _, scores in rows:  # a row for each filter of one sample
+            if chosen in scores and merged.get((id, epoch)) is not None:
+                raise UserError(f"{path} has sample {id} twice: give a log of one task.")
             merged[id, epoch] = scores.get(chosen, merged.get((id, epoch)))
         if wrong := [value for value in merged.values() if value is not None and not 0 <= value <= 1]:
             raise UserError(f"{path}: {chosen} is {wrong[0]:g} somewhere: only scores from 0 to 1 are compared.")
-        return Log(path, chosen, merged)
+        return Log(path, chosen, merged, {(id, epoch): question for id, epoch, question, _ in rows})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read as a log: {error!r:.200}") from None
 
 
-def _of_inspect(path: Path) -> list[tuple[str, int, dict[str, float | None]]]:
+def _of_inspect(path: Path) -> list[Row]:
     with zipfile.ZipFile(path) as log:
-        names = [name for name in log.namelist() if name.startswith("samples/") and name.endswith(".json")]
-        samples = [json.loads(read_member(log, name)) for name in names]
+        names = {name for name in log.namelist() if name.startswith("samples/") and name.endswith(".json")}
+        samples = [json.loads(read_member(log, name)) for name in sorted(names)]
     made = []
     for each in samples:
         scores = {name: _score(score.get("value")) for name, score in (each.get("scores") or {}).items()}
-        made.append((str(each["id"]), int(each.get("epoch", 1)), scores))
+        made.append((str(each["id"]), int(each.get("epoch", 1)), _asked(each.get("input")), scores))
     return made
 
 
-def _of_harness(path: Path) -> list[tuple[str, int, dict[str, float | None]]]:
+def _asked(question: Any) -> Any:
+    """An input of Inspect, text or messages, without the ids that each run gives its messages."""
+    if not isinstance(question, list):
+        return question
+    return [(message.get("role"), message.get("content")) for message in question]
+
+
+def _of_harness(path: Path) -> list[Row]:
     rows = [json.loads(line) for line in read_text(path).split("\n") if line.strip()]
-    return [(str(row["doc_id"]), 1, _metrics(row)) for row in rows]
+    return [(str(row["doc_id"]), 1, row.get("doc"), _metrics(row)) for row in rows]
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, float | None]:
@@ -86,23 +101,25 @@ def _score(value: Any) -> float | None:
 
 
 def compare(a: Log, b: Log) -> dict[str, Any]:
-    """`analysis.stats.paired` of B minus A, with n_only_a, n_only_b, n_unscored (of the shared ones), and the means."""
+    """`analysis.stats.paired` of B minus A, with the means, and of what is not compared n_only_a, n_only_b, n_otherwise
+    (asks another question) and n_unscored."""
     both = sorted(a.scores.keys() & b.scores.keys())
-    ids = list(dict.fromkeys(id for id, _ in both))
-    epochs = sorted({epoch for _, epoch in both})
-    if not both:
-        raise UserError("the logs have no sample in common.")
+    asked = [(a.questions.get(key), b.questions.get(key)) for key in both]
+    same = [key for key, pair in zip(both, asked, strict=True) if None in pair or pair[0] == pair[1]]
+    if not same:
+        raise UserError("the logs have no sample in common" + (": all ask another question." if both else "."))
+    scored = [key for key in same if None not in (a.scores[key], b.scores[key])]
+    left = {"n_only_a": len(a.scores) - len(both), "n_only_b": len(b.scores) - len(both)}
+    left |= {"n_otherwise": len(both) - len(same), "n_unscored": len(same) - len(scored)}
+    if not scored:
+        return {"difference": None} | left
 
-    def grid(log: Log) -> np.ndarray:
-        return np.array([[_known(log.scores.get((id, epoch))) for epoch in epochs] for id in ids])
+    def by_sample(log: Log) -> np.ndarray:
+        """A row a sample. Epochs are further attempts at the same tasks, and no seeds: they are averaged."""
+        found: dict[str, list[float | None]] = {}
+        for key in scored:
+            found.setdefault(key[0], []).append(log.scores[key])
+        return np.array([[np.mean(scores)] for scores in found.values()])
 
-    # Epochs are further attempts at the same tasks, and no seeds: they are averaged.
-    first, second = (np.nanmean(grid(log), axis=1, keepdims=True) if len(epochs) > 1 else grid(log) for log in (a, b))
-    kept = ~(np.isnan(first) | np.isnan(second))
-    found = paired(second, first) | {"n_only_a": len(a.scores) - len(both), "n_only_b": len(b.scores) - len(both)}
-    found["n_unscored"] = int((~kept).sum())
-    return found | {"mean_a": float(first[kept].mean()), "mean_b": float(second[kept].mean())} if kept.any() else found
-
-
-def _known(value: float | None) -> float:
-    return float("nan") if value is None else value
+    first, second = by_sample(a), by_sample(b)
+    return paired(second, first) | left | {"mean_a": float(first.mean()), "mean_b": float(second.mean())}

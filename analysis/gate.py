@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, rows_of
 from analysis.measure import measure
+from analysis.pairing import paired_outcomes
+from analysis.stats import paired, worst_case
 from core.errors import UserError
 from core.run.arms import NUMBERS
 
@@ -38,7 +40,7 @@ def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[GateR
 
     fall   the share by which the cost per success must fall, at a success rate that is not lower, for an arm to hold
 
-    Raises UserError where a cost is unknown, or the baseline has none to fall from.
+    Raises UserError where a cost is unknown, the baseline has none to fall from, or what broke decides.
     """
     if cells.table.groupby(list(BLOCK)).ngroups > 1:
         raise UserError("the runs are of several environments, models or sets of tasks: give those of one.")
@@ -71,7 +73,19 @@ def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> GateResu
     cost = _cost(mine[mine["seed"].isin(shared)], row["label"])
     change = None if cost is None else cost / base_cost - 1
     holds = change is not None and change <= SLACK - fall and row["difference"] >= -SLACK
+    if holds and _worst(mine, other) < -SLACK:
+        n, n_base = int(row["n_broke"]), int(row["n_broke_base"])
+        raise UserError(
+            f"{row['label']} would solve less than {base} had the tasks that broke ({n} of its own, {n_base} of the "
+            "baseline's) gone the other way: the gate cannot decide. Repeat the commands of their runs."
+        )
     return GateResult(row=row, cost=cost, base_cost=base_cost, change=change, holds=holds)
+
+
+def _worst(mine: pd.DataFrame, other: pd.DataFrame) -> float:
+    """The difference of success, had everything that broke failed in the arm and been solved by the baseline."""
+    *pair, seeds = paired_outcomes(mine, other, mine)
+    return paired(*worst_case(*pair, better=True), seeds)["difference"]
 
 
 def _cost(episodes: pd.DataFrame, label: str) -> float | None:

@@ -61,7 +61,7 @@ STEPS = tuple(
         ("distillation", "strong_extractor", "reasoningbank", REPAIR, "+distiller.style=quote",
          "with lessons of the stronger model, memory helps more"),
         ("use", "told_lesson", "no_memory", USELESS, "",
-         "even the right lesson, in the environment's own words, does not help: there is nothing to gain here"),
+         "even the right lesson, in the environment's own words, gains less than the planned difference, if anything"),
         ("retrieval", "told_lesson", "told_bank", REPAIR, "hydra.sweeper.arm=rrf",
          "the right lesson helps where it is handed over, and less where it has to be found"),
         ("distillation", "told_bank", "true_labels", REPAIR, "+distiller.style=quote",

@@ -298,7 +298,7 @@ def without_partner(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list
     pairs = mine[[*keys, "success"]].merge(other[[*keys, "success"]], on=keys, how="outer", suffixes=("", "_base"))
     pairs = pairs[pairs["seed"].isin(shared)]
     if lost := len(pairs) - len(pairs.dropna()):
-        why = "because an episode of the two broke or is missing"
+        why = "because an episode of the two broke or is missing: the difference is without them, the rates are not"
         lines.append(f"{label}: {lost} of {len(pairs)} pairs with its baseline are lost, {why}.")
     return lines
 

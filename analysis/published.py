@@ -118,7 +118,7 @@ def _line(p: Published, rows: list[dict[str, Any]]) -> list[str]:
     reasons = [p.against(row) for row in ours]
     fit = next((row for row, why in zip(ours, reasons, strict=True) if not why), None)
     value = "-" if fit is None or fit["success"] is None else f"{100 * fit['success']:.1f}"
-    why = "yes: tasks and model" if fit else "no: " + "; ".join(min(reasons, key=len))
+    why = "yes: number of tasks and model" if fit else "no: " + "; ".join(min(reasons, key=len))
     method = " ".join([p.values["arm"], *(f"{key}={p.values[key]}" for key in KNOBS if key in p.values)])
     where = f"{'independent: ' * p.independent}{p.source}, {p.where}" + (f" ({p.note})" if p.note else "")
     return [" ".join(filter(None, (p.env, p.part))), p.values["model"], method, p.text(), value, why, where]

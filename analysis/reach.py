@@ -10,32 +10,41 @@ from core.errors import extra_for
 
 
 def least_points(n_tasks: int, n_seeds: int, n_compared: int = 1, **guesses: float) -> float:
-    """The least difference, in points of success, that is found with a chance of 80 % after Holm's hardest step."""
+    """The least difference, in points of success, that is found with a chance of 80 % after Holm's hardest step.
+
+    guesses   those of `analysis.stats.detectable`, and `seen`
+    """
     level = LEVEL / max(n_compared, 1)
     return 100 * detectable(n_tasks=n_tasks, n_seeds=n_seeds, level=level, **(GUESSES | guesses))
 
 
-def could_find(n_tasks: int, n_seeds: int, n_compared: int = 1) -> str:
-    """A clause without a full stop. n_compared: arms that are compared with the baseline."""
+def could_find(n_tasks: int, n_seeds: int, n_compared: int = 1, seen: float = 0.0) -> str:
+    """A clause without a full stop.
+
+    n_compared   arms that are compared with the baseline
+    seen         sd of the differences of the seeds, where it is known
+    """
     if n_seeds < 2:
         return f"with one seed nothing is tested; {could_find(n_tasks, 5, n_compared)}"
-    least = least_points(n_tasks, n_seeds, n_compared)
+    least = least_points(n_tasks, n_seeds, n_compared, seen=seen)
     what = "no difference, however large," if least > 99.5 else f"a difference of {max(1, round(least))} points or more"
     after = f" after correction for {n_compared} comparisons" if n_compared > 1 else ""
     return f"{n_tasks} tasks x {n_seeds} seeds find {what} with a chance of 80 %{after}"
 
 
 def findable(rows: list[dict[str, Any]]) -> list[str]:
-    """Where no difference is shown: how large one that is found would have to be."""
-    tested = sum(row.get("p_holm") is not None for row in rows)
-    compared = [row for row in rows if row.get("difference") is not None]
-    if not tested or "same" not in map(comparison_outcome, compared):
-        return []
-    sizes = dict.fromkeys((row["n_tasks"], int(row["n_paired_seeds"])) for row in compared)
+    """Where no difference is shown: how large one that is found would have to be, if seeds differ as they do there."""
+    sizes: dict[tuple[int, int, int], float] = {}
+    for row in rows:
+        if row.get("difference") is not None and comparison_outcome(row) == "same":
+            size = row["n_tasks"], int(row["n_paired_seeds"]), int(row.get("n_compared", 1))
+            sizes[size] = max(sizes.get(size, 0.0), row["sd_seeds"])
     try:
-        could = [could_find(*size, tested) for size in sizes]
+        could = [could_find(*size, seen) for size, seen in sizes.items()]
     except ModuleNotFoundError as error:
         could = [f"how large it would be, is not computed here: {extra_for(error) or error}"]
     return [
-        f"Where no difference is shown there may be one: {each.rstrip('.')} (reasoningbank power)." for each in could
+        f"Where no difference is shown there may be one: {each.rstrip('.')}, for seeds that differ as "
+        "these do, and at least as reasoningbank power guesses."
+        for each in could
     ]

@@ -250,25 +250,29 @@ def _mean(runs: list[Row], name: str, scale: int = 1) -> float | None:
 
 def comparison(runs: list[Row]) -> list[str]:
     """What memory changed, by the runs whose coin was tossed, as lines; [] without any."""
-    drawn = [run for run in runs if run["shown"] is not None and run["holdout"] and run["exit_status"] != INTERRUPTED]
-    if not drawn:
+    tossed = [run for run in runs if run["shown"] is not None and run["holdout"]]
+    drawn = [run for run in tossed if run["exit_status"] != INTERRUPTED]
+    if not tossed:
         return []
     judged = [run for run in drawn if run["verdict"]]
     sides = sum(bool(run["shown"]) for run in drawn)
     lines = [f"compared by holdout: {sides} runs with memory, {len(drawn) - sides} without"]
+    broken_off = [run for run in tossed if run["exit_status"] == INTERRUPTED]
+    lines += _left_out("broken off by you, and not counted", broken_off)
     found = _compared(judged, lambda run: float(run["verdict"] == "success"), rates=True)
-    if unjudged := [run for run in drawn if not run["verdict"]]:
-        n = sum(bool(run["shown"]) for run in unjudged)
-        lines.append(f"  not judged: {n} of those with memory, {len(unjudged) - n} of those without")
+    lines += _left_out("not judged", [run for run in drawn if not run["verdict"]])
     sources = ", ".join(sorted({run["label_source"] for run in judged})) or "none"
-    lines.append(f"  success ({sources}): {_in_points(found)}")
+    one_share = len({run["holdout"] for run in judged}) == 1
+    lines.append(f"  success ({sources}): {_in_points(found, one_share)}")
     took = _compared([run for run in drawn if run["duration_s"]], lambda run: math.log(run["duration_s"]), rates=False)
     lines.append(f"  time: {_as_ratio(took)}")
     if told := [run for run in drawn if run["tokens"]]:
         used = _compared(told, lambda run: math.log(run["tokens"]), rates=False)
         lines.append(f"  tokens, which {len(told)} of {len(drawn)} runs tell: {_as_ratio(used)}")
     if found.low is not None and found.difference is not None:
-        lines.append(f"  the runs without memory cost about {found.difference * found.n_held:.1f} solved tasks")
+        ends = (found.difference, found.low, found.high or 0.0)
+        about, least, most = (f"{end * found.n_held:.1f}" for end in ends)
+        lines.append(f"  the runs without memory cost about {about} solved tasks ({least} to {most})")
         if found.low <= 0 <= (found.high or 0):
             more = more_runs(found, drawn[-1]["holdout"])
             lines.append(f"  a difference of {100 * PLANNED:g} points would take about {more:,} runs more to show")
@@ -280,10 +284,19 @@ def _compared(runs: list[Row], value: Callable[[Row], float], *, rates: bool) ->
     return compare(shown, values, [run["holdout"] for run in runs], rates=rates)
 
 
-def _in_points(found: Compared) -> str:
+def _left_out(why: str, runs: list[Row]) -> list[str]:
+    """How many runs of each kind are not compared; nothing where there is none."""
+    n = sum(bool(run["shown"]) for run in runs)
+    return [f"  {why}: {n} of those with memory, {len(runs) - n} of those without"] if runs else []
+
+
+def _in_points(found: Compared, one_share: bool) -> str:
+    """one_share: whether the same share was held out all the time. Else the kinds are of other times, and their rates
+    say nothing of each other; the difference allows for that."""
     if found.difference is None or found.low is None or found.high is None:
         return f"nothing is said before {FIRST} judged runs of each kind ({found.n_shown} and {found.n_held} so far)"
     means = f"{100 * (found.with_memory or 0):.0f} % with memory, {100 * (found.without_memory or 0):.0f} % without"
+    means = means if one_share else "the share held out changed, so no rates are given"
     ends = f"{100 * found.low:+.0f} to {100 * found.high:+.0f}, at whatever run one looks"
     return f"{means}: {100 * found.difference:+.0f} points ({ends})"
 

@@ -14,8 +14,9 @@ baseline. An arm passes cost=0.15 if
     the number of solved tasks, over all seeds that both arms have; and
   - its success rate is equal or better: the mean difference on the same tasks and seeds is not below 0.
 Both use the measured numbers; the 95 % interval of the difference is printed beside it, and need not lie above 0.
-Exit status 0: every arm passes; 1: some arm fails; 2: the gate cannot decide (a cost is unknown or zero, or the
-baseline solved no task). At the end, what scaling adds is printed: each arm with several attempts minus reasoningbank.
+Exit status 0: every arm passes; 1: some arm fails; 2: the gate cannot decide (a cost is unknown or zero, the baseline
+solved no task, or an arm that passes would not, had what broke gone the other way).
+At the end, what scaling adds is printed: each arm with several attempts minus reasoningbank.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from scripts.show import clean, console, one_run
 if TYPE_CHECKING:
     import pandas as pd
 
+TWO_TESTS = "The interval is Student's and p is exact: where only one of them leaves out no difference, none is shown."
 FACTS = (
     "n infra_errors labels success unstated limits reward steps steps_won steps_lost tokens tokens_per_success cost "
     "lessons hit_rate late_early agreement kappa"
@@ -91,7 +93,7 @@ def effect(out: Console, frames: list[pd.DataFrame]) -> None:
     )
     if found["n_broke"] or found["n_broke_base"]:
         out.print(f"if everything that broke had gone against it: {100 * found['difference_worst']:+.1f} points")
-    out.print(f"The interval and p hold only for these tasks in this order and these banks. Untested: {UNTESTED}")
+    out.print(f"{TWO_TESTS} They hold only for these tasks in this order and these banks. Untested: {UNTESTED}")
 
 
 def tasks(out: Console, both: pd.DataFrame, every: bool) -> None:
@@ -144,6 +146,7 @@ def compare_logs(out: Console, paths: list[str], metric: str | None) -> None:
     for name, log in (("A", a), ("B", b)):
         out.print(f"{name}  {log.path}   {log.metric}")
     left = {"only in A": found["n_only_a"], "only in B": found["n_only_b"], "without a score": found["n_unscored"]}
+    left["that ask another question"] = found["n_otherwise"]
     if said := ", ".join(f"{n} {what}" for what, n in left.items() if n):
         out.print(f"not compared: {said}")
     if found["difference"] is None:
@@ -151,10 +154,10 @@ def compare_logs(out: Console, paths: list[str], metric: str | None) -> None:
     out.print(
         f"B - A: {100 * found['difference']:+.1f} points ({100 * found['mean_a']:.1f} and {100 * found['mean_b']:.1f}) "
         f"over {found['n_pairs']} samples  95 % {100 * found['low']:+.1f} to {100 * found['high']:+.1f}, "
-        f"{found['won']} better and {found['lost']} worse, exact permutation sample by sample, "
+        f"{found['won']} higher and {found['lost']} lower, exact permutation sample by sample, "
         f"p = {found['p_tasks']:.4f}"
     )
-    out.print(f"The interval and p hold only for these samples and these two runs. Untested: {UNTESTED}")
+    out.print(f"{TWO_TESTS} They hold only for these samples and these two runs. Untested: {UNTESTED}")
 
 
 def hold(out: Console, frame: pd.DataFrame, fall: float, baseline: str, arms: list[str] | None) -> bool:

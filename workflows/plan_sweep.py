@@ -190,7 +190,7 @@ def findable(found: list[SeedGroup], reach: Callable[[int, int, int], str]) -> l
             except ModuleNotFoundError as error:
                 sentence = extra_for(error) or f"{error}."
                 return [f"neither what it could find nor a table at its end can be computed yet: {sentence}"]
-            lines.append(f"{f'{env}: ' if env else ''}{said} (reasoningbank power).")
+            lines.append(f"{f'{env}: ' if env else ''}{said}, by the guesses of reasoningbank power.")
     return lines
 
 

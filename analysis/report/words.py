@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.cells import BLOCK
 from analysis.made_of import cells_differ
-from analysis.notes import broken, labels, missing_seeds, not_answered, one_bank, qualified
+from analysis.notes import broken, labels, missing_seeds, not_answered, one_bank, qualified, without_partner
 from analysis.reach import findable
 from analysis.studies import Study
 from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, over_types, reason, unended
@@ -121,6 +121,10 @@ def warnings(study: Study) -> list[str]:
         fate = "counted as far as they go" if some else "not counted (--partial counts them)"
         found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
     found += broken(study.cells) + missing_seeds(counted) + not_answered(counted) + one_bank(counted)
+    base = next((study.episodes(cell) for cell in counted if cell["baseline"]), None)
+    for cell in counted:
+        if base is not None and not cell["baseline"]:
+            found += without_partner(cell["label"], study.episodes(cell), base)
     if wrong := [f"{cell['label']} {labels(cell)}" for cell in counted if "%" in labels(cell)]:
         found.append(f"The judge is wrong at times, by the environment's own evaluation: {'; '.join(wrong)}.")
     if counted and max(cell["n_seeds"] for cell in counted) == 1:

@@ -103,12 +103,13 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def shown_columns(row: dict[str, Any]) -> dict[str, float]:
+def shown_columns(row: dict[str, Any]) -> dict[str, Any]:
     """How much of the memory the answer's prompts showed, by which a control can be held against what it replaces.
 
     lessons_shown   lessons with a word in them
     lesson_tokens   estimated tokens of all blocks of lessons, with their frame
     lessons_at      estimated tokens that stand before the first block; NaN where none was shown
+    blocks          an id of these blocks, made from their words
     """
     chosen = answer_of(row)
     own = chosen["sample"]
@@ -122,6 +123,7 @@ def shown_columns(row: dict[str, Any]) -> dict[str, float]:
         "lessons_shown": sum(n_worded(hit) for hit in row["retrieved"] if hit.get("sample", own) == own),
         "lesson_tokens": sum(map(estimate_tokens, blocks)),
         "lessons_at": before,
+        "blocks": content_id(blocks),
     }
 
 

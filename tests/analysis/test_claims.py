@@ -316,7 +316,7 @@ def test_an_arm_whose_seeds_are_one_is_not_tested_by_the_luck_of_its_baseline(to
 
 
 def test_what_could_be_found_is_said_of_the_seeds_that_have_a_partner():
-    row = {"p_holm": 0.4, "difference": 0.1, "n_tasks": 100, "n_seeds": 10, "n_paired_seeds": 3.0}
+    row = {"p_holm": 0.4, "difference": 0.1, "n_tasks": 100, "n_seeds": 10, "n_paired_seeds": 3.0, "sd_seeds": 0.0}
     assert "100 tasks x 3 seeds find" in findable([row])[0]
 
 
@@ -326,3 +326,34 @@ def test_without_a_usual_baseline_headline_and_table_choose_none(toy_runs, tmp_p
     page = file.read_text(encoding="utf-8")
     assert "Nothing is compared" in page and "no finished run of the baseline no_memory" in page
     assert "against reasoningbank" not in page
+
+
+def test_what_could_be_found_is_said_for_seeds_that_differ_as_much_as_these():
+    """Guessed are banks of sd 5 points: 23 points. With an sd of 20 the error is 20 / sqrt(3) = 11.5 points, and a t of
+    2 degrees of freedom exceeds 4.303 with a chance of 80 % where its mean is 65 / 11.5 = 5.65."""
+    row = {"p_holm": 0.4, "difference": 0.1, "n_tasks": 140, "n_paired_seeds": 3.0}
+    assert "140 tasks x 3 seeds find a difference of 23 points" in findable([row | {"sd_seeds": 0.02}])[0]
+    wide, narrow = row | {"sd_seeds": 0.2}, row | {"sd_seeds": 0.02}
+    assert "140 tasks x 3 seeds find a difference of 65 points" in findable([wide])[0]
+    assert findable([narrow, wide]) == findable([wide, narrow]) == findable([wide, wide])
+    shown = row | {"p_holm": 0.01, "n_paired_seeds": 9.0, "sd_seeds": 0.01}
+    assert findable([shown, wide]) == findable([shown | {"n_paired_seeds": 3.0}, wide])  # it speaks of no other row
+
+
+def test_rates_that_are_not_of_the_pairs_are_said_to_be_none_beside_the_headline(toy_runs):
+    """Both arms solve the first half of the tasks; the bank's runs have come no further: 100 against 50 %, and +0.0."""
+    frame = toy_frame(toy_runs)
+    half = frame["index"] < frame["n_tasks"] // 2
+    frame = frame.assign(success=half.astype(float))
+    mine = frame["arm"] == "reasoningbank"
+    [study] = studies(make_cells(frame[half | ~mine].assign(complete=~mine), "no_memory", partial=True))
+    assert words.headline(study).startswith("reasoningbank solved 100.0 % of the toy tasks, no_memory 50.0 %")
+    assert words.differences(study)[0]["points"] == "+0.0 points"
+    n = len(frame) // 2
+    lost = (
+        f"reasoningbank: {n // 2} of {n} pairs with its baseline are lost, because an episode of the two broke or is "
+    )
+    assert lost + "missing: the difference is without them, the rates are not." in words.warnings(study)
+    alone = frame[mine | (frame["seed"] == 0)].assign(seeds_asked="[0]")
+    [study] = studies(make_cells(alone, "no_memory"))
+    assert any("has seeds 0, 1, its baseline 0: the difference is over" in line for line in words.warnings(study))

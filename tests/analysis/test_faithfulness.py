@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import TOY, read_json, read_rows
 
-from analysis.faithfulness import NOT_USED, UNKNOWN, USED, build_faithfulness, causes_of, sentence, uses_of
+from analysis.faithfulness import NOT_USED, UNKNOWN, USED, build_faithfulness, causes_of, comparing, sentence, uses_of
 from analysis.stats import paired, paired_worst
 from analysis.tables import load_episodes
 from benchmarks.faithful_worlds import ARMS as ASKED
@@ -160,3 +160,25 @@ def test_what_was_not_run_is_not_known_and_a_right_lesson_that_is_used_is_said()
     assert sentence(found) == (
         "The agent uses nothing of what it is shown, though it would use the content of right lessons (told_lesson)."
     )
+
+
+def test_what_no_task_was_shown_is_not_called_unused(here, tmp_path):
+    """An attempt at a box has one step, so `shuffle` shows what `recent` does, and both solve the same. The arms that
+    learn nothing show no lesson: nobody was tempted to use one."""
+    for seed in range(2):
+        for arm in ("recent", "shuffle", "no_memory"):
+            here(*TOY, f"arm={arm}", f"seed={seed}", "stream.order=shuffled", run_dir=tmp_path / f"{arm}-{seed}")
+    _, [uses, _] = build_faithfulness(load_episodes([str(tmp_path)]))
+    line = next(row for row in uses.rows if row[1] == "recent - shuffle")
+    assert line[2].startswith("+0.0 [-9.") and line[4] == UNKNOWN
+    frame = load_episodes([str(tmp_path)])
+    arms = {arm: frame[frame["arm"] == arm] for arm in ("recent", "shuffle", "no_memory")}
+    compare = comparing(arms)
+    assert compare("recent", "shuffle")["differs"] == 0.0
+    assert compare("recent", "no_memory")["differs"] == 39 / 40  # but for the first box of each seed
+
+    def few(arm, than):
+        return made_up(RATES["nothing"], 0, n_tasks=100)(arm, than) | {"differs": 0.05}
+
+    assert causes_of(uses_of(made_up(RATES["nothing"], 0, n_tasks=100))) == ["nothing"]
+    assert causes_of(uses_of(few)) == []  # of 5 tasks in 100 that were shown a lesson all may have been lost by it

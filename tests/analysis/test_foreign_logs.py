@@ -56,3 +56,46 @@ def test_what_is_no_log_is_one_sentence(tmp_path):
     (tmp_path / "a.eval").write_text("x")
     with pytest.raises(UserError, match="cannot be read as a log"):
         read(tmp_path / "a.eval")
+
+
+def samples(path, scores, **more):
+    """A file of the evaluation harness: sample n asks `Question n` and has the n-th score."""
+    rows = [{"doc_id": n, "doc": {"q": f"Question {n}"}, "acc": score} | more for n, score in enumerate(scores)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_samples_of_one_number_that_ask_otherwise_are_no_pair(tmp_path, capsys):
+    """Two benchmarks number their samples from 0 alike. The third file has two of the first one's questions."""
+    a, b = samples(tmp_path / "a.jsonl", [0, 0, 1]), samples(tmp_path / "b.jsonl", [1, 1, 1], doc={"q": "Another"})
+    with pytest.raises(UserError, match="no sample in common: all ask another question"):
+        compare(read(a), read(b))
+    c = samples(tmp_path / "c.jsonl", [1, 0, 1])
+    lines = c.read_text().splitlines()
+    c.write_text("\n".join([lines[0], b.read_text().splitlines()[1], lines[2]]))
+    assert main([str(a), str(c)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 that ask another question" in said and "B - A: +50.0 points (50.0 and 100.0) over 2 samples" in said
+    a.write_text(a.read_text() + b.read_text())
+    with pytest.raises(UserError, match="sample 0 twice: give a log of one task"):
+        read(a)
+
+
+def test_an_epoch_without_a_score_is_in_no_pair(tmp_path):
+    """x solved once and not scored once, against failed and solved: the one pair is -100 points, and not -50."""
+    for name, values in {"a": ("C", None), "b": ("I", "C")}.items():
+        with zipfile.ZipFile(tmp_path / f"{name}.eval", "w") as log:
+            for epoch, value in enumerate(values, 1):
+                scores = {"match": {"value": value}} if value else {}
+                log.writestr(f"samples/x_epoch_{epoch}.json", json.dumps({"id": "x", "epoch": epoch, "scores": scores}))
+    found = compare(read(tmp_path / "a.eval"), read(tmp_path / "b.eval"))
+    assert (found["difference"], found["n_pairs"], found["n_unscored"]) == (-1.0, 1, 1)
+
+
+def test_an_interval_and_a_p_that_disagree_show_nothing(tmp_path, capsys):
+    """5 of 100 gained, none lost: p is 2 / 2^5, and Student's interval 5 -+ 1.984 * sqrt(0.05 * 0.95 / 99) points."""
+    a, b = samples(tmp_path / "a.jsonl", [0] * 100), samples(tmp_path / "b.jsonl", [1] * 5 + [0] * 95)
+    assert main([str(a), str(b)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "95 % +0.7 to +9.3, 5 higher and 0 lower" in said and "p = 0.0625" in said
+    assert "where only one of them leaves out no difference, none is shown" in said

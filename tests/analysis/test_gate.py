@@ -151,3 +151,29 @@ def test_scalings_lift_is_over_the_method_with_one_attempt(ab, capsys):
 
 def test_its_command_stands_in_the_experiment():
     assert "reasoningbank compare outputs/ab --gate cost=0.15" in (REPO / "config/experiment/ab.yaml").read_text()
+
+
+def test_what_broke_lets_no_arm_pass(ab, capsys):
+    """Both arms solve tasks 0 and 1 of ten; the arm breaks on all others, and costs less. Had these failed it would
+    have solved as many as now; had the baseline been solved where it broke, less."""
+    charge(ab, no_memory=1.0, reasoningbank=0.1)
+
+    def play(arm, failed):
+        for seed in SEEDS:
+            rows = read_rows(run_of(ab, arm, seed))
+            for place, row in enumerate(rows):
+                won = place < 2
+                end = {"ended_by": "end" if won or failed == "failure" else "infra_error", "error": None}
+                row["status"] = "success" if won else failed
+                row["trajectories"][row["chosen"]] |= end | {"success": won, "reward": float(won)}
+            write_rows(run_of(ab, arm, seed), rows)
+
+    words = ("compare", ab, "--gate", "cost=0.15", "--arm", "reasoningbank")
+    play("no_memory", "failure")
+    play("reasoningbank", "infra_error")
+    assert called(capsys, *words).returncode == 0  # 2 of 10 against 2 of 10, whatever the eight would have been
+    play("no_memory", "infra_error")
+    play("reasoningbank", "failure")
+    done = called(capsys, *words)
+    assert done.returncode == 2
+    assert "had the tasks that broke (0 of its own, 16 of the baseline's) gone the other way" in done.stderr

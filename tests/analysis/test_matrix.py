@@ -292,7 +292,7 @@ def test_published_rows_that_cannot_be_compared_only_on_demand(sweep, capsys):
     assert "### Published" in said and "| no: its model is " in said.replace(
         "| no: another benchmark", "| no: its model is "
     )
-    assert "yes: tasks and model" not in said
+    assert "yes: number of tasks and model" not in said
 
 
 def test_the_order_is_the_papers_then_ours_then_ones_own():

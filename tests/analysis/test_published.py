@@ -60,7 +60,7 @@ def test_some_numbers_are_as_published(subtests):
 def test_the_same_benchmark_and_model_are_comparable():
     assert comparable(OURS) == "71.4 ± 2.9 (SkillOS)"
     line = next(line for line in reference("main", [OURS]) if line[3].startswith("71.4"))
-    assert line[4:6] == ["70.0", "yes: tasks and model"]
+    assert line[4:6] == ["70.0", "yes: number of tasks and model"]
     assert "top-k 5" in line[6]  # its protocol stands with the source
 
 
@@ -69,7 +69,7 @@ def test_a_part_of_a_benchmark_stands_beside_that_part_alone():
     ours = OURS | paper | {"part": "test_website", "n_tasks": 177}
     assert comparable(ours) == ("2.3 (element accuracy 44.3, action f1 52.6, step success 33.9) (ReasoningBank)")
     lines = {line[0]: line for line in reference("measures", [ours]) if line[1] == "Gemini-2.5-flash"}
-    assert lines["mind2web test_website"][4:6] == ["5.0", "yes: tasks and model"]
+    assert lines["mind2web test_website"][4:6] == ["5.0", "yes: number of tasks and model"]
     assert lines["mind2web test_task"][5] == "no: it is of test_task; it has 252 tasks, ours 177"
     assert "history and averaging were not published" in lines["mind2web test_task"][6]
     shop = OURS | paper | {"env": "webarena", "part": "shopping", "n_tasks": 187}
@@ -127,7 +127,7 @@ def test_what_others_measured_stands_apart_from_what_authors_did():
     ours = OURS | {"arm": "history", "model": "Qwen2.5-14B", "n_tasks": 134}
     assert comparable(ours) == "-"  # beside a cell stands what its method's authors published
     [*_, line] = reference("main", [ours])
-    assert (line[3], line[4], line[5]) == ("86.6", "70.0", "yes: tasks and model")
+    assert (line[3], line[4], line[5]) == ("86.6", "70.0", "yes: number of tasks and model")
     assert line[6].startswith("independent: G-Memory, issue 25, ")
     sources = [line[6].startswith("independent") for line in reference("main", [OURS | {"arm": "no_memory"}])]
     assert sources == sorted(sources) and {*sources} == {False, True}

@@ -151,3 +151,42 @@ def test_where_no_coin_can_be_tossed_one_sentence_says_so(tmp_path):
     ):
         with pytest.raises(UserError, match=why), here(path, f"server.holdout={share}", tools=tools):
             pass
+
+
+def run_of(shown, success, holdout=0.5, **more):
+    row = {"shown": int(shown), "holdout": holdout, "verdict": "success" if success else "failure"}
+    return row | {"exit_status": 0, "label_source": "check", "duration_s": 1.0, "tokens": None} | more
+
+
+def test_runs_that_the_user_broke_off_are_counted_for_both_kinds():
+    """Without memory the command hangs, and is broken off, where it would fail: what is left are its successes."""
+    runs = [run_of(n % 2, True) for n in range(24)]
+    runs += [run_of(False, False, exit_status=run_records.INTERRUPTED) for _ in range(30)] + [run_of(True, False)]
+    said = run_records.comparison(runs)
+    assert said[0] == "compared by holdout: 13 runs with memory, 12 without"
+    assert said[1] == "  broken off by you, and not counted: 0 of those with memory, 30 of those without"
+    assert run_records.comparison([run for run in runs if run["exit_status"]])[1] == said[1]
+
+
+def test_after_another_share_the_rates_of_the_two_kinds_are_not_held_against_each_other():
+    """Memory changes nothing: first 20 of 100 are solved, at a half held out, then 80 of 100, at a tenth. 82 of 140
+    with memory and 18 of 60 without would be 59 and 30 %."""
+    early = [run_of(n % 2, n % 10 < 2, 0.5) for n in range(100)]
+    late = [run_of(n % 10, n // 10 % 10 < 8, 0.1) for n in range(100)]
+    said = "\n".join(run_records.comparison(early + late))
+    assert "success (check): the share held out changed, so no rates are given: " in said and "%" not in said
+    found = compare(
+        *zip(*((bool(r["shown"]), r["verdict"] == "success", r["holdout"]) for r in early + late)), rates=True
+    )
+    assert abs(found.difference) < 0.05 and found.with_memory - found.without_memory > 0.25
+    assert "success (check): 20 % with memory, 20 % without" in "\n".join(run_records.comparison(early))
+
+
+def test_what_the_held_out_tasks_cost_is_said_with_its_interval():
+    """Nothing was shown: 8 of 20 solved with memory, 6 of 20 without, at a half held out."""
+    runs = [run_of(n % 2, n // 2 < (8 if n % 2 else 6)) for n in range(40)]
+    found = compare([bool(r["shown"]) for r in runs], [r["verdict"] == "success" for r in runs], [0.5] * 40, rates=True)
+    least, about, most = (f"{20 * each:.1f}" for each in (found.low, found.difference, found.high))
+    assert float(least) < 0 < float(most)
+    said = run_records.comparison(runs)
+    assert f"  the runs without memory cost about {about} solved tasks ({least} to {most})" in said

@@ -94,7 +94,7 @@ def test_nothing_finished_is_no_rate():
 
 
 def test_types_are_told_apart_when_there_are_several():
-    s = summarise([row("success", kind="a"), row("failure", kind="b"), row("failure", kind="b")], 3)
+    s = summarise([row("success", kind="a"), row("failure", kind="b"), row("failure", kind="b") | {"task_id": "u"}], 3)
     ends = pytest.approx(wilson(0, 2), abs=1e-4)
     assert s["by_type"]["b"] == {"n": 2, "n_success": 0, "success_rate": 0.0, "ci95": ends}
     assert summarise([row("success", kind="a")], 1)["by_type"] == {}
@@ -152,3 +152,11 @@ def test_the_summary_and_the_tables_say_the_same(toy_runs):
 
 def test_differences_name_the_leaves():
     assert differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}, "d": 4}) == ["a.c: 2 -> 3", "d: None -> 4"]
+
+
+def test_a_task_that_the_stream_repeats_is_one_in_the_interval():
+    """Four tasks in two passes, of which two are solved in both: Wilson's interval of 2 of 4, not of 4 of 8."""
+    rows = [row("success" if n % 4 < 2 else "failure") | {"task_id": f"t{n % 4}"} for n in range(8)]
+    s = summarise(rows, 8)
+    assert (s["n"], s["success_rate"]) == (8, 0.5)
+    assert s["ci95"] == [0.15, 0.85]  # 1/2 -+ 1.96 * sqrt(1 / 16 + 1.96^2 / 64) / (1 + 1.96^2 / 4)

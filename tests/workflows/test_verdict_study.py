@@ -20,6 +20,7 @@ import pytest
 from conftest import REPO, TOY, command, read_json, read_rows, wait_for
 
 from analysis.answer import Question, Runs, answer_of, had_earlier, sentence, spent, stored
+from analysis.answer_page import page
 from analysis.audit import together
 from analysis.cells import make_cells
 from analysis.ladder import BREAKS, HOLDS, STEPS, UNKNOWN, climb, first_break, steps_for
@@ -534,3 +535,22 @@ def test_a_study_that_is_stored_gives_its_answer_again(helped, tmp_path, monkeyp
     assert str(helped[0]) not in stored
     page.write_text(text.replace("80.0 points", "81.0 points"), encoding="utf-8")
     assert study.main([]) == 1
+
+
+def test_a_ladder_that_knows_nothing_clears_no_link_and_a_chance_names_what_it_supposes(tmp_path):
+    unknown = {"link": "any text", "answer": UNKNOWN, "why": "the interval holds both 0 and -10 points"}
+    rung = unknown | {"arm": "placebo", "than": "empty_block", "difference": -0.02, "low": -0.2, "high": 0.16}
+    look = {"n_seeds": 3, "difference": 0.02, "low": -0.3, "high": 0.34, "worst_seed": -0.1, "p": 0.9}
+    look |= {"outcome": "go on", "conditional_power": 0.4}
+    found = {"sentence": "Not decided yet.", "question": {"design": {"effect": 0.1}, "control": ""}, "costs": {}}
+    found |= {
+        "looks": [look, look | {"difference": -0.15}],
+        "ladder": [rung],
+        "breaks": None,
+        "try": [],
+        "not_tested": [],
+    }
+    said = page(tmp_path, found)
+    assert "which link breaks: none was shown to" in said
+    assert said[2].endswith("go on   more seeds would show 10.0 points in 40 %")
+    assert said[3].endswith("more seeds would show 15.0 points in 40 %")  # what was seen, where that is more
