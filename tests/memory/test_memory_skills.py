@@ -9,6 +9,7 @@ from memory_kit import item, record
 
 from core.errors import UserError
 from core.memory import formats
+from core.memory.__main__ import main
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
@@ -36,7 +37,7 @@ def test_a_skill_for_each_domain_that_reads_back(bank, tmp_path):
     texts = {file.parent.name: file.read_text() for file in (tmp_path / "skills").rglob("SKILL.md")}
     (python,) = set(texts) - {"lessons-general"}
     assert python.startswith("lessons-python-3-")
-    head = f'---\nname: {python}\ndescription: "Lessons from earlier tasks about Python 3. Read them before'
+    head = f'---\nname: {python}\ndescription: "Lessons from earlier tasks about Python 3, such as: make the parser'
     assert texts[python].startswith(head)
     assert "harmful" not in "".join(texts.values()) and "archived" not in "".join(texts.values())
     with opened(tmp_path / "again.sqlite") as again:
@@ -71,4 +72,15 @@ def test_a_skill_is_no_longer_than_clients_read(tmp_path):
             made.add(record(f"task {n}", Lesson(title=f"t{n}", description="", content=f"{n} " + "x" * 900)))
         n = formats.export(made, tmp_path / "skills", "skill")
         text = (tmp_path / "skills" / "lessons-general" / "SKILL.md").read_text()
+        about = next(line for line in text.splitlines() if line.startswith("description: "))
+        assert "task 0; @200 task task 1; " in about and len(about) < 1_060
+        assert about.endswith('. Read them before you begin a task like these."')
         assert 10 < n < 60 and len(text) <= 20_000 and f"({60 - n} more are in the bank.)" in text
+
+
+def test_a_lesson_that_was_changed_in_the_file_is_said_to_stay_as_the_bank_has_it(bank, tmp_path, capsys):
+    file = tmp_path / "AGENTS.md"
+    formats.export(bank, file, "agents")
+    file.write_text(file.read_text().replace("--force-with-lease", "--force"))
+    assert main(["import", str(tmp_path / "b.sqlite"), str(file), "--format", "agents"]) == 0
+    assert "1 of them say something else in the bank, which stays" in capsys.readouterr().out
