@@ -119,6 +119,8 @@ def serve_bank(given: argparse.Namespace) -> int:
     try:
         if tenants:
             service.bind_agents(reads)
+        if not sys.stderr.isatty():  # there the SDK's own handler would break each line at 80 columns
+            logging.basicConfig(level=logging.WARNING, format=http.LOG_FORMAT)
         server, worker = build_server(service, given.tools)
         redact_logs(service.redact)
         gc.freeze()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from mcp_server.oauth import IdentityProvider
 
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_BYTES, LOGS = 10_000_000, 3  # of `server.log`, and further files of it that are kept
 MOST_CLIENTS = 10_000  # whose first request is noted
 log = logging.getLogger(__name__)
@@ -223,7 +224,7 @@ def serve_http(app: Starlette, server: BankServer, host: str, port: int) -> None
             handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=LOGS, encoding="utf-8")
         except OSError as error:
             raise UserError(f"server.log={file} cannot be written: {error.strerror}.") from error
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
         for name in (None, "uvicorn"):
             logging.getLogger(name).addHandler(handler)
         redact_logs(server.service.redact)

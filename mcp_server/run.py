@@ -99,7 +99,7 @@ def run_around(argv: list[str]) -> int:
         "earlier_runs": 0,
     }
     began = time.monotonic()
-    if task and off is False and done.status != 130:  # 130: the user stopped it
+    if task and off is False and done.started and done.status != 130:  # 130: the user stopped it
         # Without a model that took too long it learns, too.
         limit = 1.1 * given.learn_timeout + 1 + (given.check_timeout + 1 if given.check else 0)
         result |= best_effort.do("learn", limit, lambda: memory.learn(hits, done)) or memory.known

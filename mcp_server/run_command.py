@@ -29,6 +29,7 @@ LONGEST = 120_000  # bytes of a variable: Linux starts nothing that is given one
 class CommandResult:
     """The result of the command: its exit status as a shell reports it, and its output, cut in the middle.
 
+    started    False: the system could not start it, so nothing was attempted
     too_long   the command line with the lessons was too long for the system (E2BIG): it was run with their file only
     """
 
@@ -36,6 +37,7 @@ class CommandResult:
     output: str
     errors: str
     duration_s: float
+    started: bool = True
     too_long: bool = False
 
 
@@ -94,7 +96,7 @@ def run_command(
         except OSError as error:
             print(f"reasoningbank run: {command[0]}: {error.strerror}", file=sys.stderr)
             status = 127 if isinstance(error, FileNotFoundError) else 126
-            return CommandResult(status=status, output="", errors="", duration_s=0)
+            return CommandResult(status=status, output="", errors="", duration_s=0, started=False)
         with passing_signals(process):
             kept = [HeadAndTail(), HeadAndTail()]
             threads = [
@@ -110,8 +112,8 @@ def run_command(
             for thread in threads:
                 thread.join(LINGER_S)
     status = 128 - status if status < 0 else status
-    printed = {"output": kept[0].text(), "errors": kept[1].text()}
-    return CommandResult(status=status, **printed, duration_s=time.monotonic() - began, too_long=too_long)
+    output, errors, took = kept[0].text(), kept[1].text(), time.monotonic() - began
+    return CommandResult(status=status, output=output, errors=errors, duration_s=took, too_long=too_long)
 
 
 @contextmanager

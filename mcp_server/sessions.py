@@ -12,6 +12,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,18 +57,29 @@ def run_learn(argv: list[str]) -> int:
     top.add_argument("--agent-id", default="", metavar="NAME", help="whose memory")
     top.add_argument("--yes", action="store_true", help="learn now; without it only the plan is printed")
     given = top.parse_intermixed_args(argv)
-    files = [file for path in given.paths for file in files_of(path)]
-    sessions = {file: attempts_of(file, map_of(given.map)) for file in files}
-    if not any(sessions.values()):
+    sessions = sessions_of(given.paths, map_of(given.map))
+    with closing(open_service(given)) as service:
+        return learn_sessions(service, given.agent_id, sessions, yes=given.yes)
+
+
+def sessions_of(paths: list[Path], keys: dict[str, str] | None) -> list[list[PastTask]]:
+    """The tasks of each file at or below the paths. A damaged file of a folder is left out, and named on stderr."""
+    found = []
+    for given, file in [(path, file) for path in paths for file in files_of(path)]:
+        try:
+            found.append(attempts_of(file, keys))
+        except UserError as error:
+            if file == given.expanduser():
+                raise
+            print(f"left out: {error}", file=sys.stderr)
+    if not any(found):
         raise UserError(
-            f"no session was found in {', '.join(map(str, given.paths))}: it reads .jsonl of Claude Code and Codex, "
+            f"no session was found in {', '.join(map(str, paths))}: it reads .jsonl of Claude Code and Codex, "
             "ATIF's .json, Inspect's .eval, and with --map query=KEY,messages=KEY lines of your own."
         )
-    service = open_service(given)
-    try:
-        return learn_sessions(service, given.agent_id, list(sessions.values()), yes=given.yes)
-    finally:
-        service.close()
+    if without := found.count([]):
+        print(f"{without} of {len(found)} files hold no task with a reply", file=sys.stderr)
+    return found
 
 
 def learn_sessions(service: Service, agent_id: str, sessions: list[list[PastTask]], *, yes: bool) -> int:
@@ -157,9 +169,7 @@ def attempts_of(file: Path, keys: dict[str, str] | None) -> list[PastTask]:
             found = _of_messages(None, list(map(_of_step, steps))) if isinstance(steps, list) else None
             return [found] if found else []
         if keys is not None:
-            rows = [json.loads(line) for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
-            made = (_of_messages(row.get(keys["query"]), row.get(keys["messages"])) for row in rows)
-            return [each for each in made if each]
+            return list(_of_rows(file, keys))
         return list(_tasks(list(read_turns(file))))
     except (OSError, ValueError, KeyError, AttributeError, TypeError, NotImplementedError, zipfile.BadZipFile) as error:
         raise UserError(f"{file} cannot be read as a session: {error!r:.200}") from None
@@ -179,13 +189,29 @@ def _tasks(turns: list[Turn]) -> Iterator[PastTask]:
         yield PastTask(begun[0]["content"], begun)
 
 
+def _of_rows(file: Path, keys: dict[str, str]) -> Iterator[PastTask]:
+    """The tasks of your own lines of JSON. A line that is torn or without a reply is left out, and named on stderr."""
+    for number, line in enumerate(file.read_text(encoding="utf-8-sig").split("\n"), 1):
+        task = None
+        with suppress(json.JSONDecodeError):
+            row = json.loads(line)
+            if missing := [key for key in keys.values() if key not in row]:
+                raise UserError(f"{file} line {number} has no {missing[0]}: --map names the keys of your lines.")
+            task = _of_messages(row[keys["query"]], row[keys["messages"]])
+        if task:
+            yield task
+        elif line.strip():
+            print(f"left out: {file} line {number} is torn, or has no list of messages with a reply", file=sys.stderr)
+
+
 def _of_messages(query: Any, messages: Any) -> PastTask | None:
     """One task of messages {role, content}, with their calls of tools; None without a task or a reply."""
     turns = []
     for message in messages if isinstance(messages, list) else ():
         speaker = _SPEAKERS.get(str(message.get("role")))
-        parts = message.get("content")
-        texts = [part if isinstance(part, str) else str(part.get("text") or "") for part in _listed(parts)]
+        parts = message.get("content") or []
+        parts = parts if isinstance(parts, list) else [parts]
+        texts = [part if isinstance(part, str) else str(part.get("text") or "") for part in parts]
         for call in message.get("tool_calls") or ():
             about = call.get("function")
             name, given = (about, call.get("arguments")) if isinstance(about, str) else _call_of(about or call)
@@ -217,7 +243,3 @@ def _samples(file: Path) -> Iterator[dict[str, Any]]:
                 if about.file_size > MOST:
                     raise UserError(f"{file}: {about.filename} is larger than {MOST >> 20} MB.")
                 yield json.loads(log.read(about))
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]

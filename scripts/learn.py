@@ -3,6 +3,7 @@
     reasoningbank learn RUNS... bank=PATH [KEY=VALUE...]
     reasoningbank learn outputs/main/arm=no_memory* bank=banks/strong arm=true_labels llm@extractor_llm=openai
     reasoningbank learn RUNS... --judges judge=A judge=B [--judge "judge=C KEY=VALUE"] [KEY=VALUE...]
+    reasoningbank learn --from PATH    from old sessions of Claude Code, Codex, ...: `learn --from . --help`
 
 RUNS are finished runs, or folders of them. KEY=VALUE are options of main.py, which override those of the run's own
 command: judge, distiller, contrast, memory, setting, arm, llm@judge_llm, llm@extractor_llm, budget and others.

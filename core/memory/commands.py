@@ -147,8 +147,12 @@ def export(bank: Any, given: Namespace) -> Iterator[str]:
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
     """add the records of a file"""
     form, space = given.format or formats.by_name(given.file), given.group or given.namespace
-    added, known = formats.load(bank, given.file, form, space, authors=bool(given.group))
+    found = formats.read(bank, given.file, form, space, authors=bool(given.group))
+    there = [(record, bank.of(record.namespace).get(record.id)) for record in found.records]
+    added, known = formats.take_in(bank, found, f"import {form}: {given.file.name}")
     yield f"{n_records(added)} added, {known} were there already or refused"
+    if others := sum(old is not None and old.items != new.items for new, old in there):
+        yield f"{others} of them say something else in the bank, which stays: `reasoningbank bank edit` changes it"
 
 
 def consolidate(bank: Any, given: Namespace) -> Iterator[str]:

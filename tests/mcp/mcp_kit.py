@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import shutil
@@ -190,7 +191,11 @@ def run_here(tmp_path, capfd, monkeypatch):
     def run(bank, *words, command, status=0):
         capfd.readouterr()
         line = ["--bank", str(bank), "--embedder", "hashing-256", "--result", str(tmp_path / "result.json")]
-        assert run_around([*line, *map(str, words), "--", *command]) == status
+        try:
+            assert run_around([*line, *map(str, words), "--", *command]) == status
+        finally:  # which ends with its process
+            for name in ("core", "mcp_server"):
+                logging.getLogger(name).handlers.clear()
         return *capfd.readouterr(), json.loads((tmp_path / "result.json").read_text())
 
     return run

@@ -9,7 +9,7 @@ import pytest
 from mcp_kit import MODEL, here
 
 from core.errors import UserError
-from mcp_server.sessions import attempts_of, files_of, learn_sessions, map_of
+from mcp_server.sessions import attempts_of, files_of, learn_sessions, map_of, sessions_of
 
 ASKED, DID = "Make the parser accept empty files", "I return early for an empty file."
 SECRET = "ghp_" + "a1B2" * 9
@@ -134,3 +134,15 @@ def test_what_is_no_session_is_one_sentence_or_nothing(tmp_path):
     assert attempts_of(tmp_path / "b.json", None) == []
     with pytest.raises(UserError, match="give query=KEY,messages=KEY"):
         map_of("query=x")
+
+
+def test_what_is_damaged_is_named_and_left_out(folder, capsys):
+    (folder / "settings.json").write_text("// no JSON")
+    assert len(sessions_of([folder], None)) == 4 and "settings.json cannot be read" in capsys.readouterr().err
+    own = folder / "own.jsonl"
+    own.write_text(OWN + lines({"task": ASKED, "log": "all as one text"}) + '{"task": "Mend')
+    [[_]] = sessions_of([own], map_of("query=task,messages=log"))
+    said = capsys.readouterr().err
+    assert "line 2 is torn, or has no list" in said and "line 3 is torn" in said
+    with pytest.raises(UserError, match="line 1 has no question: --map names the keys"):
+        sessions_of([own], map_of("query=question,messages=log"))

@@ -384,7 +384,7 @@ def test_a_skill_for_each_domain_that_reads_back(skilled, open_bank, tmp_path): 
     texts = {file.parent.name: file.read_text() for file in (tmp_path / "skills").rglob("SKILL.md")}
     (python,) = set(texts) - {"lessons-general"}
     assert python.startswith("lessons-python-3-")
-    head = f'---\nname: {python}\ndescription: "Lessons from earlier tasks about Python 3. Read them before'
+    head = f'---\nname: {python}\ndescription: "Lessons from earlier tasks about Python 3, such as: make the parser'
     assert texts[python].startswith(head)
     assert "harmful" not in "".join(texts.values()) and "archived" not in "".join(texts.values())
     again = open_bank("again.sqlite")
@@ -418,4 +418,15 @@ def test_a_skill_is_no_longer_than_clients_read(open_bank, tmp_path):  # noqa: F
     bank.add_many([record(f"task {n}", id=str(n), items=(made,)) for n, made in enumerate(lessons)])
     n = formats.export(bank, tmp_path / "skills", "skill")
     text = (tmp_path / "skills" / "lessons-general" / "SKILL.md").read_text()
+    about = next(line for line in text.splitlines() if line.startswith("description: "))
+    assert "such as: task 0; task 1; task 10; " in about and len(about) < 1_060
+    assert about.endswith('. Read them before you begin a task like these."')
     assert 10 < n < 60 and len(text) <= 20_000 and f"({60 - n} more are in the bank.)" in text
+
+
+def test_a_lesson_that_was_changed_in_the_file_is_said_to_stay_as_the_bank_has_it(skilled, tmp_path, capsys):  # noqa: F811
+    file = tmp_path / "AGENTS.md"
+    formats.export(skilled, file, "agents")
+    file.write_text(file.read_text().replace("--force-with-lease", "--force"))
+    code, out, _ = run(capsys, "import", tmp_path / "bank.sqlite", file, "--format", "agents")
+    assert code == 0 and "1 of them say something else in the bank, which stays" in out

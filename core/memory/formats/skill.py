@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
 BEGIN, END = "<!-- reasoningbank:begin -->", "<!-- reasoningbank:end -->"
+MADE = "<!-- The next export replaces this: change lessons by `reasoningbank bank edit`. -->"
 GENERAL = "general"  # the domain of records without one
 MOST = 20_000  # characters of one file: about 5 000 tokens, what clients advise for a skill
+HEAD = 250  # characters before a skill's lessons, without its description
+DESCRIPTION, TASK = 1_024, 100  # characters of a skill's description, which clients limit, and of a task in it
 _LESSON = re.compile(r"<!-- lesson (\{.*\}) -->\n")
 
 
@@ -44,14 +47,22 @@ def write_skills(bank: MemoryBank, path: Path, namespace: str | None = None) -> 
         slug = re.sub(r"[^a-z0-9]+", "-", domain.lower()).strip("-")
         is_plain = slug == domain and len(slug) < 50
         name = f"lessons-{slug}" if is_plain else f"lessons-{slug[:40]}-{content_id(domain)[:6]}"  # C and C++ are two
-        about = "Lessons from earlier tasks" + (f" about {domain}" if domain != GENERAL else "")
-        about += ". Read them before you begin a task of this kind."
-        head = f"---\nname: {name}\ndescription: {json.dumps(about, ensure_ascii=False)}\n---\n\n# Lessons\n\n"
-        text, n = _sections(records, MOST - len(head))
+        text, n = _sections(records, MOST - DESCRIPTION - HEAD)
+        about = _about(domain, records[:n])
+        head = f"---\nname: {name}\ndescription: {json.dumps(about, ensure_ascii=False)}\n---\n\n{MADE}\n# Lessons\n\n"
         (path / name).mkdir(parents=True, exist_ok=True)
         write_whole(path / name / "SKILL.md", head + text)
         written += n
     return written
+
+
+def _about(domain: str, records: list[MemoryRecord]) -> str:
+    """A skill's description, by which alone an agent decides whether to read it: the tasks that its lessons are of."""
+    begun = "Lessons from earlier tasks" + (f" about {domain}" if domain != GENERAL else "") + ", such as: "
+    end = ". Read them before you begin a task like these."
+    tasks = dict.fromkeys(" ".join(re.sub("[<>]", "", record.original_query).split())[:TASK] for record in records)
+    text = begun + "; ".join(tasks)
+    return text[: DESCRIPTION - len(end)].rsplit("; ", 1)[0] + end if len(text + end) > DESCRIPTION else text + end
 
 
 def write_agents(bank: MemoryBank, path: Path, namespace: str | None = None) -> int:
@@ -62,7 +73,7 @@ def write_agents(bank: MemoryBank, path: Path, namespace: str | None = None) -> 
     if before.count(BEGIN) != before.count(END) or before.count(BEGIN) > 1 or not in_order:
         raise UserError(f"{path} has {BEGIN} or {END} without the other, or twice: mend that by hand first.")
     text, n = _sections(_fit(bank, namespace), MOST)
-    block = f"{BEGIN}\n# Lessons from earlier tasks\n\n{text}{END}"
+    block = f"{BEGIN}\n{MADE}\n# Lessons from earlier tasks\n\n{text}{END}"
     if BEGIN in before:
         first, _, rest = before.partition(BEGIN)
         whole = first + block + rest.partition(END)[2]

@@ -19,7 +19,7 @@ _CHANGED = {
     "secret": "A credential was taken out: write which variable or file holds it instead.",
     "cut": "A text over the limit of memory.hygiene was cut: save the rest as a lesson of its own.",
     "hidden": "Characters that nobody sees were taken out.",
-    "stripped": "What repeats a lesson that was shown was left out: say it in other words if it belongs here.",
+    "stripped": "What repeats a lesson that fits this task was left out: say it in other words if it belongs here.",
 }
 
 
