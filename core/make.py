@@ -80,8 +80,12 @@ def imported(name: str, given: str) -> Any:
         for number, word in enumerate(words[1:], 2):
             try:
                 found = getattr(found, word)
-            except AttributeError:  # a module that is not imported yet
+            except AttributeError:
+                if not hasattr(found, "__path__"):  # no package, so this is no module that is not imported yet
+                    raise UserError(f"{given}: {found.__name__} has no {word}{meant(word, vars(found))}") from None
                 found = importlib.import_module(".".join(words[:number]))
+    except UserError:
+        raise
     except Exception as error:  # whatever a user's own module raises while it is imported
         raise UserError(
             f"{given} cannot be imported: {type(error).__name__}: {error}. "
@@ -125,6 +129,8 @@ def check_methods(target: Any, like: type | None = None) -> None:
                     f"{target.__name__}.{name}{signature(own)} cannot be called as the harness does, "
                     f"{name}{signature(base)}: {why}."
                 )
+    if lacking := [name for name in getattr(like, "__abstractmethods__", ()) if not hasattr(target, name)]:
+        raise UserError(f"{target.__name__} has no method {' and no method '.join(sorted(lacking))}.")
 
 
 def _unlike(own: Any, base: Any) -> str:
