@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OURS = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # packages whose parts need no check
 CONFIG = Path(__file__).parents[1] / "config"
+_MAPPING = re.compile(r"(?:Mapping|dict)\[[^|]*\]")
 PLAIN = {"int", "float", "bool", "str", "NoneType"}
 
 
@@ -161,11 +162,17 @@ def check_types(node: Any, given: Any = ()) -> None:
             kind = fields[key].type
             kind = kind.__name__ if isinstance(kind, type) else str(kind)  # a class, or its name
             if not fits(value, kind):
-                raise UserError(f"{target.__name__}.{key}={value!r}: give {kind.replace('|', 'or')}.")
+                kind = _MAPPING.sub("{KEY: VALUE, ...}", kind).replace("|", "or")
+                raise UserError(f"{target.__name__}.{key}={value!r}: give {kind}.")
 
 
 def fits(value: Any, annotation: str) -> bool:
-    """Whether a value matches an annotation of plain types, e.g. "int | None"; True for every other annotation."""
+    """Whether a value matches an annotation of plain types, e.g. "int | None", and is no text where one has keys.
+
+    True for every other annotation.
+    """
+    if isinstance(value, str) and _MAPPING.match(annotation):
+        return False
     kinds = set(annotation.replace("None", "NoneType").split(" | "))
     own = type(value).__name__
     return not kinds <= PLAIN or own in kinds or (own == "int" and "float" in kinds)
