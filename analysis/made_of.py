@@ -56,6 +56,9 @@ def differ(runs: Iterable[tuple[str, dict[str, str]]]) -> Iterator[str]:
             sides = {tuple(map(_some, by_digest.values())): None for by_digest in found.values()}
             told = "; ".join(" | ".join(side) for side in sides)
             yield f"not the same {what} in the runs compared: {_some(found)} ({told})."
+    for name, run in runs:
+        if changed := [part for part, digests in json.loads(run["parts"]).items() if " -> " in digests]:
+            yield f"{name}: a run went on with another source of {_some(changed)}."
     by_code = defaultdict(list)
     for name, run in runs:
         by_code[run["code"]].append(name)

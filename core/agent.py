@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ LEFT_OUT = "(The page as it was then is left out.)"
 
 
 @dataclass(kw_only=True)
-class Agent:
+class Agent(ABC):
     """The base of all agents.
 
     answer_format      instructions on the reply's format; part of the system prompt
@@ -113,9 +114,9 @@ class Agent:
         """The messages of a conversation that the model is sent; here all, so that providers can cache the prefix."""
         return list(messages)
 
+    @abstractmethod
     def parse(self, text: str) -> tuple[str, str | None]:
         """(thought, action) of a reply; action None if none can be parsed."""
-        raise NotImplementedError
 
 
 @dataclass(kw_only=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OURS = ("core", "envs", "prompts", "single_turn_bench", "workflows")  # packages whose parts need no check
 CONFIG = Path(__file__).parents[1] / "config"
+_MAPPING = re.compile(r"(?:Mapping|dict)\[[^|]*\]")
 PLAIN = {"int", "float", "bool", "str", "NoneType"}
 
 
@@ -80,8 +81,12 @@ def imported(name: str, given: str) -> Any:
         for number, word in enumerate(words[1:], 2):
             try:
                 found = getattr(found, word)
-            except AttributeError:  # a module that is not imported yet
+            except AttributeError:
+                if not hasattr(found, "__path__"):  # no package, so this is no module that is not imported yet
+                    raise UserError(f"{given}: {found.__name__} has no {word}{meant(word, vars(found))}") from None
                 found = importlib.import_module(".".join(words[:number]))
+    except UserError:
+        raise
     except Exception as error:  # whatever a user's own module raises while it is imported
         raise UserError(
             f"{given} cannot be imported: {type(error).__name__}: {error}. "
@@ -125,6 +130,8 @@ def check_methods(target: Any, like: type | None = None) -> None:
                     f"{target.__name__}.{name}{signature(own)} cannot be called as the harness does, "
                     f"{name}{signature(base)}: {why}."
                 )
+    if lacking := [name for name in getattr(like, "__abstractmethods__", ()) if not hasattr(target, name)]:
+        raise UserError(f"{target.__name__} has no method {' and no method '.join(sorted(lacking))}.")
 
 
 def _unlike(own: Any, base: Any) -> str:
@@ -155,11 +162,17 @@ def check_types(node: Any, given: Any = ()) -> None:
             kind = fields[key].type
             kind = kind.__name__ if isinstance(kind, type) else str(kind)  # a class, or its name
             if not fits(value, kind):
-                raise UserError(f"{target.__name__}.{key}={value!r}: give {kind.replace('|', 'or')}.")
+                kind = _MAPPING.sub("{KEY: VALUE, ...}", kind).replace("|", "or")
+                raise UserError(f"{target.__name__}.{key}={value!r}: give {kind}.")
 
 
 def fits(value: Any, annotation: str) -> bool:
-    """Whether a value matches an annotation of plain types, e.g. "int | None"; True for every other annotation."""
+    """Whether a value matches an annotation of plain types, e.g. "int | None", and is no text where one has keys.
+
+    True for every other annotation.
+    """
+    if isinstance(value, str) and _MAPPING.match(annotation):
+        return False
     kinds = set(annotation.replace("None", "NoneType").split(" | "))
     own = type(value).__name__
     return not kinds <= PLAIN or own in kinds or (own == "int" and "float" in kinds)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from core.errors import check_choice
+
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 MEMORY = re.compile(r"<memory_items>.*?</memory_items>", re.DOTALL)  # the retrieved lessons in a message
 CANDIDATE = "quarantined"  # status of a record that waits for its trial (memory.validate)
@@ -190,6 +192,9 @@ class Verdict:
     truncated: bool = False  # the reply was cut off by its token limit
     error: str | None = None  # an error while judging, as "judge: kind: message"; then there is no label
     usage: Usage = Usage()
+
+    def __post_init__(self) -> None:
+        check_choice(self, "a judge's Verdict", "label", ("success", "failure", None))
 
 
 UNJUDGED = Verdict(label=None, source="none")

@@ -1,4 +1,4 @@
-"""reasoningbank questions validate [NAME...] [--path DIR] [--columns COLUMNS]
+"""reasoningbank questions validate [NAME...] [--path DIR] [--columns COLUMNS] [env.columns.KEY=COLUMN...]
                                                    shows each first question as a model reads it; every gold answer
                                                    passes its own grader
 reasoningbank questions grade FILE.jsonl[.gz]      agreement of the graders with labelled answers
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from single_turn_bench.rows import Row
 from single_turn_bench.specs import SPECS
 
 WIDTH = 80
+COLUMN = "env.columns."
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,7 +58,9 @@ def main(argv: list[str] | None = None) -> int:
         with MathGrader() as grader:
             if arguments.command == "grade":
                 return agreement(arguments.file, grader)
-            return validate(arguments.names, arguments.path, grader, arguments.columns)
+            said = [name for name in arguments.names if name.startswith(COLUMN)]
+            names = [name for name in arguments.names if name not in said]
+            return validate(names, arguments.path, grader, with_columns(arguments.columns, said))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -68,6 +72,17 @@ def columns(text: str) -> Columns:
         return Columns(**yaml.safe_load(text))
     except (TypeError, yaml.YAMLError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not as '{{question: q, answer: gold}}'") from error
+
+
+def with_columns(said: Columns | None, words: list[str]) -> Columns | None:
+    """The columns, changed by words like env.columns.question=q, as an error names them and a run takes them."""
+    more = {
+        key: yaml.safe_load(value) for key, _, value in (word.removeprefix(COLUMN).partition("=") for word in words)
+    }
+    try:
+        return replace(said or Columns(), **more) if more else said
+    except TypeError as error:
+        raise UserError(f"{' '.join(words)}: {error}.") from error
 
 
 def validate(names: list[str], path: Path | None, grader: MathGrader, said: Columns | None = None) -> int:

@@ -158,7 +158,10 @@ def check_unique(rows: Sequence[Row], where: str, lines: Sequence[str] = ()) -> 
         told = [f"{each} (lines {', '.join(found[:MAX_NAMED])})" if lines else each for each, found in twice.items()]
         more = f" and {len(told) - MAX_NAMED} more" if len(told) > MAX_NAMED else ""
         named = f"{', '.join(told[:MAX_NAMED])}{more}"
-        raise UserError(f"{where}: {len(places)} unique ids of {len(rows)}; colliding: {named}.")
+        raise UserError(
+            f"{where}: {len(places)} unique ids of {len(rows)}; colliding: {named}; leave out the copies, or say with "
+            "env.columns.id=NAME which column tells the rows apart."
+        )
 
 
 def select(

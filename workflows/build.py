@@ -133,7 +133,8 @@ def assemble(
     refuse_problems(models, cfg.roles)
     identity = fingerprint(config, dataset, tasks, None if learn else given_bank)
     ids = [task.id for task in tasks]
-    records = RunRecords(run_dir, identity, interrupts, redact, config["scrub_episodes"], ids, waits=in_sweep())
+    how = {"waits": in_sweep(), "allow_changed_parts": config["allow_changed_parts"]}
+    records = RunRecords(run_dir, identity, interrupts, redact, config["scrub_episodes"], ids, **how)
     stack.callback(records.close)
     calls = records.lines("calls")
     meter = build_meter(cfg, calls, records.wall_s(), records.lines("prompts"))

@@ -50,6 +50,7 @@ class MattsParallel(ReasoningBank):
             return Selection(index=whole[0] if whole else 0, by="only")
         picked = guarded(
             "selector",
+            Selection,
             partial(self.selector.pick, self.to_select(attempts, whole)),
             lambda error: Selection(index=0, by="first", parsed=False, error=error),
         )
@@ -70,7 +71,7 @@ class MattsParallel(ReasoningBank):
         if not contrasted:
             return super().extract(attempts, memories)
         contrast = partial(self.contrast.parallel, attempts.only(contrasted))
-        made = guarded("extractor", contrast, lambda error: Extraction(error=error))
+        made = guarded("extractor", Extraction, contrast, lambda error: Extraction(error=error))
         return [replace(made, attempts=tuple(contrasted))]
 
     def evaluate(self, attempts: Attempts) -> list[Verdict]:

@@ -105,7 +105,7 @@ class MattsSequential(ReasoningBank):
             return []
         judged = [number for number, verdict in enumerate(attempts.verdicts()) if verdict.label is not None]
         contrast = partial(self.contrast.sequential, attempts.only(judged))
-        made = guarded("extractor", contrast, lambda error: Extraction(error=error))
+        made = guarded("extractor", Extraction, contrast, lambda error: Extraction(error=error))
         return [replace(made, attempts=tuple(judged))]
 
     def lesson_maker(self, n_attempts: int) -> Distills | Contrast:

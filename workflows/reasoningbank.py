@@ -12,7 +12,7 @@ from functools import partial
 from typing import ClassVar, TypeVar
 
 from core.concurrency import ordered_map, side_by_side
-from core.errors import InfraError, OverBudget, UserError, check_choice
+from core.errors import InfraError, OverBudget, UserError, check_choice, check_returned
 from core.learning.attempts import Attempts, without_truth
 from core.learning.judges import Judge
 from core.learning.lessons import Contrast, Distills
@@ -158,7 +158,7 @@ class ReasoningBank:
             if trajectory.ended_by == "infra_error" or not self.judges:
                 return UNJUDGED
             judge = partial(self.judge.judge, attempts.task, trajectory)
-            return guarded("judge", judge, lambda error: replace(UNJUDGED, error=error))
+            return guarded("judge", Verdict, judge, lambda error: replace(UNJUDGED, error=error))
 
         if self.judges and self.judge.compares:
             return self.judged_together(attempts)
@@ -175,7 +175,8 @@ class ReasoningBank:
         def one(number: int) -> Extraction:
             trajectory, verdict = read[number], attempts.verdicts()[number]
             distil = partial(self.distiller.distil, attempts.task, trajectory, verdict, memories, trajectory.gold)
-            return replace(guarded("extractor", distil, lambda error: Extraction(error=error)), attempts=(number,))
+            made = guarded("extractor", Extraction, distil, lambda error: Extraction(error=error))
+            return replace(made, attempts=(number,))
 
         return list(ordered_map(one, learnable, len(learnable)))
 
@@ -218,6 +219,8 @@ class ReasoningBank:
         extractions: list[Extraction],
     ) -> Episode:
         """The task's Episode: everything that happened in it."""
+        right = isinstance(extractions, list) and all(isinstance(made, Extraction) for made in extractions)
+        check_returned(right, f"{type(self).__name__}.extract", "a list of Extraction", extractions)
         played = self.played(attempts, selection.index if selection else 0)
         n_shown, cited = self.rollout.agent.shown(attempts.memories), self.bank.uses == "cited"
         retrieved = retrieved_rows(attempts, n_shown, played, self.follows, cited=cited)
@@ -249,7 +252,7 @@ class ReasoningBank:
         """Verdicts from a judge that needs all attempts together (`Judge.compares`)."""
         whole = attempts.whole()
         compare = partial(self.judge.judge_all, attempts.only(whole), partial(self.extra_attempts, attempts))
-        verdicts = guarded("judge", compare, lambda error: [replace(UNJUDGED, error=error)] * len(whole))
+        verdicts = guarded("judge", list, compare, lambda error: [replace(UNJUDGED, error=error)] * len(whole))
         found = dict(zip(whole, verdicts, strict=True))
         return [found.get(number, UNJUDGED) for number in range(len(attempts))]
 
@@ -374,13 +377,18 @@ class ReasoningBank:
             )
 
 
-def guarded(role: str, ask: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:
+def guarded(role: str, kind: type[Result], ask: partial[Result], otherwise: Callable[[str], Result]) -> Result:
     """Return ask(); on InfraError, log it with its traceback and return otherwise(message).
+
+    kind   what the method must return, which may be one of somebody's own: UserError for anything else
 
     The only place that catches the errors of a judge, a selector or an extractor.
     """
     try:
-        return ask()
+        found = ask()
+        where = f"{type(ask.func.__self__).__name__}.{ask.func.__name__}"
+        check_returned(isinstance(found, kind), where, f"a {kind.__name__}", found)
+        return found
     except InfraError as error:
         log.error("the %s is broken: %s: %s", role, error.kind, error, exc_info=error)
         return otherwise(f"{role}: {error.kind}: {error}")

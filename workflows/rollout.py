@@ -216,7 +216,10 @@ class Rollout:
 
     def _read(self, reply: Reply) -> tuple[Step, str | None]:
         """(the step, still without the env's observation; the action, None if none could be parsed)."""
-        thought, action = self.agent.parse(reply.text)
+        parsed = self.agent.parse(reply.text)
+        right = isinstance(parsed, tuple) and len(parsed) == 2
+        check_returned(right, f"{type(self.agent).__name__}.parse", "(thought, action)", parsed)
+        thought, action = parsed
         read = {"text": reply.text, "thought": thought, "action": action or "", "finish_reason": reply.finish_reason}
         return Step(**read, observation=NO_ACTION, valid=False), action
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Judge(Protocol):
     compares: ClassVar[bool] = False
     n_more: int = 0
 
+    @abstractmethod
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """The verdict on an attempt. Raises InfraError if a model breaks; the attempt then has no label."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ class Distills(Protocol):
     max_chars: int
     least_attempts: int = 1
 
+    @abstractmethod
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
     ) -> Extraction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -20,6 +21,7 @@ class Selector(Protocol):
 
     uses_judge: ClassVar[bool] = False
 
+    @abstractmethod
     def pick(self, attempts: Attempts) -> Selection:
         """Select one of the attempts, none of which is broken. Raises InfraError."""
         ...

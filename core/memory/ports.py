@@ -6,6 +6,7 @@ from its protocol (or from a class that does, such as `policies.base.Ranking`) a
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
@@ -141,6 +142,7 @@ class Policy(Protocol):
     by_meaning: ClassVar[bool] = True
     by_words: ClassVar[bool] = False
 
+    @abstractmethod
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:

@@ -13,6 +13,7 @@ Its fields are its keys in config/memory/*.yaml. A field named `path`, `embedder
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -41,6 +42,7 @@ class Memory(Protocol):
     learns: bool = True
     uses: str | None = None
 
+    @abstractmethod
     def retrieve(self, query: str, exclude_task: str | None = None) -> list[Scored]:
         """The records to show to the agent, best first, none that came from exclude_task. Never writes.
 
@@ -52,6 +54,7 @@ class Memory(Protocol):
         """(domain, tags) for the records that a task adds. If there is a domain, `retrieve` gets it as `domain`."""
         return None, ()
 
+    @abstractmethod
     def add(self, record: MemoryRecord, *, shown: Sequence[str] = ()) -> bool:
         """Store a record durably; False if its id is stored already. shown: ids of the records in the task's prompt."""
         ...

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
-from core.errors import check_choice
+from core.errors import check_choice, check_returned
 from core.models.limits import Limiter
 from core.models.meter import Meter
 from core.models.reply_text import without_surrogates
@@ -90,6 +91,7 @@ class ChatModel(Protocol):
     provider: str = ""
     limiter: Limiter | None = None
 
+    @abstractmethod
     def chat(self, request: Request) -> Reply:
         """One call. Raises StopRun when no call can succeed, else InfraError for this call."""
         ...
@@ -101,6 +103,7 @@ class ChatModel(Protocol):
         """
         return f"{self.name} takes no {', '.join(more)}." if more else None
 
+    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """What distinguishes models of the same name (server, file, own limits); part of the response cache's key."""
         ...
@@ -213,6 +216,7 @@ class Role:
         facts = {"role": self.name, "task": task, "sample": sample, "requested": self.llm.name, "messages": messages}
         with self.meter.call(facts) as answered:
             reply = self.llm.chat(request)
+            check_returned(isinstance(reply, Reply), f"{type(self.llm).__name__}.chat", "a Reply", reply)
             clean = redactor().values  # a server may repeat what it was sent, and lessons are made of its replies
             said = {name: clean(without_surrogates(getattr(reply, name) or "")) for name in ("text", "reasoning")}
             reply = replace(reply, **said)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import threading
+from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -43,6 +44,7 @@ class Embedder(Protocol):
     batch: int = 1
     long_texts: int = 0
 
+    @abstractmethod
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         """(the vectors of `embed`, their usage, number of retries)."""
         ...

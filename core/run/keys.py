@@ -63,6 +63,7 @@ KEYS = {
     "max_concurrency": Key(least=1, nullable=True, outcome=False),
     "episode_timeout_s": Key(least=1, nullable=True, per_env=True),
     "retry_broken": Key(least=0, outcome=False),  # the episode records that its task was retried
+    "allow_changed_parts": Key(switch=True, outcome=False),  # each start records its parts
     "stop_after_broken": Key(least=1, nullable=True, outcome=False),
     "k": Key(arm=True, least=1, nullable=True, writes_into=True, method=True, column="k"),
     "r": Key(arm=True, least=0, nullable=True, writes_into=True, method=True, column="r"),

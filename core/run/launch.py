@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from core.run.records import RunRecords
 
+_FOREIGN = re.compile(
+    r"(?<=[=,:{\[(\s])[^\s=,:{}\[\]()]*[^\x00-\x7f][^=,:{}\[\]()]*"
+)  # a value with letters beyond ASCII
 _RECORDED = ("episodes.jsonl", "rollouts.jsonl")
 
 
@@ -145,13 +148,17 @@ def sweep_command(config: DictConfig) -> str:
 
 
 def quoted(words: list[str]) -> list[str]:
-    """The words of a command; values that contain "=", such as a cell's folder, are quoted as Hydra requires.
+    """The words of a command, quoted as Hydra requires: values with a "=", such as a cell's folder, and those with letters
+    that are not of English, such as a column's name.
 
     The ~/ of a path, which few shells replace behind a "=", is the user's folder.
     """
     words = [re.sub(r"(?<=[\w.]=)~(?=/)", str(Path.home()), word) for word in words]
     plain = [re.fullmatch(r"""([+~]*[\w.@/]+)=([^'"\[\]{}()]*=[^'"\[\]{}()]*)""", word) for word in words]
-    return [f'{found[1]}="{found[2]}"' if found else word for word, found in zip(words, plain, strict=True)]
+    words = [f'{found[1]}="{found[2]}"' if found else word for word, found in zip(words, plain, strict=True)]
+    return [
+        word if word.isascii() or re.search(r"""['"\\]""", word) else _FOREIGN.sub(r'"\g<0>"', word) for word in words
+    ]
 
 
 def other_arm(run_dir: Path) -> str | None:

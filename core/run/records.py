@@ -79,6 +79,7 @@ class RunRecords:
         scrub_episodes: bool = False,
         task_ids: Sequence[str] = (),
         waits: bool = False,
+        allow_changed_parts: bool = False,
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -86,6 +87,7 @@ class RunRecords:
         self._interrupts = interrupts
         self._redact = redact
         self._scrub_episodes = scrub_episodes
+        self._allow_changed_parts = allow_changed_parts
         self._lock = self._take_lock(waits)
         try:
             self._open(fingerprint, task_ids)
@@ -236,6 +238,8 @@ class RunRecords:
                 self.safe(each | {"config": lasting(each["config"], *BY_CONTENT)})
                 for each in (manifest["fingerprint"], fingerprint)
             )
+            if self._allow_changed_parts:
+                then["parts"] = now.get("parts")
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(self.path / MANIFEST, str(error)) from error
         if not (changes := differences(then, now)):
@@ -249,7 +253,8 @@ class RunRecords:
         if all(change.startswith("parts.") for change in apart):
             names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in apart)
             raise UserError(
-                f"run_dir={self.path} was made with another source of {names}: give another run_dir, or that source."
+                f"run_dir={self.path} was made with another source of {names}: give another run_dir, that source, or, "
+                "if what is there would have come out the same, allow_changed_parts=true."
             )
         keys = [change.partition(":")[0].removeprefix("config.") for change in changes]
         named = ", ".join(keys[:MOST_KEYS]) + (f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")

@@ -9,12 +9,21 @@ import pytest
 from conftest import TOY
 from jinja2 import TemplateError
 
+from core.agent import Agent
 from core.errors import UserError
+from core.learning.judges import Judge
+from core.learning.lessons import Distills
+from core.learning.selectors import Selector
 from core.make import check_methods, make
+from core.memory.consolidation.context import ConsolidationPolicy
+from core.memory.policies.base import Ranking
 from core.memory.protocol import Memory
-from core.types import Task
+from core.models.base import ChatModel
+from core.models.embedding import Embedder
+from core.types import Task, Verdict
 from envs.base import BaseEnv
 from prompts.registry import JUDGE_PROMPT, Prompts
+from workflows.reasoningbank import ReasoningBank
 from workflows.rollout import Rollout
 
 
@@ -131,3 +140,107 @@ def test_an_env_whose_evaluate_and_info_disagree_is_told_to_the_user(caplog):
     assert "TwoMinds: evaluate() says False of an attempt with info['won']=True and a reward of 1" in caplog.text
     told = env.describe()
     assert told["dataset"] == "TwoMinds" and len(told["sha256"]) >= 16
+
+
+class JudgesNothing(Judge):
+    def judg(self, task, trajectory):
+        return Verdict(label="success", source="mine")
+
+
+class ReadsNothing(Ranking):
+    def rnk(self, bank, query, top_k, exclude_task, where=None):
+        return []
+
+
+class AddsNothing(Memory):
+    def retrieve(self, query, exclude_task=None):
+        return []
+
+
+class SelectsNothing(Selector):
+    pass
+
+
+class DistilsNothing(Distills):
+    pass
+
+
+class PlansNothing(ConsolidationPolicy):
+    pass
+
+
+class SaysNothing(ChatModel):
+    def identity(self):
+        return {}
+
+
+class MeasuresNothing(Embedder):
+    pass
+
+
+class ParsesNothing(Agent):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("part", "method"),
+    [
+        ("JudgesNothing", "judge"),
+        ("ReadsNothing", "rank"),
+        ("AddsNothing", "add"),
+        ("SelectsNothing", "pick"),
+        ("DistilsNothing", "distil"),
+        ("PlansNothing", "plan"),
+        ("SaysNothing", "chat"),
+        ("MeasuresNothing", "measure"),
+        ("ParsesNothing", "parse"),
+    ],
+)
+def test_a_part_without_its_method_is_refused_before_the_run(part, method):
+    with pytest.raises(UserError, match=rf"abstract class {part} (with|without) .*\b{method}\b"):
+        make({"_target_": f"test_own_parts.{part}"})
+
+
+def test_a_misspelt_class_is_told_with_the_one_that_was_meant():
+    with pytest.raises(UserError, match=r"_target_=test_own_parts.Kep: test_own_parts has no Kep: did you mean Kept\?"):
+        make({"_target_": "test_own_parts.Kep"})
+
+
+def test_a_part_that_inherits_nothing_and_lacks_a_method_is_refused():
+    class RetrievesAlone:
+        def retrieve(self, query, exclude_task=None):
+            return []
+
+    with pytest.raises(UserError, match="RetrievesAlone has no method add"):
+        check_methods(RetrievesAlone, Memory)
+
+
+@dataclass(kw_only=True)
+class Answers(Judge):
+    answer: object = None
+
+    def judge(self, task, trajectory):
+        return Verdict(label="yes", source="mine") if self.answer == "a label" else self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("true", "Answers.judge must return a Verdict; it returned True."),
+        ("'a label'", "a judge's Verdict.label=yes: choose success, failure or null."),
+    ],
+)
+def test_a_judge_that_returns_something_else_is_told_so(main_here, answer, said):
+    own = ("judge=heuristic", "judge._target_=test_own_parts.Answers", f"+judge.answer={answer}")
+    code, _, errors = main_here(*TOY, *own, "limit=1")
+    assert code == 1 and said in errors and "Traceback" not in errors
+
+
+class Nothing(ReasoningBank):
+    def extract(self, attempts, memories):
+        return None
+
+
+def test_a_workflow_that_extracts_nothing_says_so_by_an_empty_list(main_here):
+    code, _, errors = main_here(*TOY, "workflow._target_=test_own_parts.Nothing", "limit=1")
+    assert code == 1 and "Nothing.extract must return a list of Extraction; it returned None." in errors

@@ -149,6 +149,9 @@ def test_the_source_of_a_part_from_outside_is_part_of_a_run(here, tmp_path, monk
     sys.modules.pop("my_parts")
     with pytest.raises(UserError, match="another source of my_parts.Mine"):
         here(*words, "limit=6", run_dir=run)
-    here(*TOY, "arm=success_only", "judge._target_=my_parts.Mine", "limit=4", run_dir=tmp_path / "sweep" / "b")
+    here(*words, "limit=6", "allow_changed_parts=true", run_dir=run)
+    assert len((run / "episodes.jsonl").read_text().splitlines()) == 6
+    here(*TOY, "arm=success_only", "judge._target_=my_parts.Mine", "limit=6", run_dir=tmp_path / "sweep" / "b")
     notes = make_cells(load_runs([tmp_path / "sweep"]), "success_only").notes
     assert any("parts from outside" in note and "my_parts.Mine" in note for note in notes)
+    assert any("went on with another source of my_parts.Mine" in note for note in notes)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TOY, command, read_json
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from provider import completion
 from test_token_counts import said_to
 
@@ -96,3 +97,24 @@ def test_the_same_question_under_several_ids_is_said_beside_the_number(here, ser
     assert "3 of 6 tasks were asked before under another id" in capsys.readouterr().out
     here(*words, "workflow=vanilla", run_dir=tmp_path / "plain")
     assert "under another id" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("env.columns={question: Frage, answer: Lösung}", {"question": "Frage", "answer": "Lösung"}),
+        ("env.columns={context: [Titel, Größe der Straße]}", {"context": ["Titel", "Größe der Straße"]}),
+        ("env.path=/tmp/Übung/fragen.csv", "/tmp/Übung/fragen.csv"),
+        ("env.columns.answer='Lösung'", "Lösung"),
+    ],
+)
+def test_letters_that_are_not_of_english_need_no_quotes(word, value):
+    [typed] = quoted([word])
+    assert OverridesParser.create().parse_override(typed).value() == value
+
+
+def test_a_text_in_the_place_of_keys_is_one_sentence(main_here, tmp_path):
+    (tmp_path / "a.csv").write_text("q,a\n1 + 1?,2\n")
+    words = (f"env.path={tmp_path / 'a.csv'}", 'env.columns="{question: q, answer: a}"')
+    code, _, errors = main_here("env=questions", *words, "llm=scripted", "embedder=hashing")
+    assert code == 1 and "give {KEY: VALUE, ...} or None." in errors and "Traceback" not in errors

@@ -153,3 +153,21 @@ def test_every_official_gold_answer_passes_its_own_grader(capsys):
     names = ["math500", "aime24", "aime25", "gsm8k", "mmlu_pro"]
     assert main(["validate", *names, "--path", str(SHARED)]) == 0
     assert "gsm8k 1319/1319" in capsys.readouterr().out
+
+
+def test_validate_takes_a_column_by_the_words_that_the_error_names(tmp_path, capsys):
+    path = tmp_path / "mine.csv"
+    path.write_text("Frage,Lösung\nWas ist 1 + 2?,3\n", encoding="utf-8")
+    assert main(["validate", str(path)]) == 2
+    assert "say it with env.columns.question=NAME" in capsys.readouterr().err
+    assert main(["validate", str(path), "env.columns.question=Frage", "env.columns.answer=Lösung"]) == 0
+    assert "mine.csv 1/1" in capsys.readouterr().out
+    assert main(["validate", str(path), "env.columns.quest=Frage"]) == 2
+    assert "env.columns.quest=Frage: " in capsys.readouterr().err
+
+
+def test_rows_of_one_question_are_refused_with_what_to_do(tmp_path, capsys):
+    path = tmp_path / "twice.jsonl"
+    path.write_text('{"question": "q", "answer": "1"}\n{"question": "q", "answer": "2"}\n')
+    assert main(["validate", str(path)]) == 2
+    assert "leave out the copies, or say with env.columns.id=NAME" in capsys.readouterr().err

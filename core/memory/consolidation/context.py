@@ -6,6 +6,7 @@ Policies only propose changes; the consolidator writes them.
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -81,6 +82,7 @@ class ConsolidationPolicy(Protocol):
     name: str
     on_add: bool = False
 
+    @abstractmethod
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """The changes to make. Only reads the bank, which is not locked meanwhile; may call a model."""
         ...
