@@ -424,7 +424,7 @@ def test_a_skill_is_no_longer_than_clients_read(open_bank, tmp_path):  # noqa: F
     assert 10 < n < 60 and len(text) <= 20_000 and f"({60 - n} more are in the bank.)" in text
 
 
-def test_a_lesson_that_was_changed_in_the_file_is_said_to_stay_as_the_bank_has_it(skilled, tmp_path, capsys):  # noqa: F811
+def test_a_lesson_that_was_changed_in_the_file_is_said_to_stay_as_the_bank_has_it(skilled, tmp_path, capsys):
     file = tmp_path / "AGENTS.md"
     formats.export(skilled, file, "agents")
     file.write_text(file.read_text().replace("--force-with-lease", "--force"))
