@@ -138,7 +138,7 @@ def compare(out: Console, a: Run, b: Run, every: bool) -> None:
 
 
 def compare_logs(out: Console, paths: list[str], metric: str | None) -> None:
-    """Two logs of another harness, paired by the ids of their samples."""
+    """Two logs of another harness, paired by id and question of their samples."""
     from analysis import foreign_logs
 
     a, b = (foreign_logs.read(Path(path), metric) for path in paths)
