@@ -110,8 +110,7 @@ def comparing(arms: dict[str, pd.DataFrame], going_on: Collection[str] = ()) -> 
 
 
 def _answer(rows: list[dict[str, Any]]) -> str:
-    """USED | NOT_USED | UNKNOWN. Where the arms were shown the same, it is not known what another text would do, so the
-    effect that counts is one on the tasks that were shown something else (`differs`, their share)."""
+    """Where the arms were shown the same, nobody knows what another text would do: EFFECT is of the others alone."""
     outcomes = [UNKNOWN if row["difference"] is None else comparison_outcome(row) for row in rows]
     if not {*VERDICTS}.isdisjoint(outcomes):
         return USED

@@ -1,7 +1,7 @@
 """Two logs of another harness as paired outcomes: Inspect's .eval, and lm-evaluation-harness's samples (.jsonl).
 
-Pairs are made by the sample's id and epoch. What has no score in one of the logs is in no pair, and counted; so is what
-asks another question there, as ids are often mere numbers.
+Pairs are made by the sample's id, epoch and question, as ids are often mere numbers. What has no score in one of the
+logs is in no pair, and counted.
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from core.textfile import read_member, read_text
 
 SUFFIXES = (".eval", ".jsonl")
 CORRECT = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}  # Inspect's values of a score
-Row = tuple[str, int, Any, dict[str, float | None]]  # (id, epoch, what it asks, {metric: score}) of a sample
+Key = tuple[str, int, str]  # (id of the sample, epoch, what it asks)
 NOT_METRICS = ("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "doc_hash", "prompt_hash")
 
 
 @dataclass(frozen=True)
 class Log:
-    """scores   {(id of the sample, epoch): its score; None: none}; metric: the name of what was scored
-
-    questions   {(id, epoch): what the sample asks}; None where the log does not say it
-    """
+    """scores   {sample: its score; None: none}; metric: the name of what was scored"""
 
     path: Path
     metric: str
-    scores: dict[tuple[str, int], float | None]
-    questions: dict[tuple[str, int], Any]
+    scores: dict[Key, float | None]
 
 
 def is_foreign(path: str) -> bool:
@@ -45,7 +41,7 @@ def read(path: Path, metric: str | None = None) -> Log:
     """A log. metric: which score, where there are several. UserError where it cannot be read."""
     try:
         rows = _of_inspect(path) if path.suffix == ".eval" else _of_harness(path)
-        names = list(dict.fromkeys(name for *_, scores in rows for name in scores))
+        names = list(dict.fromkeys(name for _, scores in rows for name in scores))
         if not names:
             raise UserError(f"{path} has no sample with a score.")
         if metric is None and len(names) > 1:
@@ -53,39 +49,32 @@ def read(path: Path, metric: str | None = None) -> Log:
         chosen = metric or names[0]
         if chosen not in names:
             raise UserError(f"{path} has no score {chosen}: it has {', '.join(names)}.")
-        merged: dict[tuple[str, int], float | None] = {}
-        for id, epoch, _, scores in rows:  # a row for each filter of one sample
-            if chosen in scores and merged.get((id, epoch)) is not None:
-                raise UserError(f"{path} has sample {id} twice: give a log of one task.")
-            merged[id, epoch] = scores.get(chosen, merged.get((id, epoch)))
+        merged: dict[Key, float | None] = {}
+        for key, scores in rows:  # a row for each filter of one sample
+            merged[key] = scores.get(chosen, merged.get(key))
         if wrong := [value for value in merged.values() if value is not None and not 0 <= value <= 1]:
             raise UserError(f"{path}: {chosen} is {wrong[0]:g} somewhere: only scores from 0 to 1 are compared.")
-        return Log(path, chosen, merged, {(id, epoch): question for id, epoch, question, _ in rows})
+        return Log(path, chosen, merged)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read as a log: {error!r:.200}") from None
 
 
-def _of_inspect(path: Path) -> list[Row]:
+def _of_inspect(path: Path) -> list[tuple[Key, dict[str, float | None]]]:
     with zipfile.ZipFile(path) as log:
-        names = {name for name in log.namelist() if name.startswith("samples/") and name.endswith(".json")}
-        samples = [json.loads(read_member(log, name)) for name in sorted(names)]
+        names = [name for name in log.namelist() if name.startswith("samples/") and name.endswith(".json")]
+        samples = [json.loads(read_member(log, name)) for name in names]
     made = []
     for each in samples:
         scores = {name: _score(score.get("value")) for name, score in (each.get("scores") or {}).items()}
-        made.append((str(each["id"]), int(each.get("epoch", 1)), _asked(each.get("input")), scores))
+        asked = each.get("input")  # a text, or messages, whose ids are of this log alone
+        asked = [message["content"] for message in asked] if isinstance(asked, list) else asked
+        made.append(((str(each["id"]), int(each.get("epoch", 1)), json.dumps(asked)), scores))
     return made
 
 
-def _asked(question: Any) -> Any:
-    """An input of Inspect, text or messages, without the ids that each run gives its messages."""
-    if not isinstance(question, list):
-        return question
-    return [(message.get("role"), message.get("content")) for message in question]
-
-
-def _of_harness(path: Path) -> list[Row]:
+def _of_harness(path: Path) -> list[tuple[Key, dict[str, float | None]]]:
     rows = [json.loads(line) for line in read_text(path).split("\n") if line.strip()]
-    return [(str(row["doc_id"]), 1, row.get("doc"), _metrics(row)) for row in rows]
+    return [((str(row["doc_id"]), 1, json.dumps(row.get("doc"), sort_keys=True)), _metrics(row)) for row in rows]
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, float | None]:
@@ -101,25 +90,22 @@ def _score(value: Any) -> float | None:
 
 
 def compare(a: Log, b: Log) -> dict[str, Any]:
-    """`analysis.stats.paired` of B minus A, with the means, and of what is not compared n_only_a, n_only_b, n_otherwise
-    (asks another question) and n_unscored."""
+    """`analysis.stats.paired` of B minus A, with n_only_a, n_only_b, n_unscored (of the shared ones), and the means."""
     both = sorted(a.scores.keys() & b.scores.keys())
-    asked = [(a.questions.get(key), b.questions.get(key)) for key in both]
-    same = [key for key, pair in zip(both, asked, strict=True) if None in pair or pair[0] == pair[1]]
-    if not same:
-        raise UserError("the logs have no sample in common" + (": all ask another question." if both else "."))
-    scored = [key for key in same if None not in (a.scores[key], b.scores[key])]
-    left = {"n_only_a": len(a.scores) - len(both), "n_only_b": len(b.scores) - len(both)}
-    left |= {"n_otherwise": len(both) - len(same), "n_unscored": len(same) - len(scored)}
+    if not both:
+        raise UserError("the logs have no sample in common, by id and question.")
+    scored = [key for key in both if None not in (a.scores[key], b.scores[key])]
+    found = {"n_only_a": len(a.scores) - len(both), "n_only_b": len(b.scores) - len(both)}
+    found |= {"n_unscored": len(both) - len(scored)}
     if not scored:
-        return {"difference": None} | left
+        return {"difference": None} | found
 
     def by_sample(log: Log) -> np.ndarray:
         """A row a sample. Epochs are further attempts at the same tasks, and no seeds: they are averaged."""
-        found: dict[str, list[float | None]] = {}
-        for key in scored:
-            found.setdefault(key[0], []).append(log.scores[key])
-        return np.array([[np.mean(scores)] for scores in found.values()])
+        samples: dict[tuple[str, str], list[float | None]] = {}
+        for id, epoch, asked in scored:
+            samples.setdefault((id, asked), []).append(log.scores[id, epoch, asked])
+        return np.array([[np.mean(scores)] for scores in samples.values()])
 
     first, second = by_sample(a), by_sample(b)
-    return paired(second, first) | left | {"mean_a": float(first.mean()), "mean_b": float(second.mean())}
+    return paired(second, first) | found | {"mean_a": float(first.mean()), "mean_b": float(second.mean())}

@@ -73,19 +73,13 @@ def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> GateResu
     cost = _cost(mine[mine["seed"].isin(shared)], row["label"])
     change = None if cost is None else cost / base_cost - 1
     holds = change is not None and change <= SLACK - fall and row["difference"] >= -SLACK
-    if holds and _worst(mine, other) < -SLACK:
-        n, n_base = int(row["n_broke"]), int(row["n_broke_base"])
+    *pair, seeds = paired_outcomes(mine, other, mine)
+    if holds and paired(*worst_case(*pair, better=True), seeds)["difference"] < -SLACK:
         raise UserError(
-            f"{row['label']} would solve less than {base} had the tasks that broke ({n} of its own, {n_base} of the "
-            "baseline's) gone the other way: the gate cannot decide. Repeat the commands of their runs."
+            f"{row['label']} would solve less than {base} had the tasks that broke ({int(row['n_broke'])} of its own, "
+            f"{int(row['n_broke_base'])} of the baseline's) gone the other way: repeat the commands of their runs."
         )
     return GateResult(row=row, cost=cost, base_cost=base_cost, change=change, holds=holds)
-
-
-def _worst(mine: pd.DataFrame, other: pd.DataFrame) -> float:
-    """The difference of success, had everything that broke failed in the arm and been solved by the baseline."""
-    *pair, seeds = paired_outcomes(mine, other, mine)
-    return paired(*worst_case(*pair, better=True), seeds)["difference"]
 
 
 def _cost(episodes: pd.DataFrame, label: str) -> float | None:

@@ -112,7 +112,7 @@ def run_columns(run: Run, episodes: dict[str, list[Any]]) -> dict[str, Any]:
         "top_k": retrieval.get("top_k"),
         "learn_from": workflow.get("learn_from"),
         **{key: stream.get(key, usual) for key, usual in STREAM.items()},
-        "n_tasks": run.n_tasks,
+        "n_tasks": len({*run.manifest["task_ids"]}),  # different ones: stream.passes repeats them
         "evaluated": all(episodes.get("graded", ())),  # False: success is not known of any episode
         "complete": len(said) == run.n_tasks,
         "trace": content_id(sorted(said)),  # of what was said and done in every attempt

@@ -81,7 +81,8 @@ def _headings(blocks: list[tuple[str, ...]], rows: list[dict[str, Any]]) -> list
     for block in blocks:
         inside = [row for row in rows if tuple(row[key] for key in BLOCK) == block]
         n_seeds = max(row["n_seeds"] for row in inside)
-        size = f"{inside[0]['n_tasks']} tasks x {n_seeds} seed{'s' * (n_seeds != 1)}"
+        passes = f" x {inside[0]['passes']:g} passes" if inside[0]["passes"] > 1 else ""
+        size = f"{inside[0]['n_tasks']} tasks{passes} x {n_seeds} seed{'s' * (n_seeds != 1)}"
         made.append([whole_name(inside[0]), *([_short_model(block[1])] if several else []), size])
     return [
         "\n".join([*head, *([f"#{block[2][:4]}"] if made.count(head) > 1 else [])])

@@ -317,7 +317,7 @@ def unfinished(used: pd.DataFrame, partial: bool) -> list[str]:
     fate, lines = "counted as far as it goes" if partial else "left out", []
     for run in used[~used["complete"]].drop_duplicates("run_dir").itertuples():
         done = int((used[used["run_dir"] == run.run_dir]["index"] >= 0).sum())
-        lines.append(f"{run.run_dir} stopped after {done} of {run.n_tasks} tasks: {fate}.")
+        lines.append(f"{run.run_dir} stopped after {done} of {run.n_tasks * run.passes} tasks: {fate}.")
     return lines
 
 

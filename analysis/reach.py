@@ -9,21 +9,19 @@ from analysis.verdict import LEVEL, comparison_outcome
 from core.errors import extra_for
 
 
-def least_points(n_tasks: int, n_seeds: int, n_compared: int = 1, **guesses: float) -> float:
+def least_points(n_tasks: int, n_seeds: int, n_compared: int = 1, seen: float = 0.0, **guesses: float) -> float:
     """The least difference, in points of success, that is found with a chance of 80 % after Holm's hardest step.
 
-    guesses   those of `analysis.stats.detectable`, and `seen`
+    seen   sd of the measured differences of the seeds, where it is known: it counts if it is more than by the guesses
     """
-    level = LEVEL / max(n_compared, 1)
-    return 100 * detectable(n_tasks=n_tasks, n_seeds=n_seeds, level=level, **(GUESSES | guesses))
+    level, about = LEVEL / max(n_compared, 1), GUESSES | guesses
+    by_chance = 2 * about["rate"] * (1 - about["rate"]) * (1 - about["alike"]) / n_tasks
+    about["sd"] = max(about["sd"], max(seen**2 - by_chance, 0.0) ** 0.5)
+    return 100 * detectable(n_tasks=n_tasks, n_seeds=n_seeds, level=level, **about)
 
 
 def could_find(n_tasks: int, n_seeds: int, n_compared: int = 1, seen: float = 0.0) -> str:
-    """A clause without a full stop.
-
-    n_compared   arms that are compared with the baseline
-    seen         sd of the differences of the seeds, where it is known
-    """
+    """A clause without a full stop. n_compared: arms that are compared with the baseline; seen: see above."""
     if n_seeds < 2:
         return f"with one seed nothing is tested; {could_find(n_tasks, 5, n_compared)}"
     least = least_points(n_tasks, n_seeds, n_compared, seen=seen)
@@ -43,8 +41,5 @@ def findable(rows: list[dict[str, Any]]) -> list[str]:
         could = [could_find(*size, seen) for size, seen in sizes.items()]
     except ModuleNotFoundError as error:
         could = [f"how large it would be, is not computed here: {extra_for(error) or error}"]
-    return [
-        f"Where no difference is shown there may be one: {each.rstrip('.')}, for seeds that differ as "
-        "these do, and at least as reasoningbank power guesses."
-        for each in could
-    ]
+    supposed = "for seeds that differ as these do, and at least as reasoningbank power guesses"
+    return [f"Where no difference is shown there may be one: {each.rstrip('.')}, {supposed}." for each in could]

@@ -209,26 +209,16 @@ def worst_case(
 
 
 def detectable(
-    *,
-    n_tasks: int,
-    n_seeds: int,
-    rate: float,
-    sd: float,
-    alike: float,
-    seen: float = 0.0,
-    level: float = 0.05,
-    power: float = 0.8,
+    *, n_tasks: int, n_seeds: int, rate: float, sd: float, alike: float, level: float = 0.05, power: float = 0.8
 ) -> float:
     """The minimum detectable difference: the smallest that `paired` finds significant with probability `power`; <= 1.
 
     rate    success rate of the baseline
     sd      standard deviation of the true differences between seeds
     alike   correlation of the two arms' outcomes on one task
-    seen    standard deviation of the measured differences between seeds: it counts where it is larger than by the above
     level   significance level
     """
-    deviation = max(sqrt(sd**2 + 2 * rate * (1 - rate) * (1 - alike) / n_tasks), seen)
-    error = deviation / sqrt(n_seeds)
+    error = sqrt((sd**2 + 2 * rate * (1 - rate) * (1 - alike) / n_tasks) / n_seeds)
     return least_difference(error, n_seeds - 1, level, power)
 
 

@@ -73,20 +73,32 @@ def compare(shown: Sequence[bool], values: Sequence[float], holdouts: Sequence[f
     )
     if min(found.n_shown, found.n_held) < FIRST:
         return found
-    middle = 0.5 if rates else fmean(values)
+    n, total, variance = len(values), 0.0, 0.0
+    for holdout in dict.fromkeys(holdouts):  # apart: the tasks of another time may be easier, or vary more
+        runs = [(kind, value) for kind, value, each in zip(shown, values, holdouts, strict=True) if each == holdout]
+        scores, spread = _of_share(runs, holdout, values, rates)
+        total += scores
+        variance += spread * len(runs) / n
+    difference, half = total / n, math.sqrt(variance) * _half_width(n)
+    return Compared(**vars(found) | {"difference": difference, "low": difference - half, "high": difference + half})
+
+
+def _of_share(
+    runs: Sequence[tuple[bool, float]], holdout: float, everyone: Sequence[float], rates: bool
+) -> tuple[float, float]:
+    """(sum of the scores, their variance) of the runs, (was memory shown, value), at one share held out."""
+    middle = 0.5 if rates else fmean(everyone)
     sums, counts = {True: SMOOTHED * middle, False: SMOOTHED * middle}, {True: SMOOTHED, False: SMOOTHED}
     total = 0.0
-    for is_shown, value, holdout in zip(shown, values, holdouts, strict=True):
+    for is_shown, value in runs:
         expected = {kind: sums[kind] / counts[kind] for kind in sums}  # from the runs before this one alone
         weight = 1 / (1 - holdout) if is_shown else -1 / holdout
         total += expected[True] - expected[False] + weight * (value - expected[is_shown])
         sums[is_shown] += value
         counts[is_shown] += 1
-    n, difference = len(values), total / len(values)
-    spread = {kind: _variance(kinds[kind], sums[kind] / counts[kind], values, rates) for kind in kinds}
-    variance = fmean(spread[True] / (1 - each) + spread[False] / each for each in holdouts)
-    half = math.sqrt(variance) * _half_width(n)
-    return Compared(**vars(found) | {"difference": difference, "low": difference - half, "high": difference + half})
+    own = {kind: [value for is_shown, value in runs if is_shown is kind] for kind in sums}
+    spread = {kind: _variance(own[kind], sums[kind] / counts[kind], everyone, rates) for kind in sums}
+    return total, spread[True] / (1 - holdout) + spread[False] / holdout
 
 
 def more_runs(found: Compared, holdout: float) -> int | None:

@@ -138,7 +138,7 @@ def compare(out: Console, a: Run, b: Run, every: bool) -> None:
 
 
 def compare_logs(out: Console, paths: list[str], metric: str | None) -> None:
-    """Two logs of another harness, paired by the ids of their samples."""
+    """Two logs of another harness, paired by id and question of their samples."""
     from analysis import foreign_logs
 
     a, b = (foreign_logs.read(Path(path), metric) for path in paths)
@@ -146,7 +146,6 @@ def compare_logs(out: Console, paths: list[str], metric: str | None) -> None:
     for name, log in (("A", a), ("B", b)):
         out.print(f"{name}  {log.path}   {log.metric}")
     left = {"only in A": found["n_only_a"], "only in B": found["n_only_b"], "without a score": found["n_unscored"]}
-    left["that ask another question"] = found["n_otherwise"]
     if said := ", ".join(f"{n} {what}" for what, n in left.items() if n):
         out.print(f"not compared: {said}")
     if found["difference"] is None:

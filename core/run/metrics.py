@@ -91,7 +91,7 @@ def n_repeated(rows: list[dict]) -> int:
 def rate(rows: list[dict]) -> dict[str, Any]:
     """{n_success, success_rate, ci95} of rows without infra errors. In ci95 a task that was tried again counts once."""
     won, n_tasks = sum(row["status"] == "success" for row in rows), len({row["task_id"] for row in rows})
-    interval = wilson(won / len(rows) * n_tasks, n_tasks) if rows else None
+    interval = wilson(won * n_tasks / len(rows), n_tasks) if rows else None
     return {
         "n_success": won,
         "success_rate": round(won / len(rows), 4) if rows else None,

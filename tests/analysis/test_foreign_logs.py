@@ -68,17 +68,16 @@ def samples(path, scores, **more):
 def test_samples_of_one_number_that_ask_otherwise_are_no_pair(tmp_path, capsys):
     """Two benchmarks number their samples from 0 alike. The third file has two of the first one's questions."""
     a, b = samples(tmp_path / "a.jsonl", [0, 0, 1]), samples(tmp_path / "b.jsonl", [1, 1, 1], doc={"q": "Another"})
-    with pytest.raises(UserError, match="no sample in common: all ask another question"):
+    with pytest.raises(UserError, match="no sample in common, by id and question"):
         compare(read(a), read(b))
     c = samples(tmp_path / "c.jsonl", [1, 0, 1])
     lines = c.read_text().splitlines()
     c.write_text("\n".join([lines[0], b.read_text().splitlines()[1], lines[2]]))
     assert main([str(a), str(c)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "1 that ask another question" in said and "B - A: +50.0 points (50.0 and 100.0) over 2 samples" in said
+    assert "1 only in A, 1 only in B" in said and "B - A: +50.0 points (50.0 and 100.0) over 2 samples" in said
     a.write_text(a.read_text() + b.read_text())
-    with pytest.raises(UserError, match="sample 0 twice: give a log of one task"):
-        read(a)
+    assert len(read(a).scores) == 6
 
 
 def test_an_epoch_without_a_score_is_in_no_pair(tmp_path):
@@ -99,3 +98,12 @@ def test_an_interval_and_a_p_that_disagree_show_nothing(tmp_path, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "95 % +0.7 to +9.3, 5 higher and 0 lower" in said and "p = 0.0625" in said
     assert "where only one of them leaves out no difference, none is shown" in said
+
+
+def test_inspects_messages_are_one_question_whatever_their_ids(tmp_path):
+    for name, value in {"a": "C", "b": "I"}.items():
+        sample = {"id": 1, "scores": {"match": {"value": value}}}
+        sample["input"] = [{"id": f"of {name}", "role": "user", "content": "What is 2 + 2?"}]
+        with zipfile.ZipFile(tmp_path / f"{name}.eval", "w") as log:
+            log.writestr("samples/1_epoch_1.json", json.dumps(sample))
+    assert compare(read(tmp_path / "a.eval"), read(tmp_path / "b.eval"))["difference"] == -1.0

@@ -313,3 +313,12 @@ def test_the_order_is_the_papers_then_ours_then_ones_own():
         "mine_k2",
         "mine_k10",
     ]
+
+
+def test_a_task_that_is_played_twice_is_one_task(here, tmp_path):
+    here(*TOY, "arm=no_memory", "limit=3", "stream.passes=2", run_dir=tmp_path / "two")
+    cells, [text, *_] = build_matrix(load_episodes([str(tmp_path)]))
+    assert text.head[1] == "toy\n3 tasks x 2 passes x 1 seed" and cells.table["n"].tolist() == [6]
+    write_rows(tmp_path / "two", read_rows(tmp_path / "two")[:4])
+    cells, _ = build_matrix(load_episodes([str(tmp_path)]), partial=True)
+    assert any(note.endswith("stopped after 4 of 6 tasks: counted as far as it goes.") for note in cells.notes)
