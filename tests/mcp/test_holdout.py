@@ -111,13 +111,8 @@ def test_the_prompts_of_a_session_fall_alike_and_its_end_is_judged(tmp_path, mon
         said = capfd.readouterr().out
         assert said.count("Filter on the status.") == 2 * rows(path, "shown")[n][0]
         check = [[], ["--check", "test -e t.jsonl"], ["--check", "false"]][n % 3]
-        hook(
-            "extract",
-            path,
-            monkeypatch,
-            {"transcript_path": str(log), "session_id": f"s{n}", "cwd": str(tmp_path)},
-            *check,
-        )
+        event = {"transcript_path": str(log), "session_id": f"s{n}", "cwd": str(tmp_path)}
+        hook("extract", path, monkeypatch, event, *check)
     by_check = [("success", "client"), ("failure", "client")]
     assert rows(path, "verdict", "label_source") == [(None, None), *by_check] * 4
     with here(path, *MODEL) as (_, service), closing(QueueWorker(service)) as worker:

@@ -198,10 +198,11 @@ def test_recalled_lessons_are_not_learned_again(tmp_path):
         assert len(as_trajectory(payload).steps) == 2 and checks.attempt(payload["trajectory"], "q", service.settings)
 
 
-def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(here, by_hand, tmp_path):
+def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(here, by_hand, capsys, tmp_path):
     run_dir, _ = here(*TOY, "limit=6", f"memory.path={tmp_path / 'b.sqlite'}", run_dir=tmp_path / "one")
     learned = read_rows(run_dir)
     family = next(row for row in learned if row["records"])
+    capsys.readouterr()
     code, out, _ = by_hand("retrieve_memory", "--query", family["query"], "--json")  # the reverse: a run's bank, served
     assert code == 0 and lessons_in(json.loads(out))[0]["title"].startswith("Word of the")
 

@@ -321,7 +321,7 @@ def test_only_pairs_inside_the_band_are_checked(pair, angle, asked):  # cos 53.1
     ("relation", "action", "status", "confidence"),
     [
         ("contradicts", "lower", "active", 0.3),  # the weaker one
-        ("contradicts", "quarantine", "quarantined", 0.6),
+        ("contradicts", "quarantine", "quarantined", 0.3),
         ("entails", "lower", "active", 0.6),
         ("refines", "lower", "active", 0.6),
     ],

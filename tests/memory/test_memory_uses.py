@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import forkserver
 import pytest
@@ -161,24 +161,24 @@ def shown_meanwhile(bank, caplog):
     assert "not counted: others are writing" in warning.message
 
 
-def test_a_writer_of_another_program_is_not_waited_for(bank, caplog):
+@contextmanager
+def another_program(bank):
     with closing(sqlite3.connect(bank.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        shown_meanwhile(bank, caplog)
-        other.execute("ROLLBACK")
-    usual_again(bank)
+        yield
 
 
-def test_a_writer_of_another_process_is_not_waited_for(bank, caplog):
+@contextmanager
+def another_process(bank):
     line = [sys.executable, "-c", LOCK, bank.path]
     with forkserver.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"locked\n"
-        shown_meanwhile(bank, caplog)
+        yield
         other.stdin.close()
-    usual_again(bank)
 
 
-def test_a_writer_of_another_thread_is_not_waited_for(bank, caplog):
+@contextmanager
+def another_thread(bank):
     inside, over = threading.Event(), threading.Event()
 
     def write():
@@ -189,9 +189,15 @@ def test_a_writer_of_another_thread_is_not_waited_for(bank, caplog):
     other = threading.Thread(target=write)
     other.start()
     assert inside.wait(30)
-    shown_meanwhile(bank, caplog)
+    yield
     over.set()
     other.join()
+
+
+@pytest.mark.parametrize("writer", [another_program, another_process, another_thread])
+def test_a_writer_is_not_waited_for(bank, caplog, writer):
+    with writer(bank):
+        shown_meanwhile(bank, caplog)
     usual_again(bank)
 
 

@@ -35,10 +35,8 @@ def test_worktrees_share_the_bank_of_their_repository_and_a_submodule_has_its_ow
 
     names = {Path(unnamed_bank(place)[0]).name for place in (site, lib, site / "vendored", tmp_path / "of-bare")}
     assert len(names) == 4 and {name.rpartition("-")[0] for name in names} == {"my-site", "lib", "vendored", "bare"}
-    assert unnamed_bank(tmp_path) == (
-        str(tmp_path / "data/reasoningbank/bank.sqlite"),
-        "for work outside of repositories",
-    )
+    outside = str(tmp_path / "data/reasoningbank/bank.sqlite")
+    assert unnamed_bank(tmp_path) == (outside, "for work outside of repositories")
     monkeypatch.setenv("REASONINGBANK_BANK", "postgresql://me@host/lessons")
     assert unnamed_bank(site) == ("postgresql://me@host/lessons", "as $REASONINGBANK_BANK says")
 
