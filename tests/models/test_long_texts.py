@@ -246,9 +246,9 @@ def test_of_a_text_too_long_both_ends_are_kept():
 # What people call
 
 
-@pytest.fixture
-def service(tmp_path):
-    made = Service(tmp_path / "b.sqlite", load_config(["server.answer_fields=true"]))
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    made = Service(tmp_path_factory.mktemp("service") / "b.sqlite", load_config(["server.answer_fields=true"]))
     made.bank.add_many([record(k, behind(task, 1670, "front")) for k, task in enumerate(TASKS)])
     yield made
     made.close()
