@@ -113,7 +113,7 @@ def test_minilm_is_that_of_sentence_transformers(both):
         assert np.abs(np.linalg.norm(made, axis=1) - 1).max() < 1e-5
         assert (made.dtype, made.shape) == (np.float32, (len(given), 384))
         many, ours_many = (embedder.long_texts - n for embedder, n in zip(both, before))
-        assert many == ours_many > 1  # longer than the model reads
+        assert many == ours_many > 0  # longer than the model reads
 
 
 def test_a_model_of_hugging_face_is_named_in_yaml_alone(compose, tmp_path):
@@ -246,9 +246,9 @@ def test_of_a_text_too_long_both_ends_are_kept():
 # What people call
 
 
-@pytest.fixture
-def service(tmp_path):
-    made = Service(tmp_path / "b.sqlite", load_config(["server.answer_fields=true"]))
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    made = Service(tmp_path_factory.mktemp("service") / "b.sqlite", load_config(["server.answer_fields=true"]))
     made.bank.add_many([record(k, behind(task, 1670, "front")) for k, task in enumerate(TASKS)])
     yield made
     made.close()

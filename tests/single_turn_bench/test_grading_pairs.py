@@ -59,7 +59,11 @@ READERS = {"answer": extract_answer, "box": boxed_answer, "letter": lambda text:
 
 @pytest.mark.parametrize("kind", LOOPS)
 def test_reading_takes_time_in_proportion_to_the_length(subtests, kind):
-    for name, before, loop in product(READERS, ("", "The answer is 5 "), LOOPS[kind]):
+    alone, behind_an_answer = (
+        product(READERS, [""], LOOPS[kind]),
+        product(["answer"], ["The answer is 5 "], LOOPS[kind]),
+    )
+    for name, before, loop in (*alone, *behind_an_answer):
         with subtests.test(name, before=before, loop=loop):
             read = READERS[name]
             short, long = (before + loop * (n // len(loop)) for n in (1_562, 25_000))
