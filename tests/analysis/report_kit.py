@@ -1,17 +1,29 @@
-"""Real toy runs for the tests of the report, and a run whose texts try to break out of the page."""
+"""Real toy runs for the tests of finished runs, and a run whose texts try to break out of the report's page."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import shutil
 import subprocess
+from collections.abc import Iterable
+from contextlib import ExitStack
+from copy import deepcopy
 from html.parser import HTMLParser
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import forkserver
+import pytest
 import yaml
-from conftest import TOY, command, read_json, read_rows, write_rows
+from conftest import TOY, command, composed, read_json, read_rows, write_rows
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict, read_write
+
+import main
+from core.interrupt import Interrupts
 
 RUNS = {
     "none-0": ("arm=no_memory",),
@@ -66,6 +78,47 @@ def make_runs(folder: Path) -> Path:
     return folder
 
 
+def make_run(run_dir: Path, *words: str) -> Path:
+    """A finished run, made in this process. The configuration of runs that differ in their seed is composed once."""
+    seeds = [word for word in words if word.startswith("seed=")]
+    cfg = deepcopy(composed(tuple(word for word in words if word not in seeds)))
+    with read_write(cfg.hydra), open_dict(cfg):
+        for word in seeds:
+            cfg.hydra.overrides.task.append(word)
+            cfg.seed = int(word.removeprefix("seed="))
+        HydraConfig.instance().set_config(cfg)
+        del cfg["hydra"]
+    with Interrupts() as interrupts, ExitStack() as stack:
+        main.run(cfg, run_dir, interrupts, stack)
+    HydraConfig.instance().cfg = None
+    return run_dir
+
+
+MADE: dict[tuple[str, ...], Path] = {}
+
+
+def run_once(temporary: pytest.TempPathFactory, *words: str) -> Path:
+    """The finished run of these words, made for all tests that ask for it. No test may change it."""
+    if words not in MADE:
+        MADE[words] = make_run(temporary.mktemp("once") / "run", *words)
+    return MADE[words]
+
+
+def sweep_once(
+    temporary: pytest.TempPathFactory,
+    arms: Iterable[str],
+    seeds: Iterable[int],
+    *words: str,
+    envs: Iterable[str] = ("toy",),
+) -> Path:
+    """A new folder of runs, as a sweep of the toy world leaves it."""
+    folder = temporary.mktemp("sweep") / "sweep"
+    for env, arm, seed in product(envs, arms, seeds):
+        run = run_once(temporary, f"env={env}", *TOY[1:], f"arm={arm}", f"seed={seed}", *words)
+        shutil.copytree(run, folder / f"arm={arm},env={env},llm=scripted,seed={seed}")
+    return folder
+
+
 def called(capsys, script: str, *words: object) -> subprocess.CompletedProcess:
     """A script's main in this process, as if it had been started: `called(capsys, "show", run)`."""
     capsys.readouterr()
@@ -77,24 +130,37 @@ def called(capsys, script: str, *words: object) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess([script, *given], status, *capsys.readouterr())
 
 
+def unpacked(packed: str) -> list[dict]:
+    """The rows of a packed piece of the report's page."""
+    return [json.loads(line) for line in gzip.decompress(base64.b64decode(packed)).decode().split("\n") if line]
+
+
 def rewritten(run: Path, to: Path, change) -> Path:
     """A copy of a run with `change(row)` done to each episode; a row for which it is False is left out."""
     shutil.copytree(run, to)
     rows = [row for row in read_rows(run) if change(row) is not False]
     write_rows(to, rows)
-    manifest = read_json(run / "manifest.json")
-    for row in rows:
-        manifest["task_ids"][row["index"]] = row["task_id"]
-    (to / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    ids = {row["index"]: row["task_id"] for row in rows}
+    task_ids = read_json(run / "manifest.json")["task_ids"]
+    change_manifest(to, lambda made: made.update(task_ids=[ids.get(n, id) for n, id in enumerate(task_ids)]))
     return to
+
+
+def break_off(row: dict) -> None:
+    """The episode as one whose server was gone."""
+    row["status"] = "infra_error"
+    row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
+
+
+def change_manifest(run: Path, change) -> None:
+    manifest = read_json(run / "manifest.json")
+    change(manifest)
+    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
 def named(run: Path, evil: str) -> Path:
     """The run, its models and its arm of a hostile name."""
-    manifest = read_json(run / "manifest.json")
-    for model in manifest["models"].values():
-        model["model"] = evil
-    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    change_manifest(run, lambda made: [model.update(model=evil) for model in made["models"].values()])
     composed = yaml.safe_load((run / ".hydra" / "hydra.yaml").read_text(encoding="utf-8"))
     composed["runtime"]["choices"]["arm"] = evil
     (run / ".hydra" / "hydra.yaml").write_text(json.dumps(composed), encoding="utf-8")  # which YAML is, too

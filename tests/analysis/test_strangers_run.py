@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 import shutil
+from importlib import import_module
 
 import pytest
 import yaml
 from conftest import REPO, read_json
+from report_kit import called
 
 from analysis.answer_page import commands
 from analysis.evidence import env_class
@@ -29,7 +30,7 @@ READERS = {
 def hostile(value):
     """The same with a program of a stranger's in each place where a part is named."""
     if isinstance(value, dict):
-        named = {"_target_": "hostile.run", "given": "${oc.env:CANARY}"} if "_target_" in value else {}
+        named = {"_target_": "of_a_stranger.run", "given": "${oc.env:CANARY}"} if "_target_" in value else {}
         return {key: hostile(each) for key, each in value.items()} | named
     return [hostile(each) for each in value] if isinstance(value, list) else value
 
@@ -42,23 +43,26 @@ def runs(toy_runs, tmp_path):
         for name in ("config.yaml", "hydra.yaml"):
             file = path.parent / ".hydra" / name
             file.write_text(whole_yaml(yaml.safe_dump(hostile(yaml.safe_load(file.read_text())))))
-    (tmp_path / "hostile.py").write_text(
+    (tmp_path / "of_a_stranger.py").write_text(
         f"import os\nopen({str(tmp_path / 'ran')!r}, 'w')\ndef run(*args, **given): open('ran', 'w')\n"
     )
     return tmp_path / "runs"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("reader", READERS)
-def test_nothing_of_a_strangers_configuration_is_built(reader, runs, program, tmp_path):
+def test_nothing_of_a_strangers_configuration_is_built(runs, tmp_path, monkeypatch, capsys, subtests):
+    monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
     one, other = sorted(path.parent for path in runs.rglob("manifest.json"))[:2]
-    words = [word.format(one=one, other=other, all=runs) for word in READERS[reader]]
-    env = {"CANARY": CANARY, "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPO}"}
-    done = program("-m", f"scripts.{reader}", *words, env=env)
-    assert "Traceback" not in done.stderr and (done.stdout or done.returncode), done.stderr
-    assert not (tmp_path / "ran").exists()
-    left = [path.read_text(errors="replace") for path in tmp_path.glob("*.html")]
-    assert CANARY not in "".join([done.stdout, done.stderr, *left])
+    for reader, words in READERS.items():
+        with subtests.test(reader):
+            done = called(capsys, reader, *(word.format(one=one, other=other, all=runs) for word in words))
+            assert done.stdout or done.returncode, done.stderr
+            assert not (tmp_path / "ran").exists()
+            left = [path.read_text(errors="replace") for path in tmp_path.glob("*.html")]
+            assert CANARY not in "".join([done.stdout, done.stderr, *left])
+    import_module("of_a_stranger").run()  # it could have been built
+    assert (tmp_path / "ran").exists()
 
 
 def test_the_words_of_a_strangers_sweep_are_read_as_they_stand(tmp_path, monkeypatch):

@@ -6,15 +6,18 @@ import json
 import re
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
+from itertools import product
+from types import SimpleNamespace
 
 import forkserver
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
-from conftest import TOY, command, read_json, read_rows, wait_for, write_rows
+from conftest import TOY, command, read_json, read_rows, write_rows
+from hydra.core.hydra_config import HydraConfig
+from kill_kit import kill_at
+from report_kit import break_off, change_manifest
 from rich.console import Console
 
 from analysis.cells import make_cells
@@ -25,22 +28,22 @@ from analysis.tables import COLUMN, EXPERIMENTS, build_tables, load_episodes, ta
 from benchmarks import bench_tables
 from core.errors import UserError
 from core.proportions import wilson
+from core.run import launch
 from scripts.compare import main as compare
 from scripts.tables import main
 
 SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_sequential", "seed=0,1", "limit=12")
 
 
-def start(*words):
-    return forkserver.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def made(*words):
+    done = forkserver.run(command(*words), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables") / "sweep"
-    process = start(*SWEEP, f"run_dir={folder}")
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
+    made(*SWEEP, f"run_dir={folder}")
     return folder
 
 
@@ -49,10 +52,9 @@ def copy(sweep, tmp_path):
     return shutil.copytree(sweep, tmp_path / "sweep")
 
 
-def edit(run, change):
-    """Change the rows of a run."""
-    rows = change(read_rows(run))
-    write_rows(run, rows)
+def of(arm, seed):
+    """The name of a cell's folder."""
+    return f"arm={arm},env=toy,llm=scripted,seed={seed}"
 
 
 def lines(texts, title="Main"):
@@ -82,12 +84,8 @@ def test_a_sweep_makes_the_table_of_its_cells(sweep):
 def test_a_sweep_killed_and_started_again_gives_the_same_table(copy, tmp_path, capsys):
     folder = tmp_path / "killed"
     words = (*SWEEP, "arm=no_memory,reasoningbank", "llm.delay_s=0.02", f"run_dir={folder}")
-    process = start(*words)
-    wanted_dir = folder / "arm=reasoningbank,env=toy,llm=scripted,seed=0"
-    episodes = wanted_dir / "episodes.jsonl"
-    wait_for(lambda: episodes.exists() and episodes.read_bytes().count(b"\n") >= 4, 120)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    wanted_dir = folder / of("reasoningbank", 0)
+    kill_at(4, command(*words), wanted_dir)
     assert 0 < len(read_run(wanted_dir).rows) < 12
 
     assert main([str(folder), "--table", "main"]) == 1
@@ -97,14 +95,11 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(copy, tmp_path, c
     gaps = [shlex.split(line.removeprefix("- missing: ")) for line in said.splitlines() if "missing: " in line]
     assert [gap[-2:] for gap in gaps] == [["arm=reasoningbank", f"seed={seed}"] for seed in (0, 1)]
     # The printed command finishes the cell where it stopped.
-    done = forkserver.run(command(*gaps[0][2:]), capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
+    made(*gaps[0][2:])
     assert read_run(wanted_dir).complete
-    finished = episodes.stat().st_mtime_ns
-    process = start(*words)
-    process.communicate(timeout=240)
-    assert process.returncode == 0
-    assert episodes.stat().st_mtime_ns == finished  # what was done is not done again
+    finished = (wanted_dir / "episodes.jsonl").stat().st_mtime_ns
+    made(*words)
+    assert (wanted_dir / "episodes.jsonl").stat().st_mtime_ns == finished  # what was done is not done again
     for run in copy.glob("arm=matts_sequential,*"):
         shutil.rmtree(run)
     rows = []
@@ -114,46 +109,9 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(copy, tmp_path, c
     assert len(rows[0]) == 4 and rows[0] == rows[1]
 
 
-def test_a_failing_cell_does_not_stop_the_others(tmp_path):
-    words = (*TOY, "experiment=main_table", "arm=matts_parallel,matts_sequential", "seed=0", "limit=4")
-    words = (*words, "refine=continue")  # a round of what matts_parallel has none of
-    process = start(*words, f"run_dir={tmp_path}")
-    out, errors = process.communicate(timeout=240)
-    assert process.returncode != 0
-    assert "refine=continue" in out + errors
-    assert [path.name for path in find_runs([tmp_path])] == ["arm=matts_sequential,env=toy,llm=scripted,seed=0"]
-    assert read_run(find_runs([tmp_path])[0]).complete
-
-
-def test_joblib_runs_the_cells_side_by_side(tmp_path, sweep):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    words = (*SWEEP, "arm=no_memory,reasoningbank", "seed=0", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    process = start(*words, f"run_dir={tmp_path / 'sweep'}")
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
-    made = find_runs([tmp_path / "sweep"])
-    assert len(made) == 2
-    for path in made:
-        assert (path / "episodes.jsonl").read_bytes() == (sweep / path.name / "episodes.jsonl").read_bytes()
-
-
-def test_errors_are_counted_apart(copy):
-    def broken(rows):
-        rows[11] |= {"status": "infra_error", "lessons": []}
-        rows[11]["trajectories"][0] |= {"ended_by": "infra_error", "error": "llm: gone"}
-        return rows
-
-    edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", broken)
-    cells, texts = build_tables(load_episodes([str(copy)]), "main")
-    row = cells.table.set_index("arm").loc["reasoningbank"]
-    assert (row["n"], row["n_infra_error"], row["n_pairs"]) == (23, 1, 23)
-    assert row["success"] == pytest.approx((7 / 11 + 8 / 12) / 2)
-    assert lines(texts)["reasoningbank"][2:4] == ["23", "1"]
-
-
 def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
-    run = copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0"
-    edit(run, lambda rows: rows[:4])
+    run = copy / of("reasoningbank", 0)
+    write_rows(run, read_rows(run)[:4])
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 12
     assert [note for note in cells.notes if "nearly the same" not in note] == [
@@ -163,15 +121,14 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     cells, texts = build_tables(load_episodes([str(copy)]), "main", partial=True)
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 16
     assert lines(texts)["reasoningbank"][5].endswith("*")
-    edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda rows: [])
+    write_rows(copy / of("reasoningbank", 1), [])
     _, texts = build_tables(load_episodes([str(copy)]), "main")
     assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "none", "none", "partial"]
 
 
 def test_seeds_of_the_sweep_that_are_not_shown_are_said(copy):
-    run = "arm=reasoningbank,env=toy,llm=scripted,seed="
     assert not any("seeds of its sweep" in note for note in build_tables(load_episodes([str(copy)]), "main")[0].notes)
-    shutil.rmtree(copy / f"{run}1")
+    shutil.rmtree(copy / of("reasoningbank", 1))
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert lines(texts)["reasoningbank"][1] == "1 of 2" and lines(texts)["no_memory"][1] == "2"
     said = (
@@ -191,18 +148,16 @@ def test_seeds_of_the_sweep_that_are_not_shown_are_said(copy):
     assert "\n1 of 20 seeds" in row[1]
 
 
-def broken(rows, places):
-    for place in places:
-        rows[place]["status"] = rows[place]["trajectories"][0]["ended_by"] = "infra_error"
-        rows[place]["trajectories"][0]["error"] = "server: gone"
-    return rows
-
-
-def test_errors_are_named_with_what_the_rate_would_be_had_they_failed_or_not(copy):
-    edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", lambda rows: broken(rows, (1, 5, 9)))
-    cells, _ = build_tables(load_episodes([str(copy)]), "main")
+def test_errors_are_counted_apart_with_what_the_rate_would_be_had_they_failed_or_not(copy):
+    rows = read_rows(run := copy / of("reasoningbank", 0))
+    for place in (4, 5, 9):  # successes
+        break_off(rows[place])
+    write_rows(run, rows)
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
     row = cells.table.set_index("arm").loc["reasoningbank"]
-    assert (row["n"], row["n_infra_error"]) == (21, 3)
+    assert (row["n"], row["n_infra_error"], row["n_pairs"]) == (21, 3, 21)
+    assert row["success"] == pytest.approx((5 / 9 + 8 / 12) / 2)
+    assert lines(texts)["reasoningbank"][2:4] == ["21", "3"]
     assert row["if_errors_failed"][0] < row["low"] and row["if_errors_failed"][1] < row["if_errors_solved"][1]
     notes = "\n".join(cells.notes)
     assert "reasoningbank: 3 of 24 episodes broke; the 95 % interval would be [" in notes
@@ -212,13 +167,10 @@ def test_errors_are_named_with_what_the_rate_would_be_had_they_failed_or_not(cop
 
 def test_the_same_run_under_six_seeds_is_one_seed(copy):
     for arm in ("no_memory", "reasoningbank"):
-        shutil.rmtree(copy / f"arm={arm},env=toy,llm=scripted,seed=1")
+        shutil.rmtree(copy / of(arm, 1))
         for seed in range(1, 6):
-            twin = copy / f"{arm}-{seed}"
-            shutil.copytree(copy / f"arm={arm},env=toy,llm=scripted,seed=0", twin)
-            manifest = read_json(twin / "manifest.json")
-            manifest["config"]["seed"] = seed
-            (twin / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+            twin = shutil.copytree(copy / of(arm, 0), copy / f"{arm}-{seed}")
+            change_manifest(twin, lambda made, seed=seed: made["config"].update(seed=seed))
     cells, _ = build_tables(load_episodes([str(copy)]), "main")
     row = cells.table.set_index("arm").loc["reasoningbank"]
     assert (row["n_seeds"], row["n"], row["n_distinct_seeds"], row["n_pairs"]) == (6, 72, 1, 12)
@@ -228,7 +180,7 @@ def test_the_same_run_under_six_seeds_is_one_seed(copy):
 
 
 def test_a_seed_without_an_episode_that_counts_is_no_seed(copy):
-    edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda rows: [])
+    write_rows(copy / of("reasoningbank", 1), [])
     table = build_tables(load_episodes([str(copy)]), "main", partial=True)[0].table.set_index("arm")
     row = table.loc["reasoningbank"]
     assert (row["n_seeds"], row["n"], row["n_pairs"], row["n_paired_seeds"]) == (1, 12, 12, 1)
@@ -236,18 +188,9 @@ def test_a_seed_without_an_episode_that_counts_is_no_seed(copy):
     assert row["tokens_per_success"] > 0
 
 
-def change_manifest(run, change):
-    path = run / "manifest.json"
-    manifest = read_json(path)
-    change(manifest)
-    path.write_text(json.dumps(manifest))
-
-
 def test_runs_of_other_prompts_are_another_cell(copy):
-    change_manifest(
-        copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1",
-        lambda made: made["fingerprint"]["prompts"].update(judge="another"),
-    )
+    run = copy / of("reasoningbank", 1)
+    change_manifest(run, lambda made: made["fingerprint"]["prompts"].update(judge="another"))
     cells, _ = build_tables(load_episodes([str(copy)]), "main")
     rows = cells.table[cells.table["arm"] == "reasoningbank"]
     assert sorted(rows["seeds"]) == [(0,), (1,)]
@@ -255,39 +198,36 @@ def test_runs_of_other_prompts_are_another_cell(copy):
 
 
 def test_a_comparison_says_what_else_is_not_the_same(copy):
-    run = copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0"
+    run = copy / of("reasoningbank", 0)
     change_manifest(run, lambda made: made["config"]["roles"]["agent"].update(temperature=0.1))
     change_manifest(run, lambda made: made["fingerprint"]["dataset"].update(sha256="other"))
     change_manifest(run, lambda made: made["git"].update(sha="0123456789"))
-    shutil.rmtree(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1")
+    shutil.rmtree(copy / of("reasoningbank", 1))
     notes = build_tables(load_episodes([str(copy)]), "main")[0].notes
     assert "reasoningbank differs from its baseline beside the arm: roles.agent.temperature 0.1, baseline 0.7." in notes
     assert "toy: the data of these tasks is not the same in matts_sequential, no_memory, reasoningbank." in notes
     assert any(re.search(r"made by 2 versions of the code: 01234567[^,]*, ", note) for note in notes)
 
 
-def test_two_passes_are_not_twice_as_many_tasks(copy, here):
+def test_two_passes_are_not_twice_as_many_tasks(here, tmp_path, capsys):
     for arm in ("no_memory", "reasoningbank"):
-        here(*TOY, f"arm={arm}", "limit=12", "stream.passes=2", run_dir=copy.parent / "passes" / arm)
-    row = make_cells(load_runs([copy.parent / "passes"]), "no_memory").table.set_index("arm").loc["reasoningbank"]
+        here(*TOY, f"arm={arm}", "limit=12", "stream.passes=2", run_dir=tmp_path / arm)
+    row = make_cells(load_runs([tmp_path]), "no_memory").table.set_index("arm").loc["reasoningbank"]
     assert (row["n"], row["n_pairs"], row["won"], row["lost"]) == (24, 24, 20, 0)  # the second time all but none
     assert row["p_tasks"] == 2 / 2**12 and np.isnan(row["p"])  # one seed
     assert row["success"] == pytest.approx(20 / 24)
-    a, b = (copy.parent / "passes" / arm for arm in ("no_memory", "reasoningbank"))
-    done = forkserver.run(
-        [sys.executable, "-m", "scripts.compare", a, b], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert "exact permutation task by task, p = 0.0005" in done.stdout
+    assert compare([str(tmp_path / arm) for arm in ("no_memory", "reasoningbank")]) == 0
+    assert "exact permutation task by task, p = 0.0005" in capsys.readouterr().out
 
 
-def test_an_id_that_asks_another_question_is_no_pair(copy, here, capsys):
+def test_an_id_that_asks_another_question_is_no_pair(here, tmp_path, capsys):
     """Two files of questions with the ids a, b: only b asks the same in both."""
     for name, first in (("one", "1 + 1"), ("two", "2 + 2")):
         rows = [{"id": "a", "question": first, "answer": "2"}, {"id": "b", "question": "3 + 3", "answer": "6"}]
-        (file := copy / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (file := tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         words = ("env=math500", f"env.path={file}", "env.dataset=own", "llm=free", "embedder=hashing")
-        here(*words, run_dir=copy.parent / name)
-    assert compare([str(copy.parent / "one"), str(copy.parent / "two")]) == 0
+        here(*words, run_dir=tmp_path / name)
+    assert compare([str(tmp_path / "one"), str(tmp_path / "two")]) == 0
     said = capsys.readouterr().out
     assert "1 ids ask another question in A than in B, and are not compared: " in said and "over 1 pairs" in said
     assert "The environments differ, so an id may stand for another task: env.path" in said
@@ -321,16 +261,9 @@ def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_main_one_and_named_be
     assert main([str(copy), "--table", "all"]) == 0
     said = capsys.readouterr().out
     assert "| random_retrieval |" in said and "left out" not in said
-
-
-def test_a_run_of_another_experiment_is_named_below_the_main_table(copy, here, capsys):
-    run_dir, _ = here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
-    manifest = read_json(run_dir / "manifest.json")
-    manifest["command"] = ["main.py", "experiment=retrieval", *manifest["command"][1:]]
-    (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    change_manifest(copy / "stranger", lambda made: made["command"].insert(1, "experiment=retrieval"))
     assert main([str(copy), "--table", "main"]) == 0
-    said = capsys.readouterr().out
-    assert "left out, no cell of main_table: runs of random_retrieval (1)." in said
+    assert "left out, no cell of main_table: runs of random_retrieval (1)." in capsys.readouterr().out
 
 
 def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsys):
@@ -357,14 +290,11 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
     }
     assert any("a_copy_of_reasoningbank0 is left out: another run" in note for note in cells.notes)
     assert table.loc["no_memory", "success"] == 0.0
-    assert (
-        table.loc["no_memory retrieval.top_k=2 workflow=reasoningbank", "won"]
-        == table.loc["reasoningbank", "won"]
-        == 16
-    )
+    won = table["won"]
+    assert won["no_memory retrieval.top_k=2 workflow=reasoningbank"] == won["reasoningbank"] == 16
     # It does not fill the cell of the arm whose name it bears.
     for seed in (0, 1):
-        shutil.rmtree(copy / f"arm=no_memory,env=toy,llm=scripted,seed={seed}")
+        shutil.rmtree(copy / of("no_memory", seed))
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert any("no finished run of the baseline no_memory" in note for note in cells.notes)
     assert any(note.startswith("missing: ") and "arm=no_memory" in note for text in texts for note in text.notes)
@@ -372,19 +302,10 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
 
 def test_a_sweep_may_be_written_in_hydras_ways():
     cells = list(wanted("main_table", "experiment=main_table 'seed=range(0,2)' arm=no_memory,awm env=toy"))
-    assert [(cell["arm"], cell["seed"]) for cell in cells] == [
-        ("no_memory", "0"),
-        ("no_memory", "1"),
-        ("awm", "0"),
-        ("awm", "1"),
-    ]
+    assert [(cell["arm"], cell["seed"]) for cell in cells] == [*product(("no_memory", "awm"), "01")]
 
 
 def test_a_job_of_a_cluster_knows_the_command_of_its_sweep(sweep, monkeypatch):
-    from types import SimpleNamespace
-
-    from core.run import launch
-
     config = SimpleNamespace(sweep=SimpleNamespace(dir=str(sweep)))
     monkeypatch.setattr(launch.HydraConfig, "get", staticmethod(lambda: config))
     monkeypatch.setattr("sys.argv", ["/x/main.py", "seed=1"])
@@ -396,7 +317,7 @@ def test_a_job_of_a_cluster_knows_the_command_of_its_sweep(sweep, monkeypatch):
 
 def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):
     here(*TOY, "arm=reasoningbank", "limit=8", run_dir=copy / "shorter")
-    shutil.copytree(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", copy / "a_copy")
+    shutil.copytree(copy / of("reasoningbank", 0), copy / "a_copy")
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert sorted(text.title for text in texts[:2]) == [
         "Main table: toy, scripted, 12 tasks; with labels llm",
@@ -413,7 +334,7 @@ def test_workflow_and_arm_are_one_cell(copy, here):
 
 
 def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
-    run = copy / "arm=no_memory,env=toy,llm=scripted,seed=0"
+    run = copy / of("no_memory", 0)
     with (run / "episodes.jsonl").open("a") as file:
         file.write('{"index": 12, "torn')
     before = (run / "episodes.jsonl").read_bytes()
@@ -428,34 +349,25 @@ def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
     with pytest.raises(UserError, match="line 1 is damaged"):
         read_run(run)
     with pytest.raises(UserError, match="holds no run"):
-        load_runs([copy / "arm=no_memory,env=toy,llm=scripted,seed=0" / ".hydra"])
+        load_runs([run / ".hydra"])
 
 
-def test_learning_is_told_apart_from_easy_tasks(sweep):
+def test_learning_is_told_apart_from_easy_tasks_and_types_from_each_other(sweep):
     cells, _ = build_tables(load_episodes([str(sweep)]), "learning")
     row = cells.table.set_index("arm").loc["reasoningbank"]
     assert row["late_early"] == row["gain"] == pytest.approx(1 - 2 / 6)  # of the first 6 boxes two, of the last all
     assert cells.table.set_index("arm").loc["matts_sequential", "gain"] == 0
-
-
-def test_success_by_type(sweep):
     _, texts = build_tables(load_episodes([str(sweep)]), "types")
     assert texts[0].head[6:] == ["amber", "birch", "cedar", "dune"]
     assert lines(texts, "Success")["reasoningbank"][6:] == ["66.7"] * 4
 
 
-@pytest.mark.parametrize("style", ["md", "latex", "csv", "html"])
-def test_every_format_holds_the_numbers(sweep, style, tmp_path):
-    file = tmp_path / "table"
-    assert main([str(sweep), "--format", style, "-o", str(file)]) == 0
-    text = file.read_text()
-    assert {"md": "| no_memory |", "latex": r"no\_memory &", "csv": "no_memory,", "html": "<td>no_memory</td>"}[
-        style
-    ] in text
-    if style == "csv":
-        import pandas as pd
-
-        assert pd.read_csv(file)["success"].tolist() == pytest.approx([0, 2 / 3, 1])
+def test_every_format_holds_the_numbers(sweep, tmp_path):
+    held = {"md": "| no_memory |", "latex": r"no\_memory &", "html": "<td>no_memory</td>", "csv": "no_memory,"}
+    for style, said in held.items():
+        assert main([str(sweep), "--format", style, "-o", str(tmp_path / style)]) == 0
+        assert said in (tmp_path / style).read_text(), style
+    assert pd.read_csv(tmp_path / "csv")["success"].tolist() == pytest.approx([0, 2 / 3, 1])
 
 
 @pytest.mark.parametrize(
@@ -485,7 +397,7 @@ def test_seeds_of_a_cell_share_its_id_and_nothing_else_does(sweep):
 
 
 def test_several_attempts_by_hand(sweep):
-    frame = load_runs([sweep / "arm=reasoningbank,env=toy,llm=scripted,seed=0"])
+    frame = load_runs([sweep / of("reasoningbank", 0)])
     won, lost, broken = "success", "failure", "infra_error"
     attempts = [[won, lost, lost], [won, won, broken], [lost, lost, lost]]
     verdicts = [[won, won, lost], [won, lost, None], [None, None, None]]
@@ -513,18 +425,14 @@ def test_a_tables_baseline_is_a_cell_of_its_experiment(subtests):
 
 
 @pytest.mark.parametrize("experiment", experiments())
-def test_every_cell_of_an_experiment_composes_and_has_a_directory_of_its_own(compose, experiment):
-    from hydra.core.hydra_config import HydraConfig
-
+def test_every_cell_of_an_experiment_composes(compose, experiment):
+    """Its file overrides no group (below): its cells compose if their options are there and one of them composes."""
     assert any(table.experiment == experiment for table in tables().values())
-    folders = set()
     cells = [cell for cell in wanted(experiment, "") if cell.get("seed") == "0"]
-    for cell in cells:
-        cfg = compose(f"experiment={experiment}", *(f"{key}={value}" for key, value in cell.items()))
-        folders.add(HydraConfig.get().sweep.subdir)
-        assert cfg.workflow._target_
-    assert len(folders) == len(cells)
-    assert HydraConfig.get().sweep.dir == f"outputs/{experiment}"
+    for group, option in {item for cell in cells for item in cell.items()}:
+        assert not (EXPERIMENTS.parent / group).is_dir() or (EXPERIMENTS.parent / group / f"{option}.yaml").is_file()
+    cfg = compose(f"experiment={experiment}", *(f"{key}={value}" for key, value in cells[-1].items()))
+    assert cfg.workflow._target_ and HydraConfig.get().sweep.dir == f"outputs/{experiment}"
 
 
 def test_a_table_has_the_columns_that_are_named(sweep, capsys):
@@ -543,12 +451,13 @@ def test_an_experiment_holds_deltas_only():
 
 
 def test_the_benchmark_makes_runs_that_tables_reads(monkeypatch, capsys):
-    words = ["--runs", "5", "--episodes", "8", "--steps", "4"]
+    words = ["--runs", "4", "--episodes", "4", "--steps", "2"]
     monkeypatch.setattr("sys.argv", ["bench_tables", *words])
     monkeypatch.setattr(bench_tables, "subprocess", forkserver)
+    monkeypatch.setattr(bench_tables, "ARMS", ("no_memory", "reasoningbank"))
     assert bench_tables.main() == 0
     said = capsys.readouterr().out
-    assert "5 runs x 8 episodes" in said  # it fails where tables.py prints no table
+    assert "4 runs x 4 episodes" in said  # it fails where tables.py prints no table
     assert "tables, over parsing" in said and "report, memory" in said
 
 

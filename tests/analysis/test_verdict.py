@@ -6,10 +6,10 @@ import json
 import re
 import shutil
 
-import forkserver
 import numpy as np
 import pytest
-from conftest import TOY, command, read_rows, write_rows
+from conftest import TOY, read_rows, write_rows
+from report_kit import sweep_once
 
 from analysis.audit import audit
 from analysis.cells import make_cells, rows_of
@@ -29,13 +29,7 @@ N = 12
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("verdict") / "sweep"
-    words = ("-m", *TOY, "arm=no_memory,reasoningbank,matts_parallel", "k=3", "seed=0,1,2", f"limit={N}")
-    done = forkserver.run(
-        command(*words, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
+    return sweep_once(tmp_path_factory, ("no_memory", "reasoningbank", "matts_parallel"), (0, 1, 2), f"limit={N}")
 
 
 @pytest.fixture
@@ -81,7 +75,6 @@ def row_of(folder, arm, **given):
 @pytest.fixture
 def timeouts(copy):
     """Two arms that solve half of the tasks, each another half; one times out wherever it would fail."""
-    shutil.rmtree(copy / next(iter(runs_of(copy, "matts_parallel"))).name)
     for run in runs_of(copy, "matts_parallel"):
         shutil.rmtree(run)
     halves(copy, "no_memory", lambda place: place % 2)
@@ -89,7 +82,7 @@ def timeouts(copy):
     return copy
 
 
-def test_an_arm_that_breaks_where_it_would_fail_is_not_called_better(timeouts, tmp_path):
+def test_an_arm_that_breaks_where_it_would_fail_is_not_called_better(timeouts, tmp_path, capsys):
     row, cell, said = row_of(timeouts, "reasoningbank")
     assert row["difference"] > 0.4 and row["p_holm"] < 0.05  # what broke is in no rate
     assert "undecided" in cell and BETTER not in cell and "18 broken" in cell
@@ -100,6 +93,10 @@ def test_an_arm_that_breaks_where_it_would_fail_is_not_called_better(timeouts, t
     back, cell, said = row_of(timeouts, "no_memory", baseline="reasoningbank")
     assert comparison_outcome(back) == "undecided" and WORSE not in cell
     assert "had the baseline's 18 tasks that broke failed" in said
+    compare.main([str(runs_of(timeouts, arm)[0]) for arm in ("no_memory", "reasoningbank")])
+    said = capsys.readouterr().out
+    assert "B - A: +50.0 points" in said and "if everything that broke had gone against it: +0.0 points" in said
+    assert "B: 6 of 12 episodes broke" in said
 
 
 def test_a_second_try_at_what_broke_counts_as_what_broke(timeouts):
@@ -220,14 +217,6 @@ def test_one_seed_has_the_same_caveat_in_compare_as_in_the_tables(sweep, capsys)
     assert caveat in " ".join(build_matrix(load_episodes([str(a), str(b)]))[1][0].notes)
 
 
-def test_compare_tells_the_worst_case_of_what_broke(timeouts, capsys):
-    a, b = (runs_of(timeouts, arm)[0] for arm in ("no_memory", "reasoningbank"))
-    compare.main([str(a), str(b)])
-    said = capsys.readouterr().out
-    assert "B - A: +50.0 points" in said and "if everything that broke had gone against it: +0.0 points" in said
-    assert "B: 6 of 12 episodes broke" in said
-
-
 def test_every_table_says_in_which_order_and_of_which_bank(sweep, here, tmp_path):
     bank = shutil.copy(runs_of(sweep, "reasoningbank")[0] / "bank.sqlite", tmp_path / "bank.sqlite")
     for seed in (0, 1):
@@ -278,8 +267,8 @@ def test_seeds_that_are_largely_one_have_no_verdict(copy):
 
 @pytest.mark.parametrize("world", [name for name, (claim, _) in WORLDS.items() if claim.startswith("these")])
 def test_a_verdict_is_wrong_no_more_often_than_it_says(world):
-    """benchmarks/null_simulation.py --worlds makes the whole table."""
-    found = verdict_shares(world, 500)
-    assert found["verdict"] <= 7
+    """In 5 per cent, and chance; benchmarks/null_simulation.py --worlds makes the whole table."""
+    found = verdict_shares(world, 250)
+    assert found["verdict"] <= 9
     if "fail" in world:
         assert found["p"] > 40  # what the test alone would have called a difference

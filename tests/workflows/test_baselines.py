@@ -9,17 +9,15 @@ CAP = 6000  # the agent's max_memory_chars
 
 
 @pytest.mark.parametrize("memory", ["synapse", "awm"])
-@pytest.mark.parametrize("workflow", ["reasoningbank", "matts_parallel"])
-def test_they_learn_from_successes_and_here_there_is_never_a_first_one(here, memory, workflow):
-    run_dir, rate = here(*TOY, f"memory={memory}", f"workflow={workflow}")
-    assert rate == 0.0
-    assert read_json(run_dir / "summary.json")["n_lessons"] == 0
+def test_several_attempts_without_a_success_teach_nothing(here, memory):
+    run_dir, rate = here(*TOY, f"memory={memory}", "workflow=matts_parallel", "limit=8")
+    assert (rate, read_json(run_dir / "summary.json")["n_lessons"]) == (0.0, 0)
 
 
 @pytest.mark.parametrize("memory", ["synapse", "awm"])
 def test_with_failures_they_know_the_word_after_a_familys_first_box(here, memory):
-    run_dir, rate = here(*TOY, f"memory={memory}", "distiller.failures=true")
-    assert rate == 0.9
+    run_dir, rate = here(*TOY, f"memory={memory}", "distiller.failures=true", "limit=8")
+    assert rate == 0.5
     row = read_rows(run_dir)[0]
     told = "would have been" if memory == "synapse" else "word of the amber family"
     assert told in row["lessons"][0]["content"]
@@ -39,7 +37,7 @@ def test_retrieval_is_the_same_for_all(here, tmp_path):
     found = []
     for memory in ("reasoning_bank", "synapse", "awm"):
         failures = () if memory == "reasoning_bank" else ("distiller.failures=true",)
-        run_dir, _ = here(*TOY, f"memory={memory}", *failures, run_dir=tmp_path / memory)
+        run_dir, _ = here(*TOY, f"memory={memory}", *failures, "limit=20", run_dir=tmp_path / memory)
         tick = {row["records"][0]["id"]: row["index"] for row in read_rows(run_dir)}
         found.append([[tick[hit["id"]] for hit in row["retrieved"]] for row in read_rows(run_dir)])
     assert found[0] == found[1] == found[2]

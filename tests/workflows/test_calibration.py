@@ -28,13 +28,11 @@ def defined(seed, remembers):
     return rows
 
 
-@pytest.mark.parametrize(
-    ("workflow", "remembers", "seed"), [("vanilla", False, 7), ("reasoningbank", True, 7), ("reasoningbank", True, 0)]
-)
-def test_the_loop_gives_just_what_the_definition_gives(here, seed, workflow, remembers):
-    run_dir, _ = here(*CHANCE, f"seed={seed}", f"workflow={workflow}")
+@pytest.mark.parametrize(("workflow", "remembers"), [("vanilla", False), ("reasoningbank", True)])
+def test_the_loop_gives_just_what_the_definition_gives(here, workflow, remembers):
+    run_dir, _ = here(*CHANCE, "seed=7", "limit=100", f"workflow={workflow}")
     rows = [{key: row[key] for key in ("index", "task_id", "status")} for row in read_rows(run_dir)]
-    assert rows == defined(seed, remembers)
+    assert rows == defined(7, remembers)[:100]
 
 
 def outcomes(seed, remembers):
@@ -47,9 +45,3 @@ def test_the_interval_holds_the_truth_in_nine_of_ten_seeds():
     assert sum(each["low"] <= TRUTH <= each["high"] for each in found) >= 90
     assert sum(each["difference"] for each in found) / 100 == pytest.approx(TRUTH, abs=0.01)
     assert {each["n_pairs"] for each in found} == {400}
-
-
-def test_only_pairs_that_both_runs_finished_count():
-    ours, theirs = ([[1.0], [1], [0], [1], [np.nan]], [[0.0], [1], [0], [np.nan], [1]])
-    found = paired(np.array(ours), np.array(theirs))
-    assert (found["n_pairs"], found["difference"]) == (3, pytest.approx(1 / 3))

@@ -25,17 +25,8 @@ from prompts.registry import Prompts
 
 def trajectory(*actions, success=False, ended_by="end"):
     steps = tuple(Step(text=a, thought="", action=a, observation=f"saw {a}") for a in actions)
-    return Trajectory(
-        id=f"t{actions}",
-        sample=0,
-        opening=(),
-        steps=steps,
-        answer=actions[-1] if actions else None,
-        ended_by=ended_by,
-        reward=float(success),
-        success=success,
-        gold="",
-    )
+    made = {"id": f"t{actions}", "sample": 0, "opening": (), "steps": steps, "answer": actions[-1] if actions else None}
+    return Trajectory(**made, ended_by=ended_by, reward=float(success), success=success, gold="")
 
 
 @pytest.fixture
@@ -124,16 +115,9 @@ def test_episodes_and_rollouts_are_written_with_it(here, tmp_path):
 
 
 def block(form, *items):
-    record = MemoryRecord(
-        id="r",
-        original_query="q",
-        items=tuple(Lesson(title=t, description="left out", content=c) for t, c in items),
-        source_trajectory_id="",
-        score=1.0,
-        outcome="success",
-        label_source="llm",
-        task_id="t",
-    )
+    lessons = tuple(Lesson(title=t, description="left out", content=c) for t, c in items)
+    about = {"source_trajectory_id": "", "score": 1.0, "outcome": "success", "label_source": "llm", "task_id": "t"}
+    record = MemoryRecord(id="r", original_query="q", items=lessons, **about)
     agent = CoTAgent(answer_format="", prompts=Prompts(memory_block=form))
     return agent.memory_block([Scored(record=record, score=1.0)])
 
@@ -156,22 +140,16 @@ def test_the_form_of_the_block_is_in_the_manifest_and_no_other_template_is():
     assert [name for name in paper if paper[name] != plain[name]] == [registry.MEMORY_BLOCK]
 
 
-@pytest.mark.parametrize("form", ["plain", "plain_zh"])
-def test_a_run_with_plain_blocks_passes_its_audit(here, form):
-    run_dir, _ = here(*TOY, "limit=12", f"prompts.memory_block={form}")
+def test_a_run_with_plain_blocks_passes_its_audit(here):
+    run_dir, _ = here(*TOY, "limit=8", "prompts.memory_block=plain_zh")
     texts = [json.dumps(row["trajectories"][0]["opening"], ensure_ascii=False) for row in read_rows(run_dir)]
-    heading = "【相关过往经验】" if form == "plain_zh" else "Relevant past experience:"
-    assert sum(heading in text for text in texts) >= 8
+    assert sum("【相关过往经验】" in text for text in texts) == 7
     report = audit(read_run(run_dir))
     assert report["broken"] == {} and "shown_items" in report["ok"]
-    assert not [
-        line for line in [line for lines in report["look"].values() for line in lines] if line.startswith("prompt ")
-    ]
-    assert read_json(run_dir / "manifest.json")["config"]["prompts"]["memory_block"] == form
+    assert not [line for lines in report["look"].values() for line in lines if line.startswith("prompt ")]
+    assert read_json(run_dir / "manifest.json")["config"]["prompts"]["memory_block"] == "plain_zh"
 
 
-def test_five_attempts_are_an_arm(compose, here):
+def test_five_attempts_are_an_arm(compose):
     cfg = compose("arm=matts_parallel_k5")
     assert (cfg.k, cfg.workflow.k, cfg.roles.agent.temperature) == (5, 5, 0.7)
-    run_dir, _ = here(*TOY, "limit=2", "arm=matts_parallel_k5")
-    assert {len(row["trajectories"]) for row in read_rows(run_dir)} == {5}

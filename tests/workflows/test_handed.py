@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import ClassVar
 
 import pytest
-from conftest import TOY, read_json, read_rows
+from conftest import TOY, read_rows
 
 from core.agent import ReActAgent
 from core.errors import OverBudget, UserError
@@ -43,9 +43,8 @@ class Peeker(Judge):
 
     def judge(self, task, trajectory):
         MET.append(read(trajectory))
-        return Verdict(
-            label="success" if trajectory.success or trajectory.ended_by == "goal" else "failure", source="llm"
-        )
+        won = trajectory.success or trajectory.ended_by == "goal"
+        return Verdict(label="success" if won else "failure", source="llm")
 
 
 @dataclass(kw_only=True)
@@ -183,7 +182,7 @@ def test_a_memory_learns_from_no_truth_also_when_the_run_goes_on(here, tmp_path,
     assert all(row["status"] in ("success", "failure") for row in read_rows(run_dir))
 
 
-@pytest.mark.parametrize("way", ["get_ground_truth", "evaluate", "walkthrough", "reset", "lessons", "describe"])
+@pytest.mark.parametrize("way", ["get_ground_truth", "walkthrough", "reset"])
 def test_an_agent_is_refused_what_only_the_harness_asks_of_an_env(here, way):
     with pytest.raises(UserError, match=f"this agent is not handed env.{way}"):
         here(*TOY, part("PeekingAgent", "agent"), f"+agent.way={way}", "limit=2")
@@ -193,7 +192,5 @@ def test_nothing_that_an_agent_is_handed_is_the_env(here):
     run_dir, rate = here(*TOY, part("PeekingAgent", "agent"), "+agent.way=attributes", "limit=8")
     assert MET and all(each["holds"] == [] for each in MET)
     plain, same = here(*TOY, "limit=8", run_dir=run_dir.with_name("plain"))
-    assert rate == same and [row["trajectories"] for row in read_rows(run_dir)] == [
-        row["trajectories"] for row in read_rows(plain)
-    ]
-    assert read_json(run_dir / "summary.json")["n"] == 8
+    acted, usual = ([row["trajectories"] for row in read_rows(run)] for run in (run_dir, plain))
+    assert rate == same and acted == usual and len(acted) == 8
