@@ -65,11 +65,11 @@ def run_learn(argv: list[str]) -> int:
 def sessions_of(paths: list[Path], keys: dict[str, str] | None) -> list[list[PastTask]]:
     """The tasks of each file at or below the paths. A damaged file of a folder is left out, and named on stderr."""
     found = []
-    for path, file in [(path, file) for path in paths for file in files_of(path)]:
+    for given, file in [(path, file) for path in paths for file in files_of(path)]:
         try:
             found.append(attempts_of(file, keys))
         except UserError as error:
-            if file == path.expanduser():
+            if file == given.expanduser():
                 raise
             print(f"left out: {error}", file=sys.stderr)
     if not any(found):
