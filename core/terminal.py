@@ -18,8 +18,10 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -232,6 +234,16 @@ def started() -> None:
 
 def _shows() -> bool:
     return any(word.startswith(_SHOWS) for word in sys.argv[1:])
+
+
+def prose(text: str) -> str:
+    """A text to read, whose lines a terminal would break within words. Indented ones, tables and commands, stay."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    how = {"break_long_words": False, "break_on_hyphens": False}
+    lines = text.split("\n")
+    return "\n".join(line if line.startswith("  ") else textwrap.fill(line, width, **how) for line in lines)
 
 
 @contextmanager

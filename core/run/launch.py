@@ -148,8 +148,8 @@ def sweep_command(config: DictConfig) -> str:
 
 
 def quoted(words: list[str]) -> list[str]:
-    """The words of a command, quoted as Hydra requires: values with a "=", such as a cell's folder, and those with letters
-    that are not of English, such as a column's name.
+    """The words of a command, quoted as Hydra requires: values with "=", such as a cell's folder, and values with
+    letters that are not of English, such as a column's name.
 
     The ~/ of a path, which few shells replace behind a "=", is the user's folder.
     """
