@@ -192,13 +192,17 @@ class ParsesNothing(Agent):
         ("DistilsNothing", "distil"),
         ("PlansNothing", "plan"),
         ("SaysNothing", "chat"),
-        ("MeasuresNothing", "measure"),
         ("ParsesNothing", "parse"),
     ],
 )
 def test_a_part_without_its_method_is_refused_before_the_run(part, method):
     with pytest.raises(UserError, match=rf"abstract class {part} (with|without) .*\b{method}\b"):
         make({"_target_": f"test_own_parts.{part}"})
+
+
+def test_an_embedder_without_its_method_is_told_so():
+    with pytest.raises(UserError, match="MeasuresNothing has no method measure"):
+        MeasuresNothing().embed(["text"])
 
 
 def test_a_misspelt_class_is_told_with_the_one_that_was_meant():
