@@ -230,7 +230,7 @@ class Answers(Judge):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("true", "Answers.judge must return a Verdict; it returned True."),
+        ("true", "Answers.judge must return an instance of Verdict; it returned True."),
         ("'a label'", "a judge's Verdict.label=yes: choose success, failure or null."),
     ],
 )
