@@ -241,9 +241,8 @@ def prose(text: str) -> str:
     if not sys.stdout.isatty():
         return text
     width = shutil.get_terminal_size().columns
-    how = {"break_long_words": False, "break_on_hyphens": False}
-    lines = text.split("\n")
-    return "\n".join(line if line.startswith("  ") else textwrap.fill(line, width, **how) for line in lines)
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line if line.startswith("  ") else wrapper.fill(line) for line in text.split("\n"))
 
 
 @contextmanager
