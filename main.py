@@ -13,6 +13,7 @@ from core.terminal import (
     go_on_without_readers,
     need_packages,
     open_standard_streams,
+    prose,
     refuse_little_memory,
     stage,
     started,
@@ -128,7 +129,7 @@ def tell(*notes: str) -> None:
     """Print the lines that are not empty."""
     for note in filter(None, notes):
         started()
-        print(note, flush=True)
+        print(prose(note), flush=True)
 
 
 def log_to_file() -> None:

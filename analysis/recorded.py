@@ -18,6 +18,7 @@ from analysis.tables import load_episodes
 from analysis.text_table import show
 from core.console import Console
 from core.run.launch import program, short, tool
+from core.terminal import prose
 
 WIDTH = 79
 # experiment=recorded has a fixed number of seeds; the study that its replies are of looked after each one.
@@ -39,10 +40,10 @@ def print_recorded(folder: Path, console: Console) -> None:
     if any(folder.glob("*/summary.json")):
         cells, [table, *_] = build_matrix(load_episodes([str(folder)]))
         show(console, replace(table, notes=[]))
-        for line in [*differences(rows_of(cells.table)), f"what this rests on: {tool()} tables {short(folder)}", ""]:
-            console.print(Text(line), soft_wrap=True)
+        rests_on = ["what this rests on:", f"  {tool()} tables {short(folder)}", ""]
+        console.print(prose("\n".join([*differences(rows_of(cells.table)), *rests_on])), soft_wrap=True)
     told = min(stories(map(read_run, find_runs([folder]))), key=_length, default=None)
-    for line in [*(lines_of(told) if told else ()), "", *next_commands()]:
+    for line in prose("\n".join([*(lines_of(told) if told else ()), "", *next_commands()])).splitlines():
         console.print(Text(line), soft_wrap=True)
 
 

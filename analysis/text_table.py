@@ -119,7 +119,7 @@ def show(console: Console, table: TextTable) -> None:
         notes=list(map(clean, table.notes)),
     )
     if table.title:
-        console.print(Styled(table.title, "bold"), soft_wrap=True)
+        console.print(Styled(table.title, "bold"), soft_wrap=not console.is_terminal)
     for places in _blocks(table, console.width):
         made = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for place in places:

@@ -83,7 +83,8 @@ def imported(name: str, given: str) -> Any:
                 found = getattr(found, word)
             except AttributeError:
                 if not hasattr(found, "__path__"):  # no package, so this is no module that is not imported yet
-                    raise UserError(f"{given}: {found.__name__} has no {word}{meant(word, vars(found))}") from None
+                    lacks = f"{'.'.join(words[: number - 1])} has no {word}{meant(word, dir(found))}"
+                    raise UserError(f"{given} cannot be imported: {lacks}") from None
                 found = importlib.import_module(".".join(words[:number]))
     except UserError:
         raise

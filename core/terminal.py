@@ -18,8 +18,10 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -232,6 +234,15 @@ def started() -> None:
 
 def _shows() -> bool:
     return any(word.startswith(_SHOWS) for word in sys.argv[1:])
+
+
+def prose(text: str) -> str:
+    """A text to read, whose lines a terminal would break within words. Indented ones, tables and commands, stay."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line if line.startswith("  ") else wrapper.fill(line) for line in text.split("\n"))
 
 
 @contextmanager

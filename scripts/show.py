@@ -10,6 +10,7 @@ import sys
 from textwrap import shorten
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -48,15 +49,18 @@ def one_run(path: str) -> Run:
     return read_run(found[0])
 
 
+WIDE = 110  # characters of a terminal that has room for the ids
 WORDS = 44  # characters of a task's question beside its id
 
 
-def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> Table:
-    """A line an episode."""
-    table = Table(title=clean(str(run.path)), title_justify="left")
+def episodes(run: Run, status: str | None, kind: str | None, flagged: bool, width: int) -> Table:
+    """A line an episode. Where it is narrow the tasks' ids are left out: the place names an episode as well."""
+    look = {"box": SIMPLE_HEAD, "show_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(title=clean(str(run.path)), title_justify="left", **look)
     for heading in ("place", "task", "question", "status", "judged", "shown", "lessons", "steps", "tokens", "note"):
         left = heading in ("task", "question", "status", "judged", "note")
-        table.add_column(heading, justify="left" if left else "right")
+        if heading != "task" or width >= WIDE:
+            table.add_column(heading, justify="left" if left else "right", no_wrap=heading not in ("question", "note"))
     for row in run.rows:
         facts = episode_columns(row)
         disagree = facts["verdict"] is not None and facts["verdict"] != row["status"] and evaluated(row)
@@ -67,7 +71,8 @@ def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> T
         cells = [facts["lessons_shown"], facts["n_lessons"], facts["steps"], counted(facts["tokens"])]
         task, verdict = clean(row["task_id"]), facts["verdict"] or "-"
         asked = shorten(clean(row["query"]), WORDS, placeholder=" ...")
-        table.add_row(str(place_of(row)), task, asked, state, verdict, *map(str, cells), clean(note))
+        named = [task, asked] if width >= WIDE else [asked]
+        table.add_row(str(place_of(row)), *named, state, verdict, *map(str, cells), clean(note))
     return table
 
 
@@ -161,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = options.parse_args(arguments)
     out, run = console(), one_run(given.run)
     if given.task is None:
-        out.print(episodes(run, given.status, given.type, given.flag))
+        out.print(episodes(run, given.status, given.type, given.flag, out.width))
         for name, value in facts_of(run.summary) if run.summary else ():
             if name not in ("by type", "success"):
                 say(out, f"{name}: {value}")

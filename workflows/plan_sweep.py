@@ -32,7 +32,7 @@ from core.run.launch import program
 from core.run.manifest import identity
 from core.run.settle import settle
 from core.run.sweep import planned
-from core.terminal import started
+from core.terminal import prose, started
 from core.types import Usage, content_id
 from workflows.plan import Opened, Plan, plan_of, print_notes, print_prompts, times, usd
 
@@ -54,7 +54,7 @@ class SweepEstimate(Callback):
         started()
         if (config.get("llm") or {}).get("cache") == "replay" and not config.get("dry_run"):
             with suppress(UserError):  # the file cannot be read: each cell says so
-                print(replayed(config.llm), flush=True)
+                print(prose(replayed(config.llm)), flush=True)
             return
         _ = config.hydra.sweep.dir  # which the cells' configurations take over: else each would make a new one
         jobs = planned(config, list(config.hydra.overrides.task)) or []
@@ -62,7 +62,8 @@ class SweepEstimate(Callback):
         if config.get("dry_run"):
             sys.exit(print_sweep(found))  # Hydra turns other exceptions here into a warning
         lines = [in_one_line(found), *alike(found), *findable(found, get_method(self.reach))]
-        print("\n".join(lines), flush=True)
+        started()  # a server was asked meanwhile
+        print(prose("\n".join(lines)), flush=True)
 
 
 def replayed(llm: DictConfig) -> str:
@@ -73,7 +74,7 @@ def replayed(llm: DictConfig) -> str:
     where = f", with its server at {llm.api_base}" if llm.get("api_base") else ""
     return (
         f"No model is called: the replies were recorded, from {models} on {days} ({llm.cache_path}). All else runs, "
-        f"and a prompt that differs stops it. To record anew what differs{where}: {command}"
+        f"and a prompt that differs stops it. To record anew what differs{where}:\n  {command}"
     )
 
 

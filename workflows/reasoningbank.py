@@ -386,8 +386,8 @@ def guarded(role: str, kind: type[Result], ask: partial[Result], otherwise: Call
     """
     try:
         found = ask()
-        where = f"{type(ask.func.__self__).__name__}.{ask.func.__name__}"
-        check_returned(isinstance(found, kind), where, f"a {kind.__name__}", found)
+        where = getattr(ask.func, "__qualname__", role)
+        check_returned(isinstance(found, kind), where, f"an instance of {kind.__name__}", found)
         return found
     except InfraError as error:
         log.error("the %s is broken: %s: %s", role, error.kind, error, exc_info=error)

@@ -103,7 +103,6 @@ class ChatModel(Protocol):
         """
         return f"{self.name} takes no {', '.join(more)}." if more else None
 
-    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """What distinguishes models of the same name (server, file, own limits); part of the response cache's key."""
         ...

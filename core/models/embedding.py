@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import threading
-from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -44,10 +43,9 @@ class Embedder(Protocol):
     batch: int = 1
     long_texts: int = 0
 
-    @abstractmethod
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        """(the vectors of `embed`, their usage, number of retries)."""
-        ...
+        """(the vectors of `embed`, their usage, number of retries). Not needed where `embed` is defined instead."""
+        raise UserError(f"{type(self).__name__} has no method measure.")
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""

@@ -223,7 +223,7 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     """The rows of a run's table, (name, value): the main results, and the counts that are not zero."""
     interval = f", 95 % interval {' to '.join(percent(v) for v in s['ci95'])}" if s["ci95"] else ""
     known = s["success_rate"] is not None or not s["n"]
-    learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown a task"
+    learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown per task"
     spent = [
         f"{counted(s['tokens']['total'])} tokens",
         _money(s["cost_usd"], s["cost_usd_per_success"]),

@@ -48,6 +48,7 @@ from core.run.keys import differences
 from core.run.launch import save_config
 from core.run.manifest import identity
 from core.run.sweep_watch import Watch
+from core.terminal import prose
 from core.types import content_id, total
 from envs.base import BaseEnv
 from workflows.plan_sweep import plan_sweep, print_sweep
@@ -98,7 +99,7 @@ class GrowingStudy:
             watch.end()
         if found and not dry:
             told = page(self.folder, json.loads((self.folder / FILE).read_text(encoding="utf-8")))
-            print("\n" + "\n".join(told) + f"\n\n  {self.folder / FILE}", flush=True)
+            print(prose("\n" + "\n".join(told) + f"\n\n  {self.folder / FILE}"), flush=True)
         return found
 
     def _same_tasks(self, words: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -18,7 +19,8 @@ from report_kit import EVIL, called, poison, rewritten
 
 from analysis.inspect_log import write_eval
 from analysis.runs import read_run
-from scripts.show import graded
+from core.console import Console
+from scripts.show import episodes, graded
 
 INSPECT = "0.3.285"
 
@@ -297,3 +299,12 @@ def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path, capsys):
     for words, said in ((("csv", "--since", "soon"), "--since soon"), (("parquet", "--since", "7d"), "--since is for")):
         done = called(capsys, "export", folder, "--to", *words, "-o", out)
         assert done.returncode == 2 and said in done.stderr
+
+
+def test_what_show_lists_fits_a_terminal_of_80_columns(runs):
+    run = read_run(runs["reasoningbank"])
+    out = Console(width=80, file=io.StringIO(), force_terminal=False)
+    out.print(episodes(run, None, None, False, out.width))
+    lines = out.file.getvalue().splitlines()
+    assert sum(line.split()[:1] == [str(n)] for n in range(12) for line in lines) == 12
+    assert {"success", "failure"} <= {word for line in lines for word in line.split()} and "…" not in "".join(lines)

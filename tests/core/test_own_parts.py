@@ -192,7 +192,6 @@ class ParsesNothing(Agent):
         ("DistilsNothing", "distil"),
         ("PlansNothing", "plan"),
         ("SaysNothing", "chat"),
-        ("MeasuresNothing", "measure"),
         ("ParsesNothing", "parse"),
     ],
 )
@@ -201,8 +200,13 @@ def test_a_part_without_its_method_is_refused_before_the_run(part, method):
         make({"_target_": f"test_own_parts.{part}"})
 
 
+def test_an_embedder_without_its_method_is_told_so():
+    with pytest.raises(UserError, match="MeasuresNothing has no method measure"):
+        MeasuresNothing().embed(["text"])
+
+
 def test_a_misspelt_class_is_told_with_the_one_that_was_meant():
-    with pytest.raises(UserError, match=r"_target_=test_own_parts.Kep: test_own_parts has no Kep: did you mean Kept\?"):
+    with pytest.raises(UserError, match=r"cannot be imported: test_own_parts has no Kep: did you mean Kept"):
         make({"_target_": "test_own_parts.Kep"})
 
 
@@ -226,7 +230,7 @@ class Answers(Judge):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("true", "Answers.judge must return a Verdict; it returned True."),
+        ("true", "Answers.judge must return an instance of Verdict; it returned True."),
         ("'a label'", "a judge's Verdict.label=yes: choose success, failure or null."),
     ],
 )

@@ -283,3 +283,13 @@ def test_the_grading_worker_starts_while_the_model_is_asked_and_is_the_only_one_
             env._row = replace(env._row, answer=r"\sqrt{3}")
             assert env.evaluate(r"\frac{\sqrt{12}}{2}")
         assert grader.workers.pids() == [first]
+
+
+def test_a_text_is_broken_between_words_and_a_command_is_not(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    long = "  python main.py arm=no_memory,reasoningbank env=questions env.path=FILE.jsonl"
+    made = f"from core.terminal import prose; print(prose('{'eight fit ' * 5}to-morrow\\n{long}'))"
+    monkeypatch.chdir(REPO)
+    _, shown = in_terminal([sys.executable, "-c", made], b"never", lambda _: None)
+    first, second, command_ = shown.splitlines()
+    assert (first, second, command_) == ("eight fit eight fit eight fit eight fit", "eight fit to-morrow", long)

@@ -111,7 +111,7 @@ def test_a_success_costs_what_all_tasks_cost():
     facts = dict(facts_of(s | {"calls": {}, "stream": {}, "by_pass": []}))
     assert facts["success"].startswith("66.7 %   (2 of 3), 95 % interval ")
     assert facts["not complete"] == "3 of 4 tasks"
-    assert facts["lessons"] == "3 learned, 2.00 shown a task"
+    assert facts["lessons"] == "3 learned, 2.00 shown per task"
     assert facts["spent"].endswith(" tokens, 4.5000 USD (2.2500 a success), 9.0 s")
     assert facts["broken (not counted)"] == "1"
 
