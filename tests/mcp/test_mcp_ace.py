@@ -445,6 +445,17 @@ def test_what_is_quarantined_is_kept_from_view_and_the_answer_says_so(tmp_path):
     served(tmp_path, go, "memory.hygiene.provenance=strict")
 
 
+def test_personal_data_is_taken_out_of_an_insight_where_that_is_asked_for(tmp_path):
+    async def go(client, bank):
+        made = {**TIPS, "title": "Ask ann@acme-corp.com", "content": "She reads ann@acme-corp.com every day."}
+        first, again = [await ask(client, "add_insight", **made) for _ in range(2)]
+        [kept] = bank.records()
+        assert kept.id == first["id"] == again["id"] and again["status"] == "duplicate"
+        assert "ann@" not in kept.text + kept.original_query and "[removed email]" in kept.text
+
+    served(tmp_path, go, "memory.redact=personal")
+
+
 def test_lessons_of_the_other_profiles_are_insights_too(tmp_path):
     async def lesson(server):
         async with Client(server) as client:
