@@ -16,7 +16,7 @@ from analysis.evidence import SHORTEST, Check, known_records, secret_of
 from analysis.leaks import KEY_TASKS, LEVEL, at_least, excuse, more_than_chance, stands
 from analysis.runs import Run
 from analysis.twins import plain
-from core.run.manifest import prompt_texts, shown_by
+from core.run.manifest import prompts_of
 from core.run.records import answer_of
 from core.setting import TOLD
 from core.types import MEMORY
@@ -47,8 +47,8 @@ def constant_texts(run: Run) -> Iterator[tuple[str, str]]:
                 opened[place][MEMORY.sub("", message["content"])] += 1
     for place, texts in opened.items():
         yield from ((f"the {place}", text) for text, _ in texts.most_common(SAMPLED))
-    if shown_by(run.config.get("prompts")).own:
-        yield "a template of the run's own", prompt_texts(run.config["prompts"])
+    if (prompts := prompts_of(run.config)).own:
+        yield "a template of the run's own", prompts.source()
     if run.setting != TOLD:  # there the lessons are the answers
         own, records = {record["id"] for row in run.rows for record in row["records"]}, known_records(run)
         shown = Counter(hit["id"] for row in run.rows for hit in row["retrieved"] if hit["id"] not in own)

@@ -24,7 +24,7 @@ from analysis.runs import Run, explaining, read_run
 from core.models.reply_text import without_surrogates
 from core.run.files import CALLS, changed_files, lines_of
 from core.run.keys import changed_leaves
-from core.run.manifest import code_of, prompt_digests, shown_by
+from core.run.manifest import code_of, prompt_digests, prompts_of
 from core.run.metrics import VALID, limit_of
 from core.run.records import answer_of, outcomes_of
 
@@ -109,7 +109,7 @@ def other_code(run: Run) -> Iterator[str]:
         for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
             yield f"went on with {name} {new} after {old}"
     yield from other_parts(starts)
-    form = shown_by(run.config.get("prompts")).memory_block
+    form = prompts_of(run.config).memory_block
     now = prompt_digests({"folder": None, "memory_block": form}, run.config)
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:

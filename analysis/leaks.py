@@ -29,7 +29,7 @@ from core.build import ROLES
 from core.control_tokens import escape
 from core.run.columns import SHORTEST, holds
 from core.run.files import CALLS, PROMPTS, lines_of
-from core.run.manifest import prompt_texts, shown_by
+from core.run.manifest import prompts_of
 from core.run.records import answer_of
 from core.types import MEMORY, Lesson
 
@@ -83,7 +83,7 @@ def _lists_options(line: str, answers: dict[str, str]) -> bool:
 
 def shown_items(run: Run) -> Iterator[str]:
     """Invariant 14: a lesson in the prompt that belongs to no record that the task retrieved."""
-    prompts = shown_by(run.config.get("prompts"))
+    prompts = prompts_of(run.config)
     if prompts.own and any(Path(prompts.own).glob("memory_block*.jinja")):
         raise NotChecked("the run shows lessons by a template of its own")
     whole = prompts.memory_block == "paper"
@@ -271,7 +271,7 @@ def learning_prompts(run: Run) -> Iterator[TextInContext]:
     require_secret_answers(run)
     if (calls := learning_calls(run)) is None:
         raise NotChecked("there is no prompts.jsonl")
-    templates = prompt_texts(run.config.get("prompts"))
+    templates = prompts_of(run.config).source()
     visits = defaultdict(list)
     for row in run.rows:
         visits[row["task_id"]].append(row)

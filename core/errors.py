@@ -56,12 +56,10 @@ class TransientError(InfraError):
     """An InfraError that another try may avoid.
 
     retry_after   seconds that the server asked to wait, or None
-    status        of its answer, if known
     loading       it said that it is loading its model: such a try does not count
     tries         after so many it is given up, where the configuration allows more; None: no such limit
     """
 
-    status: int | None = None
     loading: bool = False
 
     def __init__(

@@ -278,11 +278,15 @@ def _die_with_parent(descriptor: int) -> None:
 
 
 @contextmanager
-def removed_with_us(folder: Path) -> Iterator[None]:
-    """While the with block lasts, a folder is removed also if this process is killed: another one waits for its end."""
-    script = 'cat; rm -rf -- "$1"'
+def removed_with_us(folder: Path, group: Path | None = None) -> Iterator[None]:
+    """While the with block lasts, a folder is removed also if this process is killed: another one waits for its end.
+
+    group   a control group to remove first
+    """
+    script = 'cat; sleep 0.5; rmdir -- "$2"; chmod -R u+rwX -- "$1"; rm -rf -- "$1" || { sleep 2; rm -rf -- "$1"; }'
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True, "cwd": "/"}
-    waiting = subprocess.Popen(["sh", "-c", script, "sh", str(folder)], stdin=subprocess.PIPE, **quiet)
+    words = ["sh", "-c", script, "sh", str(folder), str(group or "")]
+    waiting = subprocess.Popen(words, stdin=subprocess.PIPE, **quiet)
     try:
         yield
     finally:

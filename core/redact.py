@@ -159,12 +159,6 @@ _IN_URL = re.compile(rf"(?<=://)([^\s/:@?#=\"'\[]*:({_PASSWORD}))@(?=[\w.\[-])|(
 _FREE_TEXT = re.compile(r"REASONINGBANK_(?:MEMORY|TASK)")  # given to a command: lessons and a task, not settings
 
 
-def _of_environment(environment: Mapping[str, str]) -> set[str]:
-    """The secrets of an environment."""
-    named = (pair for pair in environment.items() if not _FREE_TEXT.match(pair[0]))
-    return set().union(*(_of_value(name, value) for name, value in named))
-
-
 def secrets_of_settings(settings: Any, name: str = "") -> set[str]:
     """The secrets of nested data: a configuration, the words of a command line.
 
@@ -220,7 +214,8 @@ class Redactor:
     def __init__(
         self, environment: Mapping[str, str], key_names: AbstractSet[str] = frozenset(), settings: Any = None
     ) -> None:
-        values = _of_environment(environment) | secrets_of_settings(settings)
+        values = secrets_of_settings(settings)
+        values = values.union(*(_of_value(*pair) for pair in environment.items() if not _FREE_TEXT.match(pair[0])))
         values |= {value for name in key_names if _is_telling(value := environment.get(name, "").strip())}
         values |= {bare for value in values if len(bare := bare_key(value)) >= _SHORTEST}
         self._values = sorted({form for v in values for form in _spellings(v)}, key=lambda v: (-len(v), v))

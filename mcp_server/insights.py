@@ -15,6 +15,7 @@ from core.memory.by_hand import set_status, versions
 from core.memory.consolidation.deduplicate import titles_near
 from core.memory.filter import normal_tag
 from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
+from core.memory.hygiene.scrub import scrub_records
 from core.normal_form import folded
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
@@ -42,11 +43,12 @@ def store_insight(
     record = new_record(bank, id, query, (lesson,), clients_verdict(True), tags=names, about=about)
     if bank.hygiene is not None:
         record = bank.hygiene.screen(record, bank, shown=())  # the client wrote it: nothing in it was copied
+    [record], _ = scrub_records([record], personal=bank.redact == "personal")
     keys = bank.keys_of(record)
     with bank.change(f"insight: {id}") as change:
         added = datetime.now(UTC)
         record = replace(record, created_at=iso(added))
-        twin = _of_like_title(bank, lesson.title)
+        twin = _of_like_title(bank, record.items[0].title)
         old = twin and change.get(twin)
         if old is not None and "url" in old.provenance:  # an update that names no source keeps the one that is there
             record = replace(record, provenance={"url": old.provenance["url"]} | record.provenance)

@@ -88,7 +88,7 @@ class ReasoningBank:
         self.judges = self.learns
         self.kept_back = self.setting.kept_back
         if self.has_memory and self.when != TASK:
-            self.rollout.recall, self.rollout.when = self.found, self.when
+            self.rollout.recall, self.rollout.when = self.search, self.when
         self.check_parts()
 
     def run_task(self, turn: Turn) -> Episode:
@@ -113,12 +113,12 @@ class ReasoningBank:
 
     def retrieve(self, task: Task) -> list[Scored]:
         """The records retrieved for the task's opening, best first."""
-        if (before := self.rollout.retrieved(task)) is not None:
-            return before
-        return [] if self.when == STUCK else self.found(task, task.query)
+        if (stored := self.rollout.retrieved(task)) is not None:
+            return stored
+        return [] if self.when == STUCK else self.search(task, task.query)
 
-    def found(self, task: Task, query: str) -> list[Scored]:
-        """The records that the bank finds for a query of the task's, best first."""
+    def search(self, task: Task, query: str) -> list[Scored]:
+        """The records that the bank finds for a query, best first, of those that the task may see."""
         if self.seen is None:
             domain, _ = self.bank.filing(task)
         elif not (domain := self.seen[task.seeded_by]):
@@ -195,20 +195,13 @@ class ReasoningBank:
             self.records.append(*episodes)
 
     def update_bank(self, rows: list[dict]) -> None:
-        """Second half of `consolidate`, for the rows of one episode or of a batch: the bank learns from them."""
+        """Second half of `consolidate`: the bank gets the records of these episodes and learns from their outcomes."""
         for row in rows:
             with self.records.shielded():
-                self.add_records(row)
-            self.teach(row)  # not shielded: it may call a model, and resume repeats what Ctrl-C cut off
-
-    def teach(self, row: dict) -> None:
-        """Let the bank learn from an episode's row, without what is kept back of the truth."""
-        self.bank.learn(as_told(row, self.kept_back))
-
-    def add_records(self, row: dict) -> None:
-        """Add the records of an episode's line to the bank."""
-        for record in records_of(row):
-            self.bank.add_from(record, did_in(row), shown=shown_in(row))
+                for record in records_of(row):
+                    self.bank.add_from(record, did_in(row), shown=shown_in(row))
+            # Not shielded: it may call a model, and resume repeats what Ctrl-C cut off.
+            self.bank.learn(as_told(row, self.kept_back))
 
     def episode(
         self,

@@ -74,8 +74,8 @@ class MemoryBank(Retrieval, Memory):
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
     group        further namespaces, of a team, whose lessons are retrieved, too; they are only read
-    counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
-                 retrievals by words, because the embedder does not read the query's language
+    counts       what happened since the bank was opened, shared by its views (`of`): "retrieved by words" is the number
+                 of retrievals by words, because the embedder does not read the query's language
     """
 
     path: str
@@ -156,7 +156,7 @@ class MemoryBank(Retrieval, Memory):
             task = Task(id=task_id or content_id("task", record), query=record)
             verdict = verdict or Verdict(label="success" if trajectory.success else "failure", source="oracle")
             made = record_of(0, task, trajectory, verdict, tuple(items))
-            record = replace(made, tick=self.tick() - self._first_tick())  # as add_many expects it
+            record = replace(made, tick=self.tick() - self._first_tick())  # add_many adds the first tick again
         return self.add_many([record], shown=shown, did=did) == 1
 
     def add_from(self, record: MemoryRecord, did: Steps, *, shown: Sequence[str] | None = None) -> bool:
@@ -181,17 +181,17 @@ class MemoryBank(Retrieval, Memory):
         shown, did        as in `add`
         feedback          counted in the same transaction if any record was new, so a crash cannot store one without
                           the other
-        supersedes        ids whose place the records take in the same transaction, as they do of older ones with their
-                          task and titles; None: of none
+        supersedes        ids of records that these replace in the same transaction; if given, even as [], they also
+                          replace older ones with the same task and titles
         """
         if not records:
             return 0
         if not all(self.embedder.reads(record.original_query) for record in records[:LOOKED_AT]):
             self.say_unread()
         own = {} if keep_namespaces else {"namespace": self.namespace}
-        began, noted = self._first_tick(), self.provenance
+        first, about = self._first_tick(), self.provenance
         records = [
-            replace(r, tick=began + r.tick, created_at=r.created_at or now(), provenance=noted | r.provenance, **own)
+            replace(r, tick=first + r.tick, created_at=r.created_at or now(), provenance=about | r.provenance, **own)
             for r in records
         ]
         if self.hygiene is not None:
@@ -206,8 +206,9 @@ class MemoryBank(Retrieval, Memory):
         rows = [(r, self._keys(r, v)) for r, v in zip(records, vectors)]  # embeds: not while others wait for the lock
         with self.change(reason) as change:
             if added := change.put_all(rows):
-                for record, _ in rows if supersedes is not None else ():
-                    supersede(self, change, record, supersedes or ())
+                if supersedes is not None:
+                    for record, _ in rows:
+                        supersede(self, change, record, supersedes)
                 if feedback is not None:
                     self.count_within(change, feedback)  # reads the records just added
         return added
@@ -248,22 +249,21 @@ class MemoryBank(Retrieval, Memory):
 
     def learn(self, episode: dict[str, Any] | None) -> None:
         """Take in the feedback of an episode, a row of episodes.jsonl; None: finish work that a crash interrupted."""
-        for tried in (episode or {}).get("validated", ()):
-            self._settle(tried)
+        for trial in (episode or {}).get("validated", ()):
+            self._end_trial(trial)
         self.learn_from(None if episode is None else feedback_of(episode))
 
-    def _settle(self, tried: dict[str, Any]) -> None:
+    def _end_trial(self, trial: dict[str, Any]) -> None:
         """Give a candidate (memory.validate) the status that its trial found, once, with what was found.
 
-        One that the write filter has quarantined itself stays so.
+        A candidate that the write filter has quarantined stays quarantined.
         """
-        record = self.get(tried["id"])
+        record = self.get(trial["id"])
         if record is None or "validated" in record.provenance:
             return
-        found = {name: tried[name] for name in ("tasks", "won_with", "won_without")}
-        suspect = "quarantine" in record.provenance
-        status = record.status if suspect else tried["status"]
-        with self.change(f"validate: {tried['won_with'] - tried['won_without']:+d} of {len(tried['tasks'])}") as change:
+        found = {name: trial[name] for name in ("tasks", "won_with", "won_without")}
+        status = record.status if "quarantine" in record.provenance else trial["status"]
+        with self.change(f"validate: {trial['won_with'] - trial['won_without']:+d} of {len(trial['tasks'])}") as change:
             change.update(record.id, status=status, provenance=record.provenance | {"validated": found})
 
     def learn_from(self, feedback: EpisodeFeedback | None) -> None:
@@ -273,15 +273,16 @@ class MemoryBank(Retrieval, Memory):
         """
         if self.consolidate is not None:
             self.consolidate.learn(self, feedback)
-        elif feedback is not None and feedback.counted:
-            self._count_uses(dict.fromkeys(feedback.used, 0), feedback.label, "uses judged")
+        elif feedback is not None and feedback.counted and feedback.used and not self.read_only:
+            with self.change("uses judged") as change:
+                self.count_within(change, feedback)
 
     def count_within(self, change: Change, feedback: EpisodeFeedback) -> None:
         """`learn_from` inside an open change, without consolidation rounds; learn(None) runs those."""
         if self.consolidate is not None:
             self.consolidate.count(self, change, feedback)
-        elif feedback.counted:
-            self._revise_uses(change, dict.fromkeys(feedback.used, 0), feedback.label)
+        elif feedback.counted and feedback.used:
+            self._count_uses(change, dict.fromkeys(feedback.used, 0), feedback.label)
 
     def count_shown(self, ids: Iterable[str] | Mapping[str, int]) -> bool:
         """Count that records were shown to an agent: n_used and last_used, in one transaction; unknown ids are ignored.
@@ -292,29 +293,22 @@ class MemoryBank(Retrieval, Memory):
 
         ids   ids of the records, each shown once; or {id: how often it was shown}
         """
-        if self.uses == "cited":
+        shown = ids if isinstance(ids, Mapping) else dict.fromkeys(ids, 1)
+        if self.uses == "cited" or self.read_only or not shown:
             return True
         try:
-            self._count_uses(ids if isinstance(ids, Mapping) else dict.fromkeys(ids, 1), None, "shown", SHOWN_WAIT_S)
+            with self.change("shown", SHOWN_WAIT_S) as change:
+                self._count_uses(change, shown, None)
         except Busy as error:
             log.warning(f"what was retrieved is not counted: {error}")
             return False
         return True
 
-    def _count_uses(
-        self, shown: Mapping[str, int], label: str | None, reason: str, wait_s: float | None = None
-    ) -> None:
+    def _count_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
         """Update the usage of records. shown: {id: showings to count}; 0: they were counted before."""
-        if self.read_only or not shown:
-            return
-        with self.change(reason, wait_s) as change:
-            self._revise_uses(change, shown, label)
-
-    def _revise_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
-        if shown:  # else the clock need not be read
-            rules = self.consolidate or Consolidates  # the class holds the defaults
-            fields = after_use(self.moment(), label, confidence=rules.confidence, ticks_per_day=rules.ticks_per_day)
-            change.update_usage(shown, lambda id, record: fields(record, shown[id]))
+        rules = self.consolidate or Consolidates  # the class holds the defaults
+        fields = after_use(self.moment(), label, confidence=rules.confidence, ticks_per_day=rules.ticks_per_day)
+        change.update_usage(shown, lambda id, record: fields(record, shown[id]))
 
     def spent(self) -> Usage | None:
         """Cost of the model calls by `consolidate` and `hygiene` in this run; None if neither calls a model."""
@@ -323,7 +317,7 @@ class MemoryBank(Retrieval, Memory):
         return sum(spent, Usage()) if spent else None
 
     def close(self) -> None:
-        """Wait for background work, save the index if it is worth it, and close the database."""
+        """Wait for background work, save a large index, and close the database."""
         if not self._closed:
             self._closed = True
             with closing(self._store):

@@ -18,14 +18,10 @@ from core.memory.store.schema import to_dict
 from core.types import Lesson, MemoryRecord, Scored, content_id
 
 
-def hygiene_notes(record: MemoryRecord) -> set[str]:
-    """What the guard did to a record, and why it was quarantined."""
-    return {note for key in ("hygiene", "quarantine") for note in record.provenance.get(key, ())}
-
-
 def stats(bank: Any, given: Namespace) -> Iterator[str]:
     """count what is in a bank"""
     records, made_with = bank.records(), bank.made_with()
+    notes = [{*r.provenance.get("hygiene", ()), *r.provenance.get("quarantine", ())} for r in records]
     found = {
         "records": len(records),
         "items": sum(len(record.items) for record in records),
@@ -33,7 +29,7 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
         "statuses": dict(Counter(record.status for record in records)),
         "outcomes": dict(Counter(record.outcome for record in records)),
         "domains": dict(Counter(record.domain for record in records if record.domain)),
-        "hygiene": dict(Counter(note for record in records for note in hygiene_notes(record))),
+        "hygiene": dict(Counter(note for of_record in notes for note in of_record)),
         "links": sum(len(bank.of(name).links()) for name in {record.namespace for record in records}),
         "tick": bank.tick(),
         "changes": bank.history.seq(),

@@ -133,7 +133,8 @@ class History:
             to_reactivate = self._to_reactivate(gone, merged)
             if gone:
                 self.store.drop_indexes()
-                digests = {one: f"sha256:{_digest(record)}" for one, record in self._there(gone).items()}
+                texts = {one: json.dumps(to_dict(record), sort_keys=True) for one, record in self._there(gone).items()}
+                digests = {one: f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" for one, text in texts.items()}
                 change.erase(gone)
                 change.lasting_fact(FORGOTTEN, json.dumps(self.forgotten() | digests))
             for one in to_reactivate:
@@ -173,7 +174,3 @@ class History:
         copies = {link[0] for link in self.contents.links() if link[1] == "duplicate_of" and link[2] in gone}
         back = dict.fromkeys(copies, ("superseded",)) | dict.fromkeys(freed - kept, ("archived", "superseded"))
         return sorted(one for one, record in self._there(back.keys() - gone).items() if record.status in back[one])
-
-
-def _digest(record: MemoryRecord) -> str:
-    return hashlib.sha256(json.dumps(to_dict(record), sort_keys=True).encode()).hexdigest()

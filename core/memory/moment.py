@@ -43,8 +43,14 @@ class Moment:
     at: datetime
 
     def age_days(self, record: MemoryRecord, ticks_per_day: float = 1.0) -> float:
-        """Days since a record was added. On the stream clock, `ticks_per_day` tasks count as a day."""
-        return wall_age(record, self.at) if self.tick is None else stream_age(record, self.tick, ticks_per_day)
+        """Days since a record was added. On the stream clock, `ticks_per_day` tasks count as a day.
+
+        0 if its time is missing or unreadable, so that it is not treated as old.
+        """
+        if self.tick is not None:
+            return max(0.0, (self.tick - record.tick) / ticks_per_day)
+        added = added_at(record)
+        return 0.0 if added is None else max(0.0, (self.at - added).total_seconds() / SECONDS_A_DAY)
 
     def idle_days(self, record: MemoryRecord, ticks_per_day: float = 1.0) -> float:
         """Days since a record was last used, or since it was added if it was never used."""
@@ -78,14 +84,3 @@ def last_use(record: MemoryRecord) -> datetime | None:
         except (ValueError, OverflowError, OSError):  # no number of seconds
             used = None
     return max(filter(None, (added, used)), default=None)
-
-
-def stream_age(record: MemoryRecord, tick: int, ticks_per_day: float = 1.0) -> float:
-    """Days since a record was added, on the stream clock at `tick`, where `ticks_per_day` tasks count as a day."""
-    return max(0.0, (tick - record.tick) / ticks_per_day)
-
-
-def wall_age(record: MemoryRecord, present: datetime) -> float:
-    """Days since a record was added. 0 if its time is missing or unreadable, so that it is not treated as old."""
-    added = added_at(record)
-    return 0.0 if added is None else max(0.0, (present - added).total_seconds() / SECONDS_A_DAY)

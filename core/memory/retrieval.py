@@ -72,6 +72,17 @@ class Retrieval(Keyed):
             return self._together(
                 [one.retrieve(query, top_k, exclude_task, where, domain) for one in self._with_mates()], top_k
             )
+        return self._retrieved(query, top_k, exclude_task, where, domain)
+
+    def _retrieved(
+        self,
+        query: str,
+        top_k: int,
+        exclude_task: str | None = None,
+        where: Filter | None = None,
+        domain: str | tuple[str, ...] | None = None,
+    ) -> list[Scored]:
+        """`retrieve` from the bank's own namespace."""
         if domain is not None and self.policy.domain == OTHER:
             domain = tuple(each for each in self.domains() if each != domain)
         if domain is not None and self.policy.domain in (SAME, SEEN, OTHER):

@@ -284,7 +284,7 @@ class NamedEmbedder(Embedder):
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         with self._lock:
-            self._made = self._made or self._make()
+            self._made = self._made or embedder_named(self.name)
         return self._made.measure(texts)
 
     def reads(self, text: str) -> bool:
@@ -293,9 +293,6 @@ class NamedEmbedder(Embedder):
     @property
     def long_texts(self) -> int:
         return 0 if self._made is None else self._made.long_texts
-
-    def _make(self) -> Embedder:
-        return embedder_named(self.name)
 
 
 def embedder_named(name: str) -> Embedder:

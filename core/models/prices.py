@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -136,9 +135,3 @@ def _priced_otherwise(response: Any, counts: Counts) -> bool:
     usage = getattr(response, "usage", None)
     read = tuple(getattr(usage, name, None) or 0 for name in ("prompt_tokens", "completion_tokens"))
     return bool(counts.corrected) or read != (counts.prompt, counts.completion)
-
-
-def usage_of_rejected(response: Any, price: dict[str, float] | None, model: str = "") -> Usage:
-    """Usage of a rejected response, with calls=0; an empty Usage if the server did not report tokens."""
-    used = usage_of_response(response, price, model)
-    return replace(used, calls=0) if used.tokens else Usage()

@@ -1,4 +1,4 @@
-"""The only layer of retries, and what a provider's error means: whether another try may help, and what ends the run.
+"""The only layer of retries, and what a provider's error means: whether another try may help, or the run ends.
 
 `explain` and `error_within` turn a provider's errors into those of core/errors.py. `Retry` repeats a call that ended in
 a TransientError, up to a number of tries and a total time. Two other modules react to errors as well: if the server
@@ -61,8 +61,7 @@ class Retry:
                 wait_s, most = _wait_s(error, number), min(self.attempts, error.tries or self.attempts)
                 if n_counted >= most or time.monotonic() + wait_s > until:
                     raise
-                what = f"try {n_counted} of {most} failed"
-                what = "the server is loading its model" if error.loading else what
+                what = "the server is loading its model" if error.loading else f"try {n_counted} of {most} failed"
                 log.warning("%s, next try in %.1f s: %s: %s", what, wait_s, error.kind, error)
                 with waiting(wait_s, why_tried_again(error)):
                     if closing.wait(wait_s):
@@ -122,32 +121,32 @@ _NO_CREDIT = {
     429: ("insufficient_quota", "billing_not_active"),
 }
 # Statuses of a page that say the address is wrong; 401, 402, 403 and 407 are about keys, money and proxies.
-_OF_NO_MODEL = (*range(200, 401), *range(404, 407))
-_REFUSED = ("ConnectError", "ProxyError", "ConnectionRefusedError")
-_BROKEN_OFF = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionError", "ConnectionResetError")
+_WRONG_ADDRESS = (*range(200, 401), *range(404, 407))
+_UNREACHABLE = ("ConnectError", "ProxyError", "ConnectionRefusedError")
+_DISCONNECTED = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionError", "ConnectionResetError")
 _UNREADABLE = ("UnreadableError", "JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
-    """What is known of a call besides its error.
+class FailedCall:
+    """What is known of a failed call besides its exception.
 
-    text     the body of the server's answer; "": unknown
-    status   its status; 0: unknown
-    headers  its headers
-    worked   whether the server has answered a call with this key before
-    room     max_tokens of the request; None: not sent
+    text         the body of the server's answer; "": unknown
+    status       its status; 0: unknown
+    headers      its headers
+    worked       whether the server has answered a call with this key before
+    max_tokens   of the request; None: not sent
     """
 
     text: str = ""
     status: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
     worked: bool = False
-    room: int | None = None
+    max_tokens: int | None = None
 
 
 def explain(
-    error: Exception, model: str, api_base: str | None, key_env: str | None = None, heard: Heard = Heard()
+    error: Exception, model: str, api_base: str | None, key_env: str | None = None, call: FailedCall = FailedCall()
 ) -> Exception:
     """The exception to raise for a failed call.
 
@@ -158,72 +157,70 @@ def explain(
 
     key_env   the environment variable with the key, which is redacted from the message like other secrets
     """
-    status = heard.status if heard.status >= 400 else getattr(error, "status_code", None) or 0
+    status = call.status if call.status >= 400 else getattr(error, "status_code", None) or 0
     if not isinstance(status, int):  # from an error within a response, where it may be any value
         status = int(status) if str(status).isdecimal() else 500
-    explained = _explained(error, model, api_base, status, key_env, heard)
+    explained = _explained(error, model, api_base, status, key_env, call)
     if isinstance(explained, InfraError):
         explained.status = status
     if isinstance(explained, TransientError):
-        explained.loading = status == 503 and faults.is_loading(heard.text)
+        explained.loading = status == 503 and faults.is_loading(call.text)
     return explained
 
 
 def _explained(
-    error: Exception, model: str, api_base: str | None, status: int, key_env: str | None, heard: Heard
+    error: Exception, model: str, api_base: str | None, status: int, key_env: str | None, call: FailedCall
 ) -> Exception:
     short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
     where = api_base or "its server"
-    on_the_way = _on_the_way(heard)
-    kind = _refused_for(error, status, heard)
+    proxy_note = _proxy_note(call)
+    kind = _refused_for(error, status, call)
     if kind in ("context", "content_filter"):
         return AttemptOver(f"{model}: {short}", kind)
-    if kind == "room":
-        said = f"max_tokens={heard.room} alone fills the model's context window: give a smaller one"
+    if kind == "max_tokens":
+        said = f"max_tokens={call.max_tokens} alone fills the model's context window: give a smaller one"
         return InfraError(f"{model}: {said} ({short})", "bad_request")
-    if kind == "region" and not heard.worked:
+    if kind == "region" and not call.worked:
         return StopRun(f"{model} does not serve the country or region of this machine: {short}")
-    target = heard.headers.get("location")
-    if target and 300 <= heard.status < 400:
-        return StopRun(f"{model}: {where} redirects ({heard.status}) to {target}: give the address there as api_base.")
-    is_page = heard.status in _OF_NO_MODEL and faults.is_page(heard.text)
-    if not heard.worked and api_base and (status in (404, 405) or is_page):  # it answers, but not as a model's server
-        usual = "an OpenAI-compatible address usually ends in /v1"
-        usual = "Ollama's own has no path" if model.startswith("ollama") else usual
-        at = f"api_base={api_base}, which answers {heard.status or status}"
-        return StopRun(f"{model} is not known at {at}: {usual} ({short}){on_the_way}")
-    if status == 403 and heard.worked:
+    if (target := call.headers.get("location")) and 300 <= call.status < 400:
+        return StopRun(f"{model}: {where} redirects ({call.status}) to {target}: give the address there as api_base.")
+    is_page = call.status in _WRONG_ADDRESS and faults.is_page(call.text)
+    if not call.worked and api_base and (status in (404, 405) or is_page):  # it answers, but not as a model's server
+        of_openai = "an OpenAI-compatible address usually ends in /v1"
+        usual = "Ollama's own has no path" if model.startswith("ollama") else of_openai
+        at = f"api_base={api_base}, which answers {call.status or status}"
+        return StopRun(f"{model} is not known at {at}: {usual} ({short}){proxy_note}")
+    if status == 403 and call.worked:
         return InfraError(f"{model} refused this call, though the key has worked before: {short}", "refused")
     said = short.lower()
     if status in (401, 403, 407) or ("missing" in said and ("credentials" in said or "api key" in said)):
-        return StopRun(f"{model} refused the key: {short}{on_the_way}")
+        return StopRun(f"{model} refused the key: {short}{proxy_note}")
     if "LLM Provider NOT provided" in short:
         return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
     if _no_credit(status, f"{error} {getattr(error, 'body', None)}"):
         return _stop_without_credit(model, short)
-    if _is_one(error, ("UnsupportedParamsError",)) or faults.names_a_parameter(heard.text):
+    if _is_a(error, ("UnsupportedParamsError",)) or faults.names_a_parameter(call.text):
         return StopRun(f"{model} does not take these decoding parameters: {short}")
     if any(getattr(each, "errno", None) == errno.EMFILE for each in causes(error)):
         return StopRun(f"{model}: no more files may be open (ulimit -n): raise that, or give a lower max_concurrency.")
-    if _caused_by(error, _REFUSED):
+    if _caused_by(error, _UNREACHABLE):
         return TransientError(f"{model} cannot be reached at {where}: {about_connection(error)}.", "unreachable")
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
-    short += on_the_way
+    short += proxy_note
     transient = _transient_kind(error, status) or ("rate_limit" if kind == "rate_limit" else None)
     if transient:
-        asked = retry_after(heard.headers or getattr(error, "litellm_response_headers", None))
-        if transient == "timeout" and not heard.status:  # a 408 or 504 is an answer
+        asked = retry_after(call.headers or getattr(error, "litellm_response_headers", None))
+        if transient == "timeout" and not call.status:  # a 408 or 504 is an answer
             short = f"no answer within its timeout_s ({short}): raise it (llm.timeout_s), or make fewer calls at once"
         return TransientError(f"{model}: {short}", transient, asked)
     return InfraError(f"{model}: {short}", "bad_request")
 
 
-def _on_the_way(heard: Heard) -> str:
+def _proxy_note(call: FailedCall) -> str:
     """The end of a sentence that names the proxies that are set; "" if the answer may be the server's own: JSON."""
-    kind = heard.headers.get("content-type")
-    is_servers_own = heard.status and (kind is None or "json" in kind)  # a server may leave the type out
-    return "" if is_servers_own else proxies_set()
+    kind = call.headers.get("content-type", "json")  # a server may leave the type out
+    return "" if call.status and "json" in kind else proxies_set()
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
@@ -233,10 +230,7 @@ def error_within(choice: Any, model: str, key_env: str | None = None, body: Any 
     """
     error = (getattr(choice, "provider_specific_fields", None) or {}).get("error")
     reason = faults.reason_given(choice, body)
-    if reason is not None:
-        end = faults.end_of(reason)
-    else:
-        end = "stop" if _holds_something(choice) else None
+    end = ("stop" if _has_content(choice) else None) if reason is None else faults.end_of(reason)
     if not error and end == "context":
         return AttemptOver(f"{model}: the context window was full before the reply's end ({reason})", "context")
     if not error and end is not None:
@@ -273,24 +267,24 @@ def _stop_without_credit(model: str, said: str) -> StopRun:
     return StopRun(f"{model}: the account has no credit left; top it up, and the same command resumes ({said}).")
 
 
-def _refused_for(error: Exception, status: int, heard: Heard) -> str | None:
-    """As faults.refused_for; "room" if the request left no room for any prompt.
+def _refused_for(error: Exception, status: int, call: FailedCall) -> str | None:
+    """As faults.refused_for; "max_tokens" if that fills the context window and leaves no room for any prompt.
 
     A 429 for too many tokens per minute also speaks of a large request, but it is the account's limit: it is retried.
     """
-    said = heard.text if heard.status else f"{error} {json.dumps(getattr(error, 'body', None) or '', default=str)}"
-    kind = faults.refused_within(said) if heard.status == 200 else faults.refused_for(status or 400, said)
-    if kind is None and heard.status not in (*RETRIED, 401, 402, 404):
-        kind = "context" if _is_one(error, ("ContextWindowExceededError",)) else None
-        kind = "content_filter" if _is_one(error, ("ContentPolicyViolationError",)) else kind
-    if kind is None and heard.status == 451 and heard.worked:  # "Unavailable For Legal Reasons"
+    said = call.text if call.status else f"{error} {json.dumps(getattr(error, 'body', None) or '', default=str)}"
+    kind = faults.refused_within(said) if call.status == 200 else faults.refused_for(status or 400, said)
+    if kind is None and call.status not in (*RETRIED, 401, 402, 404):
+        kind = "context" if _is_a(error, ("ContextWindowExceededError",)) else None
+        kind = "content_filter" if _is_a(error, ("ContentPolicyViolationError",)) else kind
+    if kind is None and call.status == 451 and call.worked:  # "Unavailable For Legal Reasons"
         kind = "content_filter"
-    window = faults.window_named(said) if kind == "context" and heard.room else None
-    return "room" if window and heard.room and heard.room >= window else kind
+    window = faults.window_named(said) if kind == "context" else None
+    return "max_tokens" if window and call.max_tokens and call.max_tokens >= window else kind
 
 
-def _holds_something(choice: Any) -> bool:
-    """Whether a reply holds anything at all."""
+def _has_content(choice: Any) -> bool:
+    """Whether a reply holds anything at all: text, thoughts, a call of a tool."""
     message = getattr(choice, "message", None)
     named = ("content", "tool_calls", "reasoning_content", "function_call")
     extra = getattr(message, "provider_specific_fields", None) or {}
@@ -305,16 +299,16 @@ def _transient_kind(error: Exception, status: int) -> str | None:
         return "timeout"
     if status in RETRIED:
         return RETRIED[status]
-    if _caused_by(error, _BROKEN_OFF) and status not in range(400, 500):
+    if _caused_by(error, _DISCONNECTED) and status not in range(400, 500):
         return "connection"
     return "server" if status >= 500 else None
 
 
-def _is_one(error: BaseException | None, names: tuple[str, ...]) -> bool:
-    """Whether the error's class has one of these names. By name, so that the libraries need not be imported."""
+def _is_a(error: BaseException | None, names: tuple[str, ...]) -> bool:
+    """Whether the error's class, or a base, has one of these names, so that the libraries need not be imported."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def _caused_by(error: BaseException | None, names: tuple[str, ...]) -> bool:
     """Whether the class of the error, or of one of its causes, has one of these names."""
-    return any(_is_one(each, names) for each in causes(error))
+    return any(_is_a(each, names) for each in causes(error))

@@ -223,6 +223,8 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     """The rows of a run's table, (name, value): the main results, and the counts that are not zero."""
     interval = f", 95 % interval {' to '.join(percent(v) for v in s['ci95'])}" if s["ci95"] else ""
     known = s["success_rate"] is not None or not s["n"]
+    # Attempts were labelled, so that lessons could be made, and none was made or shown.
+    nothing_learned = s["label_source"] != "none" and s["n"] > 0 and not (s["n_lessons"] or s["n_retrieved"])
     learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown per task"
     spent = [
         f"{counted(s['tokens']['total'])} tokens",
@@ -233,10 +235,13 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("success", f"{percent(s['success_rate'])}   ({s['n_success']} of {s['n']}){interval}" if known else UNKNOWN),
         *([] if s["complete"] else [("not complete", f"{s['n']} of {s['n_tasks']} tasks")]),
         *([("mean score", percent(s["mean_reward"]))] if s["mean_reward"] != s["success_rate"] else []),
-        *((name.replace("_", " "), _averages(each)) for name, each in s.get("measures", {}).items()),
+        *(
+            (name.replace("_", " "), f"{percent(each['macro'])} over tasks, {percent(each['micro'])} over steps")
+            for name, each in s.get("measures", {}).items()
+        ),
         *([("mean steps", _number(s["mean_steps"]))] if s["mean_steps"] not in (None, 1.0) else []),
         *([("lessons", learned)] if s["n_lessons"] or s["n_retrieved"] else []),
-        *([("lessons", "none was learned")] if _learns_nothing(s) else []),
+        *([("lessons", "none was learned")] if nothing_learned else []),
         *([("repeated", _REPEATED.format(s["n_repeated"], s["n"]))] if s.get("n_repeated") and s["n_lessons"] else []),
         *_labels(s),
         ("spent", ", ".join(spent)),
@@ -252,18 +257,9 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     return facts + ([("by type", _lines(types, width))] if types else [])
 
 
-def _learns_nothing(s: dict[str, Any]) -> bool:
-    """Whether attempts were labelled, so that lessons could be made, and none was made or shown."""
-    return s["label_source"] != "none" and s["n"] > 0 and not (s["n_lessons"] or s["n_retrieved"])
-
-
 def counted(tokens: float | None) -> str:
     """A number of tokens as text; None and NaN are unknown."""
     return "unknown" if tokens is None or tokens != tokens else f"{tokens:,}"
-
-
-def _averages(each: dict[str, float]) -> str:
-    return f"{percent(each['macro'])} over tasks, {percent(each['micro'])} over steps"
 
 
 def _lines(words: list[str], width: int) -> str:

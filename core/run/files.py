@@ -20,7 +20,7 @@ from core.jsonl import read_lines
 from core.redact import HIDDEN
 from core.run import rows
 from core.run.rows import check_whole, checked
-from core.run.upgrade import upgraded_row
+from core.run.upgrade import check_schema
 from core.types import Episode
 
 EPISODES, CALLS, PROMPTS, TIMINGS = "episodes.jsonl", "calls.jsonl", "prompts.jsonl", "timings.jsonl"
@@ -62,7 +62,7 @@ def read_hydra(run_dir: Path, name: str) -> dict[str, Any]:
 
 
 def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The complete lines of an episodes.jsonl in the current schema; [] if there is no such file.
+    """The complete lines of an episodes.jsonl; [] if there is no such file.
 
     task_ids   of the manifest; None: not checked
 
@@ -81,7 +81,8 @@ def read_episodes(path: Path, task_ids: Sequence[str] | None = None) -> list[dic
 
 
 def _episode(row: dict[str, Any]) -> dict[str, Any]:
-    return checked(upgraded_row(row), Episode)
+    check_schema(row)
+    return checked(row, Episode)
 
 
 def check_tasks(path: Path, found: list[dict[str, Any]], task_ids: Sequence[str]) -> None:

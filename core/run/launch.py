@@ -142,11 +142,6 @@ def resume_hint(run_dir: Path, used_up: str = "") -> str:
     return f"\nto go on with twice the {key}: {again(run_dir, [*words, f'{key}={2 * float(limit):g}'])}"
 
 
-def sweep_command(config: DictConfig) -> str:
-    """The command that continues a sweep. config: that of the sweep as a whole."""
-    return again(Path(str(OmegaConf.select(config, "hydra.sweep.dir"))), sys.argv[1:])
-
-
 def quoted(words: list[str]) -> list[str]:
     """The words of a command, quoted as Hydra requires: values with a "=", such as a cell's folder, or with letters
     beyond ASCII, such as a column's name.

@@ -84,21 +84,15 @@ def prompt_digests(node: Any, config: dict[str, Any]) -> dict[str, str]:
     }
     found = Prompts.of(node).hashes(*(name for name, is_used in used.items() if is_used))
     own = (config.get("agent") or {}).get("own_file")  # of agent=command: shown in the place of lessons
-    return found | ({"own_file": _hash_of(Path(own).expanduser())} if own else {})
+    if not own:
+        return found
+    file = Path(own).expanduser()
+    return found | {"own_file": hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "none"}
 
 
-def _hash_of(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "none"
-
-
-def shown_by(node: Any = None) -> Prompts:
-    """The prompts of a run; node: the configuration's key `prompts`."""
-    return Prompts.of(node)
-
-
-def prompt_texts(node: Any = None) -> str:
-    """The text of all current templates; node: the configuration's key `prompts`."""
-    return Prompts.of(node).source()
+def prompts_of(config: dict[str, Any]) -> Prompts:
+    """The current prompts of a run with this configuration."""
+    return Prompts.of(config.get("prompts"))
 
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_retrieved": sum(bool(row["retrieved"]) for row in rows),
         "n_not_shown": sum(not_shown(row) for row in rows),
         "n_fell_back": sum("fell_back" in found for row in rows for found in row["retrieved"]),
-        "shown_per_task": shown_per_task(valid),
+        "shown_per_task": mean([sum(found["n_shown"] for found in row["retrieved"]) for row in valid]),
         "n_verdicts_truncated": sum(row["verdict"]["truncated"] for row in rows),
         "n_extractions_truncated": sum(row["n_truncated"] for row in rows),
         "n_verdicts_unparsed": sum(not row["verdict"]["parsed"] for row in rows),
@@ -138,11 +138,6 @@ def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
     valid = valid if all(map(evaluated, valid)) else []
     groups = [[row for row in valid if place_of(row) // size == number] for number in range(passes)]
     return [{"n": len(group), **rate(group)} for group in groups]
-
-
-def shown_per_task(rows: list[dict]) -> float | None:
-    """Mean number of lessons shown per task; None without rows."""
-    return mean([sum(found["n_shown"] for found in row["retrieved"]) for row in rows])
 
 
 def judge_agreement(rows: list[dict]) -> float | None:

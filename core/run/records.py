@@ -59,8 +59,8 @@ _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(Memo
 class RunRecords:
     """The records of one run directory, locked by one process at a time.
 
-    `rows` are the finished episodes as dictionaries (schema 2), including those of earlier starts; see `current`. The
-    last one may be an episode that the run's budget stopped.
+    `rows` are the episodes as dictionaries (schema 2), including those of earlier starts; see `current`. The last of
+    this start may be one that the run's budget stopped.
     Raises UserError if another process writes there, if the directory was made with another configuration, or if its
     records are damaged; StopRun if the disk refuses a write.
 
@@ -94,29 +94,28 @@ class RunRecords:
         except BaseException:
             self._lock.close()  # in a sweep this process goes on, and may open the folder again
             raise
-        self._last = time.monotonic()
+        self._last_end = time.monotonic()  # of an episode, or of the start
         self._retrieve_s: dict[int, float] = {}
 
     def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
         before_growth = self._check_fingerprint(fingerprint)
-        redact = self._redact
         self.rows: list[dict] = self._read_episodes()
-        self._check_end()
+        self._check_unchanged()
         if before_growth is not None:
             check_growth(self.path, before_growth, fingerprint, task_ids, self.rows)
         if (manifest := self.read_json(MANIFEST)) is not None:
             check_tasks(self.path / EPISODES, self.rows, manifest["task_ids"])
-        self._episodes = JsonLines(self.path / EPISODES, durable=True, redact=redact.values)
+        self._episodes = JsonLines(self.path / EPISODES, durable=True, redact=self._redact.values)
         self._timings = self._opened(TIMINGS)
-        self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=redact.values)
+        self.rollouts = RolloutLog(self.path / ROLLOUTS, redact=self._redact.values)
         self.rollouts.drop(row["index"] for row in self.rows)  # left by a crash after the episode was written
 
-    def _check_end(self) -> None:
-        """Raise UserError if a file is not as the last start left it. A damaged summary is only noted."""
+    def _check_unchanged(self) -> None:
+        """Raise UserError if a file is not as the last start left it. A damaged summary is only mentioned."""
         summary = self.summary()
         if summary is None and (self.path / SUMMARY).exists():
-            say_once(f"note: {self.path / SUMMARY} is damaged: it is made anew at the end of this start.")
-        if changed := list(changed_files(self.path, summary)):
+            say_once(f"note: {self.path / SUMMARY} is damaged: this start writes it again when it ends.")
+        if changed := changed_files(self.path, summary):
             raise UserError(f"{changed[0]} Restore a copy of it, or give another run_dir.")
 
     @contextmanager
@@ -144,10 +143,10 @@ class RunRecords:
 
     def _timing_of(self, episode: Episode) -> dict[str, Any]:
         """The line in timings.jsonl of an episode that has just been written."""
-        before, self._last = self._last, time.monotonic()
+        before, self._last_end = self._last_end, time.monotonic()
         cached = total(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
-        timing |= {"wall_s": round(self._last - before, 4), "retrieve_s": self._retrieve_s.pop(episode.index, None)}
+        timing |= {"wall_s": round(self._last_end - before, 4), "retrieve_s": self._retrieve_s.pop(episode.index, None)}
         return timing | {"cached_tokens": cached}
 
     def row_of(self, episode: Episode) -> dict:
@@ -272,8 +271,8 @@ class RunRecords:
         return JsonLines(self.path / name, as_read=AS_READ[name], **how)
 
     def _read_episodes(self) -> list[dict]:
-        """The finished episodes. If the budget stopped the last one, its line stays in the file until its task has run
-        again, but is left out here."""
+        """The finished episodes. A last one that the budget stopped is left out: its line stays in the file until its
+        task has run again."""
         rows = read_episodes(self.path / EPISODES)
         self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
         return rows[:-1] if self._stopped_before else rows

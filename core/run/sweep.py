@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from core.build import build_redactor
 from core.redact import use
 from core.run.folders import PARENT, is_sweep
-from core.run.launch import WithoutSecrets, sweep_command
+from core.run.launch import WithoutSecrets, again
 from core.run.sweep_watch import BEGUN, DONE, FAILED, Watch, leave_mark, n_finished
 from core.terminal import started, stop_in_order
 
@@ -73,7 +73,7 @@ class Sweeping(Callback):
         cells = planned(config, list(config.hydra.overrides.task))
         if one_by_one(config) and (cells is None or len(cells) > 1):
             print(f"cells run one after another; to run eight at once: {EIGHT_AT_ONCE} (docs/sweeps.md)", flush=True)
-        watch = Watch(folder, Path(self.marks), cells, sweep_command(config), self.table)
+        watch = Watch(folder, Path(self.marks), cells, again(folder, sys.argv[1:]), self.table)
         atexit.register(watch.end)  # a sweeper that fails does not call on_multirun_end
         watch.start()
 

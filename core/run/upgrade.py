@@ -1,19 +1,13 @@
-"""Bring records of earlier versions to the current form when they are read. Files are never changed.
-
-Each line of episodes.jsonl has a schema number. STEPS[i] converts a row from schema OLDEST + i to the next; to change
-the form of a row, raise SCHEMA and add a step. OLDEST is the schema of version 0.1.0.
-"""
+"""The forms of a run's records: by them those of earlier versions are known. Files are never changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from core.errors import UserError
 
 OWN_PACKAGES = ("core", "envs", "workflows")  # class names are unique in them (a test checks that)
-SCHEMA, OLDEST = 2, 2  # current schema of a row, and the oldest that can be read
-STEPS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = ()
+OLDEST = 2  # schema of a row of episodes.jsonl that can be read: that of version 0.1.0, and today's
 
 
 def by_class(config: Any) -> Any:
@@ -29,20 +23,13 @@ def by_class(config: Any) -> Any:
     return found
 
 
-def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of episodes.jsonl in the current schema. The row itself may be changed.
-
-    Raises UserError for a schema older than OLDEST.
-    """
-    if not isinstance(schema := row.get("schema"), int):
-        return row  # its type is checked with those of all other keys
-    if schema < OLDEST:
+def check_schema(row: dict[str, Any]) -> None:
+    """Raise UserError for a row of episodes.jsonl whose schema is older than OLDEST."""
+    schema = row.get("schema")  # its type is checked with those of all other keys
+    if isinstance(schema, int) and schema < OLDEST:
         raise UserError(
             f"an episode of schema {schema}, of before the first release: this version reads from {OLDEST}."
         )
-    for step in STEPS[schema - OLDEST :]:
-        row = step(row)
-    return row
 
 
 def placed(trajectory: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
@@ -24,6 +24,7 @@ from select import select
 from core.errors import InfraError, StopRun, UserError
 from core.file_lock import FileLock, try_lock
 from core.outfit import RELAY, Outfit
+from core.process import removed_with_us
 from envs.swe.bubblewrap_words import FILTER, SCRIPTS, check_bubblewrap, enter
 from envs.swe.cgroup import MemoryGroup, memory_group
 from envs.swe.sandbox import (
@@ -85,7 +86,7 @@ class Bubblewrap(Sandbox):
     _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     _aborted: bool = field(default=False, init=False, repr=False)
     _closing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _remover: subprocess.Popen | None = field(default=None, init=False, repr=False)  # for when the harness is killed
+    _remover: ExitStack = field(default_factory=ExitStack, init=False, repr=False)  # for when the harness is killed
     _group: MemoryGroup | None = field(default=None, init=False, repr=False)  # None where none can be had
 
     def check(self) -> None:
@@ -149,7 +150,7 @@ class Bubblewrap(Sandbox):
         with self._closing:  # Ctrl-C closes what another thread is working with, and perhaps closing
             folder, self._folder = self._folder, None
             lock, self._lock = self._lock, None
-            remover, self._remover = self._remover, None
+            remover, self._remover = self._remover, ExitStack()
             group, self._group = self._group, None
         if folder is None:
             return
@@ -158,10 +159,7 @@ class Bubblewrap(Sandbox):
         if folder.exists():  # what was killed was still writing
             time.sleep(0.2)
             remove(folder)
-        if remover is not None:
-            remover.kill()
-            remover.wait()
-            remover.stdin.close()
+        remover.close()
         if group is not None:
             group.close()
         if lock is not None:
@@ -190,7 +188,7 @@ class Bubblewrap(Sandbox):
         folder = self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         try:
             self._group = memory_group(folder.name, self.limits.memory_mb << 20)
-            self._remover = remover_of(folder, self._group)
+            self._remover.enter_context(removed_with_us(folder, self._group and self._group.folder))
             self._fill(folder, source)
             check_room(folder)
             self._used = self._given = usage(folder, MEASURE_S)
@@ -296,19 +294,6 @@ def remove(folder: Path) -> None:
     if os.geteuid() != 0:
         subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], capture_output=True, check=False)
     subprocess.run(["rm", "-rf", "--", str(folder)], capture_output=True, check=False)
-
-
-def remover_of(folder: Path, group: MemoryGroup | None) -> subprocess.Popen:
-    """A process that removes a folder and a group when this one ends, however it does: its input ends then."""
-    script = 'cat; sleep 0.5; rmdir -- "$2"; chmod -R u+rwX -- "$1"; rm -rf -- "$1" || { sleep 2; rm -rf -- "$1"; }'
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(
-        ["sh", "-c", script, "sh", str(folder), str(group.folder) if group else ""],
-        stdin=subprocess.PIPE,
-        cwd="/",
-        start_new_session=True,
-        **quiet,
-    )
 
 
 def remove_left_over() -> None:

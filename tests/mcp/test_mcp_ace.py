@@ -395,3 +395,12 @@ def test_an_agent_cannot_be_required_where_no_tool_takes_one(tmp_path):
     opened = here(tmp_path / "b.sqlite", tools="ace", require_agent=True)
     with pytest.raises(UserError, match="leave out --require-agent-id"), opened:
         pass
+
+
+def test_personal_data_is_taken_out_of_an_insight_where_that_is_asked_for(tmp_path):
+    made = {**TIPS, "title": "Ask ann@acme-corp.com", "content": "She reads ann@acme-corp.com every day."}
+    with served(tmp_path / "b.sqlite", "memory.redact=personal", tools="ace") as (client, service):
+        first, again = [client.ask("add_insight", **made) for _ in range(2)]
+        [kept] = service.bank.records()
+    assert kept.id == first["id"] == again["id"] and again["status"] == "duplicate"
+    assert "ann@" not in kept.text + kept.original_query and "[removed email]" in kept.text

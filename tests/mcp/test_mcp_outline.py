@@ -45,11 +45,11 @@ def test_each_key_of_the_template_changes_what_it_names(file, monkeypatch, as_se
     weights = [found[f"{name}_weight"] for name in ("similarity", "recency", "reliability", "diversity")]
     assert (found.top_k, weights, found.age_scale_days) == (4, [0.6, 0.2, 0.15, 0.05], 40)
     assert (cfg.llm.model, cfg.roles.judge.temperature) == ("anthropic/claude-sonnet-4-5", 0.1)
-    assert (cfg.distiller.max_items, cfg.memory.hygiene.scrub) == (2, False)
+    assert (cfg.distiller.max_items, cfg.memory.redact) == (2, "secrets")
     assert (life.every, life.deduplicate.min_score, life.contradict.checker.min_score) == (10, 0.86, 0.55)
     assert (life.prune.max_age_days, life.prune.min_confidence) == (90, 0.2)
-    redacting = read_foreign(file(TEMPLATE.replace("redact_pii: false", "redact_pii: true")))
-    assert "memory.hygiene.scrub=false" not in redacting
+    redacting = file(TEMPLATE.replace("redact_pii: false", "redact_pii: true"))
+    assert load_config(read_foreign(redacting)).memory.redact == "personal"
 
 
 def test_the_users_settings_of_the_same_system_are_read_from_among_other_sections(file, monkeypatch):
@@ -86,7 +86,7 @@ def test_a_model_is_known_by_its_makers_names_or_given_with_its_provider(file):
         ("gemini-2.5-flash", "gemini/gemini-2.5-flash"),
         ("groq/x-1.5", "groq/x-1.5"),
     ):
-        assert f"llm.model={name}" in read_foreign(file(f"reasoningbank: {{judge: {{model: {model}}}}}"))
+        assert load_config(read_foreign(file(f"reasoningbank: {{judge: {{model: {model}}}}}"))).llm.model == name
 
 
 def test_variables_override_the_file_and_what_is_typed_overrides_them(file, monkeypatch):
@@ -127,3 +127,4 @@ def test_the_preset_has_the_outlines_numbers(monkeypatch):
     assert (cfg.memory.uses, cfg.judge.confidence) == ("cited", True)
     assert (cfg.distiller.style, cfg.distiller.max_items) == ("steps", 3)
     assert (cfg.contrast.labels, cfg.contrast.max_items, cfg.contrast.notes) == ("judge", 3, True)
+    assert cfg.memory.redact == "personal"  # "always redact before store"

@@ -16,7 +16,7 @@ from test_memory import lesson, record
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
-from core.memory.moment import stream_age, wall_age
+from core.memory.moment import Moment
 from core.memory.open import read_records
 from core.memory.policies.convex import Convex
 from core.memory.policies.cosine import Cosine
@@ -374,13 +374,12 @@ def test_the_pool_bounds_what_is_ranked_anew(open_bank):
 
 def test_ages_on_either_clock():
     made = record("x", tick=10, created_at="2026-01-01T00:00:00+00:00")
-    assert stream_age(made, 25) == 15
-    assert stream_age(made, 25, ticks_per_day=5) == 3
-    assert stream_age(made, 3) == 0
     present = datetime(2026, 1, 3, 12, tzinfo=UTC)
-    assert wall_age(made, present) == 2.5
-    assert wall_age(replace(made, created_at="2026-01-01T00:00:00"), present) == 2.5
-    assert wall_age(replace(made, created_at="some day"), present) == 0
+    stream, early, wall = (Moment(tick=tick, at=present) for tick in (25, 3, None))
+    assert (stream.age_days(made), stream.age_days(made, ticks_per_day=5), early.age_days(made)) == (15, 3, 0)
+    assert wall.age_days(made) == 2.5
+    assert wall.age_days(replace(made, created_at="2026-01-01T00:00:00")) == 2.5
+    assert wall.age_days(replace(made, created_at="some day")) == 0
 
 
 def test_the_bank_chooses_the_clock(open_bank):

@@ -5,6 +5,7 @@ In tests/data, version_0_1_0.tar.xz holds a small sweep of version 0.1.0 with it
 
 from __future__ import annotations
 
+import json
 import sys
 import tarfile
 from pathlib import Path
@@ -16,8 +17,8 @@ from conftest import REPO, read_rows
 from analysis.audit import audit
 from analysis.runs import find_runs, read_run
 from core.errors import UserError
-from core.run import upgrade
-from core.run.upgrade import by_class, upgraded_row
+from core.run.files import read_episodes
+from core.run.upgrade import by_class
 
 SWEEP = "env=toy llm=scripted embedder=hashing env.families=2 env.boxes_per_family=3".split()
 
@@ -73,14 +74,10 @@ def test_a_run_of_other_keys_is_refused_with_the_difference(tmp_path, cli):
     assert "config.stream.mode: 'in_order' -> None" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_line_is_brought_to_the_present_schema_step_by_step(version_0_1_0, monkeypatch):
-    [row, *_] = read_rows(next(version_0_1_0.glob("sweep/arm=reasoningbank,*")))
-    assert upgraded_row(row) == row
-    monkeypatch.setattr(upgrade, "SCHEMA", 4)
-    monkeypatch.setattr(
-        upgrade, "STEPS", (lambda row: row | {"third": 1, "schema": 3}, lambda row: row | {"fourth": 1, "schema": 4})
-    )
-    assert upgraded_row(row) == row | {"third": 1, "fourth": 1, "schema": 4}
-    assert upgraded_row(row | {"schema": 3}) == row | {"fourth": 1, "schema": 4}
+def test_a_line_of_before_the_first_release_is_refused(version_0_1_0, tmp_path):
+    run_dir = next(version_0_1_0.glob("sweep/arm=reasoningbank,*"))
+    [row, *_] = read_rows(run_dir)
+    assert read_episodes(run_dir / "episodes.jsonl")[0] == row
+    (tmp_path / "episodes.jsonl").write_text(json.dumps(row | {"schema": 1}) + "\n")
     with pytest.raises(UserError, match="of before the first release"):
-        upgraded_row(row | {"schema": 1})
+        read_episodes(tmp_path / "episodes.jsonl")

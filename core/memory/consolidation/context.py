@@ -188,11 +188,10 @@ class ConsolidationContext:
     def _nearest(self) -> dict[str, list[MemoryRecord]]:
         return self.near()
 
-    def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[MemoryRecord]:
-        """The records near to a fresh one with a similarity from `least` to `most`, most similar first."""
+    def similar(self, record: MemoryRecord, least: float) -> list[MemoryRecord]:
+        """The records near to a fresh one with a similarity of at least `least`, most similar first."""
         scored = [(self.similarity(record, other), other) for other in self._nearest[record.id]]
-        scored = [(score, other) for score, other in scored if least <= score <= most]
-        return [other for _, other in sorted(scored, key=lambda pair: -pair[0])]
+        return [other for score, other in sorted(scored, key=lambda pair: -pair[0]) if score >= least]
 
     def similarity(self, one: MemoryRecord, other: MemoryRecord) -> float:
         """Cosine of two records' lesson texts, without the queries: similar tasks may teach different lessons."""

@@ -35,9 +35,7 @@ class PostgresDatabase(BankStore):
         try:
             with self.explaining(), self._shared.reading() as db:
                 found = setup.version(db)
-                self._shared.warn_of_superuser(db)
-                if found is not None:
-                    self._shared.warn_of_bound_owner(db)
+                self._shared.warn_of_role(db, has_bank=found is not None)
             if found is None and read_only:
                 raise UserError(f"memory.path={url} holds no bank, and a frozen bank is only read.")
             if found in setup.OLDER and read_only:

@@ -83,24 +83,20 @@ class Connections:
             return db
         return None
 
-    def warn_of_superuser(self, db: Connection) -> None:
-        """Log a warning if the role bypasses row-level security."""
-        query = "SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)"
-        for (name,) in db.execute(query).fetchall():
-            logging.getLogger(__name__).warning(
-                f"the bank {self.url}: the role {name} bypasses row-level security, so nothing in the database keeps "
-                "tenants apart: use another (docs/memory.md)."
-            )
+    def warn_of_role(self, db: Connection, *, has_bank: bool) -> None:
+        """Log a warning if row-level security does not hold for the role, or protects nothing.
 
-    def warn_of_bound_owner(self, db: Connection) -> None:
-        """Log a warning if the role is bound and may act as the tables' owner, as in a bank of before schema 5."""
-        query = "SELECT role FROM members WHERE role = session_user AND pg_has_role(role, "
-        query += "(SELECT relowner FROM pg_class WHERE oid = 'members'::regclass), 'MEMBER') LIMIT 1"
-        for (name,) in db.execute(query).fetchall():
-            logging.getLogger(__name__).warning(
-                f"the bank {self.url}: the role {name} is bound to a tenant, which protects nothing, as it may act as "
-                "the owner of the bank's tables (docs/memory.md)."
-            )
+        The latter if it is bound and may act as the tables' owner, as in a bank of before schema 5.
+        """
+        bypasses = "SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)"
+        said = {bypasses: "bypasses row-level security, so nothing in the database keeps tenants apart: use another"}
+        owner = "(SELECT relowner FROM pg_class WHERE oid = 'members'::regclass)"
+        acts = f"SELECT role FROM members WHERE role = session_user AND pg_has_role(role, {owner}, 'MEMBER') LIMIT 1"
+        if has_bank:
+            said[acts] = "is bound to a tenant, which protects nothing, as it may act as the owner of the bank's tables"
+        for query, what in said.items():
+            for (name,) in db.execute(query).fetchall():
+                logging.getLogger(__name__).warning(f"the bank {self.url}: the role {name} {what} (docs/memory.md).")
 
     def close(self) -> None:
         if os.getpid() != self._process:  # it would end the session of the process that opened it

@@ -13,7 +13,6 @@ from core.memory.store.schema import TRACKED
 
 SCHEMA, OLDER = "8", ("4", "5", "6")
 LOCK = "hashtext('reasoningbank:' || current_schema())"
-GRAPHS = KINDS  # each kind of keys has a graph of its own
 TENANTS = (  # tables whose rows belong to a namespace
     *("records", "keys", "heirs", "lineage", "links", "facts", "jobs"),
     *(f"undo_{table}" for table in TRACKED),
@@ -136,7 +135,7 @@ def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
 
     One process builds them; meanwhile searches are exact.
     """
-    for kind in [kind for kind in GRAPHS if dim is not None and _lacks(db, kind, least)]:
+    for kind in [kind for kind in KINDS if dim is not None and _lacks(db, kind, least)]:
         if db.execute(f"SELECT pg_try_advisory_lock({_MAKER})").fetchone()[0]:
             logging.getLogger(__name__).info(f"{kind}: the graph for memory.index=hnsw is being made")
             _make(db, kind, dim)
@@ -145,7 +144,7 @@ def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
 
 def rebuild_graphs(db: Any, dim: int | None) -> Iterator[str]:
     """Rebuild the existing graphs; yields a line about each."""
-    for kind in GRAPHS:
+    for kind in KINDS:
         if db.execute(f"SELECT {_HERE.format(name=f'keys_{kind}_graph')} IS NOT NULL").fetchone()[0]:
             _make(db, kind, dim)
             yield f"the graph of the keys of kind {kind} is made anew"

@@ -24,7 +24,6 @@ from core.learning.learner import MAX_QUERY, Extractor
 from core.learning.lessons import Distills, Reads
 from core.learning.transcript import cut
 from core.memory.bank import MemoryBank
-from core.memory.filter import Filter
 from core.memory.rivals.notebook import KEEP, TAMPERED, named
 from core.types import Extraction, Lesson, MemoryRecord, Scored, Task, Trajectory, Verdict
 
@@ -44,17 +43,9 @@ class Cheatsheet(MemoryBank):
         found = [replace(record, items=items) for record in before if (items := _items(record))]
         return found[-1] if found else None
 
-    def retrieve(
-        self,
-        query: str,
-        top_k: int | None = None,
-        exclude_task: str | None = None,
-        where: Filter | None = None,
-        domain: str | tuple[str, ...] | None = None,
-    ) -> list[Scored]:
-        """The cheatsheet, as one hit, whatever the query is. top_k: 0 shows nothing."""
-        shows = (self.policy.top_k if top_k is None else top_k) > 0
-        return self.hits(self.sheet(exclude_task)) if shows else []
+    def _retrieved(self, query: str, top_k: int, exclude_task: str | None = None, *within: Any) -> list[Scored]:
+        """The cheatsheet, as one hit, whatever the query is."""
+        return self.hits(self.sheet(exclude_task))
 
     def hits(self, sheet: MemoryRecord | None) -> list[Scored]:
         """A record with the items that are shown as hits: one, or none."""
@@ -99,19 +90,12 @@ class SynthesisBank(Cheatsheet, Extractor):
     max_items: int = 40
     written: dict[str, tuple[Extraction, bool]] = field(default_factory=dict, init=False, repr=False)
 
-    def retrieve(
-        self,
-        query: str,
-        top_k: int | None = None,
-        exclude_task: str | None = None,
-        where: Filter | None = None,
-        domain: str | tuple[str, ...] | None = None,
-    ) -> list[Scored]:
+    def _retrieved(self, query: str, top_k: int, exclude_task: str | None = None, *within: Any) -> list[Scored]:
         """The cheatsheet written for this query, as one hit; in a frozen bank the newest. Raises InfraError."""
-        if self.read_only or (self.policy.top_k if top_k is None else top_k) <= 0:
-            return super().retrieve(query, top_k, exclude_task)
+        if self.read_only:
+            return super()._retrieved(query, top_k, exclude_task)
         self.written.pop(exclude_task or "", None)
-        hits = MemoryBank.retrieve(self, query, self.pairs, exclude_task, where, domain)
+        hits = MemoryBank._retrieved(self, query, self.pairs, exclude_task, *within)
         pairs = [
             (hit.record.original_query, item.content) for hit in hits for item in hit.record.items if _is_kept(item)
         ]

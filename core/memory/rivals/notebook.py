@@ -18,7 +18,6 @@ from core.learning.learner import Learner
 from core.learning.lessons import Reads
 from core.learning.structured import object_schema, parse_json, text_schema
 from core.memory.bank import MemoryBank
-from core.memory.filter import Filter
 from core.models.base import Reply
 from core.reply_marks import plain_reply
 from core.types import Extraction, Lesson, MemoryRecord, Scored, Task, Usage
@@ -128,36 +127,25 @@ class Notebook(MemoryBank):
         active = (record for record in records if record.status == "active")
         return [seen for note in notes_of(active, self.start) if (seen := note.without(exclude)) is not None]
 
-    def retrieve(
-        self,
-        query: str,
-        top_k: int | None = None,
-        exclude_task: str | None = None,
-        where: Filter | None = None,
-        domain: str | tuple[str, ...] | None = None,
-    ) -> list[Scored]:
-        """As in MemoryBank, with a hit for each note. top_k: 0 shows nothing; else `near` decides."""
-        if (self.policy.top_k if top_k is None else top_k) <= 0:
-            return []
+    def _retrieved(self, query: str, top_k: int, exclude_task: str | None = None, *within: Any) -> list[Scored]:
+        """As in MemoryBank, with a hit for each note. `near` says how many, not top_k."""
         every = self.notes(exclude_task)
         notes = [note for note in every if not note.kept]
         if self.near is not None:
-            notes = self._with_links(self.ranked(query, notes, exclude_task, where, domain)[: self.near], notes)
+            notes = self._with_links(self.ranked(query, notes, exclude_task, *within)[: self.near], notes)
         elif self.start is not None:
             notes.sort(key=lambda note: note.down - note.up)
         won = [note for note in every if note.kept == "success"] if self.attempts else []
-        notes += self.ranked(query, won, exclude_task, where, domain)[: self.attempts] if won else []
+        notes += self.ranked(query, won, exclude_task, *within)[: self.attempts] if won else []
         return [
             Scored(record=replace(note.record, items=(self._shown(note),)), score=1.0, rewritten=True) for note in notes
         ]
 
-    def ranked(
-        self, query: str, notes: list[Note], exclude_task: str | None = None, where: Any = None, domain: Any = None
-    ) -> list[Note]:
+    def ranked(self, query: str, notes: list[Note], exclude_task: str | None = None, *within: Any) -> list[Note]:
         """The notes by the policy's ranking of the records that added them; without those that it does not rank."""
         if not notes:
             return []
-        hits = super().retrieve(query, sum(self.statuses().values()), exclude_task, where, domain)
+        hits = super()._retrieved(query, sum(self.statuses().values()), exclude_task, *within)
         place = {hit.record.id: number for number, hit in reversed(list(enumerate(hits)))}
         return sorted((note for note in notes if note.origin in place), key=lambda note: place[note.origin])
 

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS records (
 CREATE INDEX IF NOT EXISTS records_by_task ON records (namespace, task_id);
 CREATE INDEX IF NOT EXISTS records_by_tick ON records (tick);
 
--- What records are found by: the embeddings of their queries, and with memory.key=item or both of their lessons. A table
+-- What records are found by: the embeddings of their queries, and with memory.key=item or joined of their lessons. A table
 -- of its own, so that records can be read without vectors. A key outlives its record, for a rollback.
 CREATE TABLE IF NOT EXISTS keys (
     origin INTEGER NOT NULL, -- row id of the record whose text it is

@@ -37,9 +37,8 @@ _INSERT = (
     "ON CONFLICT DO NOTHING RETURNING rowid"
 )
 
-# Queries for the rows of each tracked table. FOUND: rows before a change. MADE: rows after it (latest change only).
-# FOUND_SINCE: rows before all changes after entry seq.
-FOUND = "SELECT was_there, {columns} FROM undo_{table} WHERE seq = $1 ORDER BY step"
+# Queries for the rows of each tracked table. MADE: rows after the latest change. FOUND_SINCE: rows before all changes
+# after entry seq.
 MADE = (
     "SELECT {table}.{last} IS NOT NULL, {columns} FROM (SELECT DISTINCT {key} FROM undo_{table} WHERE seq = $1) "
     "LEFT JOIN {table} USING ({key})"
@@ -279,7 +278,7 @@ def check_status(status: str) -> None:
 
 
 def select(db: SqlSession, query: str, values: tuple) -> Rows:
-    """Run a query, such as FOUND, on each tracked table."""
+    """Run a query, such as MADE, on each tracked table."""
     found = {}
     for table, (columns, n_key) in TRACKED.items():
         names = {"columns": ", ".join(columns), "key": ", ".join(columns[:n_key]), "last": columns[-1]}
