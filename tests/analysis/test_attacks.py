@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TOY, read_json, read_rows, write_rows
+from report_kit import run_once
 
 from analysis.answer_key import many_answers, named_answers, quoted_questions
 from analysis.audit import audit
@@ -29,20 +30,9 @@ WORDS = {family: ToyEnv(instructions="", max_steps=5).word(family) for family in
 INSTRUCTIONS = "You open locked boxes by saying the right word.\nThe only action is: say WORD"
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return tmp_path_factory.mktemp("attacks")
-
-
 @pytest.fixture
-def toy(here, whole):
-    """A finished run of the toy world, made once for the same words. It must not be changed."""
-
-    def run(*words, name=None):
-        folder = whole / (name or re.sub(r"\W+", "_", "_".join(words)) or "plain")
-        return folder if folder.is_dir() else here(*TOY, "limit=16", *words, run_dir=folder)[0]
-
-    return run
+def toy(tmp_path_factory):
+    return lambda *words: run_once(tmp_path_factory, *TOY, "limit=16", *words)
 
 
 @pytest.fixture
@@ -54,13 +44,9 @@ def told(run_dir):
     return audit(read_run(run_dir))
 
 
-def write(run_dir, rows):
-    write_rows(run_dir, rows)
-
-
 def rewrite(run_dir, rows):
     """Write the rows, and the summary that they have."""
-    write(run_dir, rows)
+    write_rows(run_dir, rows)
     summary = read_json(run_dir / "summary.json") | summarise(rows, len(rows))
     (run_dir / "summary.json").write_text(json.dumps(summary))
 
@@ -81,9 +67,8 @@ def solved(row):
         verdict["label"] = "success"
 
 
-@pytest.mark.parametrize("arm", ["arm=no_memory", "arm=reasoningbank"])
-def test_rewritten_episodes_are_broken(copy, arm):
-    run_dir = copy(arm)
+def test_rewritten_episodes_are_broken(copy):
+    run_dir = copy("arm=reasoningbank")
     assert told(run_dir)["broken"] == {}
     rows = read_rows(run_dir)
     for row in rows:
@@ -126,7 +111,7 @@ def test_one_changed_thing_in_one_episode_is_broken(copy, change):
     run_dir = copy("arm=reasoningbank")
     rows = read_rows(run_dir)
     change(rows[3])
-    write(run_dir, rows)
+    write_rows(run_dir, rows)
     assert "content_ids" in told(run_dir)["broken"]
 
 
@@ -180,8 +165,7 @@ class Renamed(ToyEnv):
 
 WRITTEN = {
     "same": lambda text: text,
-    "in capitals": str.upper,
-    "with other signs": lambda text: text.replace(":", ";").replace(".", "!"),
+    "in capitals with other signs": lambda text: text.upper().replace(":", ";").replace(".", "!"),
     "in another order": lambda text: " ".join(reversed(text.split())),
     "with a slip": lambda text: text.replace("Open", "Opens"),
 }
@@ -195,7 +179,7 @@ def test_a_bank_of_the_same_questions_under_other_ids_is_a_look(here, toy, tmp_p
     look = told(run_dir)["look"]
     assert "16 of 16 tasks have a twin" in look["twins_retrieved"][0]
     assert any("16 of 16 tasks have a twin" in line and "given bank" in line for line in look["near_duplicate_tasks"])
-    if written in ("same", "in capitals", "with other signs"):
+    if written in ("same", "in capitals with other signs"):
         assert "16 the same" in look["twins_retrieved"][0]
 
 
@@ -215,7 +199,7 @@ def test_a_bank_that_an_identical_run_made_is_not_broken_and_what_was_learned_la
     assert told(first)["broken"] == {}  # though others have filled its bank since
     rows = read_rows(first)
     rows[1]["retrieved"] = [{"id": rows[6]["records"][0]["id"], "score": 1.0, "n_items": 1, "n_shown": 1}]
-    write(first, rows)
+    write_rows(first, rows)
     assert "of the later episode 6" in told(first)["broken"]["self_retrieval"][0]
 
 
@@ -225,20 +209,19 @@ def test_a_bank_that_an_identical_run_made_is_not_broken_and_what_was_learned_la
 KEYS = {
     "sentences": "\n".join(f'The word of the {family} family is "{word}".' for family, word in WORDS.items()),
     "one line": ", ".join(f"{family}={word}" for family, word in WORDS.items()),
-    "words first": "; ".join(f"{word} ({family})" for family, word in WORDS.items()),
     "data": json.dumps([{"family": family, "opens": word} for family, word in WORDS.items()], indent=1),
     "of two families, in capitals": f"AMBER {WORDS['amber']} BIRCH {WORDS['birch']} and nothing on the others",
 }
 
 
-@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("name", ["sentences", "data", "of two families, in capitals"])
 def test_a_key_of_the_answers_in_every_system_prompt_is_a_look(here, tmp_path, name):
     text = json.dumps(f"{INSTRUCTIONS} {KEYS[name]}".replace("\n", " "))
     run_dir, _ = here(*TOY, "arm=no_memory", f"env.instructions={text}", "limit=16", run_dir=tmp_path / "run")
     assert "the system prompt holds" in told(run_dir)["look"]["answer_key"][0]
 
 
-@pytest.mark.parametrize("words", [(), ("arm=no_memory",), ("setting=train",), ("arm=matts_parallel",)])
+@pytest.mark.parametrize("words", [(), ("setting=train",), ("arm=matts_parallel",)])
 def test_a_clean_run_holds_no_key(toy, words):
     assert "answer_key" in told(toy(*words))["ok"]
 
@@ -264,10 +247,6 @@ TITLES = [f"{one} {two}" for one in ("Green", "Stone", "Silver") for two in ("ha
         (rows_of(map(str, NUMBERS)), "Answers: " + " ".join(map(str, sorted(NUMBERS)))),
         (rows_of(TITLES), f"It is one of {', '.join(sorted(TITLES))}, or none."),
         (rows_of(LETTERS), " ".join(f"{n}:{letter}" for n, letter in enumerate(LETTERS))),
-        (
-            rows_of(LETTERS),
-            "\n".join(f"Q: What do they say is fact {n}? A: {letter}" for n, letter in enumerate(LETTERS)),
-        ),
         (rows_of(LETTERS), "\n".join(f"{letter} for fact {n}" for n, letter in enumerate(LETTERS))),
         (rows_of(["7"] * 20), "\n".join(f"What do they say is fact {n}? seven" for n in range(20))),
     ],

@@ -11,7 +11,7 @@ import zipfile
 import pandas as pd
 import pytest
 from conftest import TOY, read_json, read_rows, write_rows
-from report_kit import rewritten
+from report_kit import break_off, make_run, rewritten, run_once
 
 from analysis.answer import Question, answer_of
 from analysis.audit import audit
@@ -60,22 +60,11 @@ def sums(tmp_path_factory):
     return ("env=math500", f"env.path={file}", "env.dataset=own", "llm=scripted", script, "embedder=hashing")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return tmp_path_factory.mktemp("made")
-
-
 @pytest.fixture
-def play_once(here, made):
-    """A function that makes a run in a folder of the module, if it is not there yet."""
-    return lambda name, *words: made / name if (made / name).is_dir() else here(*words, run_dir=made / name)[0]
-
-
-@pytest.fixture
-def boxes(play_once, sums, tmp_path):
+def boxes(tmp_path_factory, sums, tmp_path):
     """A run without memory, and one with it, which keeps to the form as soon as a lesson stands before the task."""
     for arm in ("no_memory", "reasoningbank"):
-        shutil.copytree(play_once(arm, *sums, f"arm={arm}"), tmp_path / "runs" / arm)
+        shutil.copytree(run_once(tmp_path_factory, *sums, f"arm={arm}"), tmp_path / "runs" / arm)
     return tmp_path / "runs"
 
 
@@ -176,11 +165,12 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("said", WORLDS)
-def test_every_sentence_and_title_says_whose_labels_which_models_and_which_settings(here, play_once, tmp_path, said):
+def test_every_sentence_and_title_says_whose_labels_which_models_and_which_settings(tmp_path_factory, tmp_path, said):
     for seed in (0, 1):
         words = (*TOY, f"seed={seed}", "limit=2")
-        shutil.copytree(play_once(f"none-{seed}", *words, "arm=no_memory"), tmp_path / "runs" / f"none-{seed}")
-        here(*words, "arm=reasoningbank", *WORLDS[said], run_dir=tmp_path / "runs" / f"bank-{seed}")
+        none = run_once(tmp_path_factory, *words, "arm=no_memory")
+        shutil.copytree(none, tmp_path / "runs" / f"none-{seed}")
+        make_run(tmp_path / "runs" / f"bank-{seed}", *words, "arm=reasoningbank", *WORLDS[said])
     frame = load_episodes([str(tmp_path / "runs")])
     for build in (build_matrix, lambda frame: build_tables(frame, "all")):
         cells, [text] = build(frame)
@@ -191,17 +181,10 @@ def test_every_sentence_and_title_says_whose_labels_which_models_and_which_setti
 
 
 def test_what_only_some_arms_hold_is_said_with_their_names():
-    rows = [
-        {"label": label, "label_source": source, "helpers": {}, "noted": noted}
-        for label, source, noted in (
-            ("none", "none", {}),
-            ("a", "llm", {}),
-            ("b", "oracle", {"memory.inject": ("user",)}),
-        )
-    ]
-    assert (
-        qualified("Table", rows, counts=False) == "Table; with a: labels llm; b: labels oracle; b: memory.inject=user"
-    )
+    arms = (("none", "none", {}), ("a", "llm", {}), ("b", "oracle", {"memory.inject": ("user",)}))
+    rows = [{"label": label, "label_source": source, "helpers": {}, "noted": noted} for label, source, noted in arms]
+    said = "Table; with a: labels llm; b: labels oracle; b: memory.inject=user"
+    assert qualified("Table", rows, counts=False) == said
     assert qualified("They differ.", rows[:2], counts=False) == "They differ; with labels llm."
     assert qualified("They differ.", rows[:1], counts=False) == "They differ."
 
@@ -245,11 +228,6 @@ def unshown(row):
     row["retrieved"] = [hit | {"n_shown": 0} for hit in row["retrieved"]]
 
 
-def broken(row):
-    row["status"] = "infra_error"
-    row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
-
-
 def exported(run, to):
     assert export.main([str(run), "--to", "episodes", "-o", str(to)]) == 0
     with to.open(encoding="utf-8", newline="") as file:
@@ -271,7 +249,7 @@ def test_what_nobody_evaluated_is_nowhere_called_wrong(toy_runs, tmp_path):
 
 
 def test_an_arm_of_which_everything_broke_is_not_called_unfinished_and_is_counted(toy_runs, tmp_path):
-    run = rewritten(toy_runs / "bank-0", tmp_path / "runs" / "broken", broken)
+    run = rewritten(toy_runs / "bank-0", tmp_path / "runs" / "broken", break_off)
     cells = make_cells(load_episodes([str(run), str(toy_runs / "none-0")]), "no_memory")
     [study] = studies(cells)
     assert words.headline(study).startswith("no_memory solved 0.0 % of the toy tasks (40 tasks are broken and in no")
@@ -313,11 +291,8 @@ def test_an_arm_whose_seeds_are_one_is_not_tested_by_the_luck_of_its_baseline(to
     same = frame.assign(said=frame["said"].mask(mine, frame["task_id"]), trace=frame["trace"].mask(mine, "one"))
     row = next(row for row in rows_of(make_cells(same, "no_memory").table) if row["arm"] == "reasoningbank")
     assert (row["n_paired_seeds"], row["alike"], comparison_outcome(row)) == (2, 1.0, "untested")
-
-
-def test_what_could_be_found_is_said_of_the_seeds_that_have_a_partner():
     row = {"p_holm": 0.4, "difference": 0.1, "n_tasks": 100, "n_seeds": 10, "n_paired_seeds": 3.0, "sd_seeds": 0.0}
-    assert "100 tasks x 3 seeds find" in findable([row])[0]
+    assert "100 tasks x 3 seeds find" in findable([row])[0]  # what could be found: of the seeds that have a partner
 
 
 def test_without_a_usual_baseline_headline_and_table_choose_none(toy_runs, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import TOY, read_json, read_rows
+from report_kit import make_run
 
 from analysis.faithfulness import NOT_USED, UNKNOWN, USED, build_faithfulness, causes_of, comparing, sentence, uses_of
 from analysis.stats import paired, paired_worst
@@ -12,6 +13,7 @@ from analysis.tables import load_episodes
 from benchmarks.faithful_worlds import ARMS as ASKED
 from benchmarks.faithful_worlds import WORLDS
 from core.seeding import derive_seed
+from scripts.tables import main as tables
 
 
 def opened_by(order, *, last=None, lot=False, seed=0):
@@ -29,29 +31,28 @@ def opened_by(order, *, last=None, lot=False, seed=0):
     return n
 
 
-@pytest.mark.slow
 def test_the_arms_of_the_toy_world_have_the_results_that_follow_from_their_definitions(here, tmp_path, subtests):
-    """4 families of 10 boxes, in turn; a box opens to who is shown its family's word.
+    """4 families of 5 boxes, in turn; a box opens to who is shown its family's word.
 
     No lesson (no_memory), none with a word (empty_block, placebo), none that is true (corrupt) and none of the family
-    (other_task) open none. The nearest lesson is of the own family from its second box on: 36. The last five attempts
-    hold the one at the own family's last box, four before: 36; an attempt has one step, which shuffling leaves: 36. The
-    whole history: 36. The lesson told: 40. One drawn at random: as drawn.
+    (other_task) open none. The nearest lesson is of the own family from its second box on: 16. The last five attempts
+    hold the one at the own family's last box, four before: 16; an attempt has one step, which shuffling leaves: 16. The
+    whole history: 16. The lesson told: 20. One drawn at random: as drawn.
     """
     answers = dict.fromkeys(("no_memory", "empty_block", "placebo", "corrupt", "other_task"), 0)
-    answers |= dict.fromkeys(("reasoningbank", "recent", "shuffle", "history"), 36) | {"told_lesson": 40}
+    answers |= dict.fromkeys(("reasoningbank", "recent", "shuffle", "history"), 16) | {"told_lesson": 20}
     for arm in (*answers, "random_retrieval"):
         with subtests.test(arm=arm):
-            run, _ = here(*TOY, f"arm={arm}", run_dir=tmp_path / arm)
+            run, _ = here(*TOY, "limit=20", f"arm={arm}", run_dir=tmp_path / arm)
             rows = read_rows(run)
             order = [(row["task_id"], row["task_type"], row["records"] and row["records"][0]["id"]) for row in rows]
-            assert opened_by(order) == opened_by(order, last=5) == 36
+            assert opened_by(order) == opened_by(order, last=5) == 16
             expected = answers[arm] if arm in answers else opened_by(order, lot=True)
             assert read_json(run / "summary.json")["n_success"] == expected
 
 
 def test_only_three_attempts_back_there_is_no_box_of_the_family(here):
-    run, rate = here(*TOY, "arm=recent", "retrieval.top_k=3")
+    run, rate = here(*TOY, "arm=recent", "retrieval.top_k=3", "limit=10")
     assert rate == 0
     assert [hit["id"] for hit in read_rows(run)[9]["retrieved"]] == [
         row["records"][0]["id"] for row in reversed(read_rows(run)[6:9])
@@ -59,53 +60,51 @@ def test_only_three_attempts_back_there_is_no_box_of_the_family(here):
 
 
 def test_history_is_cut_to_its_tokens_and_what_is_left_out_is_counted(here):
-    run, rate = here(*TOY, "arm=history", "memory.max_tokens=200")
+    run, rate = here(*TOY, "arm=history", "memory.max_tokens=200", "limit=20")
     rows, summary = read_rows(run), read_json(run / "summary.json")
     shown = [[hit["n_shown"] for hit in row["retrieved"]] for row in rows]
-    assert [len(each) for each in shown] == list(range(40))  # all that came before
+    assert [len(each) for each in shown] == list(range(20))  # all that came before
     assert all(sorted(each, reverse=True) == each for each in shown)  # the newest first
     fits = max(map(sum, shown))
     assert 2 <= fits < 4 and rate == 0  # the family's last box is four back
-    assert summary["n_not_shown"] == sum(len(each) - sum(each) for each in shown) > 600
+    assert summary["n_not_shown"] == sum(len(each) - sum(each) for each in shown) > 120
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", WORLDS)
-def test_a_real_study_names_what_its_agent_uses(here, tmp_path, world):
-    """5 seeds of 8 families by 5 boxes, shuffled, with one luck for all arms: arms that act alike open the same boxes.
+@pytest.mark.parametrize("world", ["content", "length"])  # of made-up outcomes, below: the others, too
+def test_a_real_study_names_what_its_agent_uses(tmp_path, world):
+    """4 seeds of 4 families by 5 boxes, shuffled, with one luck for all arms: arms that act alike open the same boxes.
 
-    With its family's word a box opens with a chance of 0.9. The agent of `content` is told it by a lesson. The
-    others never say it, and guess, with a chance of 0.9, but of `nothing` of 0.3: those of `form` and `length` with a
-    block, or a lesson, before them, else they do not act.
+    With its family's word a box opens with a chance of 0.9. The agent of `content` is told it by a lesson. That of
+    `length` never says it, and guesses, with a chance of 0.9, where a lesson stands before it, else it does not act.
     """
-    for arm in (*ASKED.split(","), "recent", "shuffle"):
-        for seed in range(5):
-            named = ("stream.order=shuffled", f"seed={seed}", f"arm={arm}", *WORLDS[world])
-            here(*TOY, *named, run_dir=tmp_path / arm / str(seed))
+    runs = [(arm, seed) for arm in ASKED.split(",") for seed in range(4)]
+    runs += [("recent", 0), ("shuffle", 0)] if world == "content" else []
+    for arm, seed in runs:
+        named = ("stream.order=shuffled", f"seed={seed}", f"arm={arm}", *WORLDS[world], "env.families=4")
+        make_run(tmp_path / arm / str(seed), *TOY, *named)
     _, [uses, shown] = build_faithfulness(load_episodes([str(tmp_path)]))
-    assert f"The agent uses {world}" in uses.notes[0]
-    columns = dict(zip(shown.head, zip(*shown.rows, strict=True), strict=True))
-    lessons = dict(zip(columns["method"], columns["lessons shown / task"], strict=True))
-    tokens = dict(zip(columns["method"], columns["their tokens / task"], strict=True))
-    place = dict(zip(columns["method"], columns["tokens before them"], strict=True))
-    assert lessons["no_memory"] == lessons["empty_block"] == "0.00"
-    assert lessons["placebo"] == lessons["corrupt"] == lessons["reasoningbank"] == "0.97"  # 39 of 40
-    assert float(tokens["empty_block"]) > 0 == float(tokens["no_memory"])
+    assert uses.notes[0] == f"The agent uses {world}."
+    of = {row[0]: dict(zip(shown.head, row, strict=True)) for row in shown.rows}
+    n_lessons = {arm: of[arm]["lessons shown / task"] for arm in ASKED.split(",")}
+    with_lessons = dict.fromkeys(("placebo", "corrupt", "reasoningbank"), "0.95")  # 19 of 20
+    assert n_lessons == {"no_memory": "0.00", "empty_block": "0.00"} | with_lessons
+    tokens = {arm: float(row["their tokens / task"]) for arm, row in of.items()}
+    assert tokens["empty_block"] > 0 == tokens["no_memory"]
     for control in ("placebo", "corrupt"):  # as long as what it replaces, to a fifth
-        assert float(tokens[control]) == pytest.approx(float(tokens["reasoningbank"]), rel=0.2)
-    assert tokens["shuffle"] == tokens["recent"]
-    assert len({place[arm] for arm in place if arm != "no_memory"}) == 1 and place["no_memory"] == "-"
+        assert tokens[control] == pytest.approx(tokens["reasoningbank"], rel=0.2)
+    assert tokens.get("shuffle") == tokens.get("recent")
+    place = {arm: row["tokens before them"] for arm, row in of.items()}
+    assert place.pop("no_memory") == "-" and len({*place.values()}) == 1
 
 
-@pytest.mark.slow
-def test_the_experiment_ends_with_its_answer(program, tmp_path):
-    words = ("main.py", "-m", "experiment=faithfulness", *TOY, "limit=8", "seed=0,1", f"run_dir={tmp_path / 'sweep'}")
-    done = program(*words)
+def test_the_experiment_ends_with_its_answer(program, tmp_path, capsys):
+    words = ("experiment=faithfulness", *TOY, "arm=no_memory,recent,shuffle", "limit=5", "seed=0")
+    done = program("main.py", "-m", *words, f"run_dir={tmp_path / 'sweep'}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "What the agent uses: toy, scripted, 8 tasks" in done.stdout and "What was shown: toy" in done.stdout
-    assert "missing" not in done.stdout and len(list((tmp_path / "sweep").glob("*/summary.json"))) == 22
-    table = program("-m", "scripts.tables", tmp_path / "sweep", "--table", "faithfulness")
-    assert table.returncode == 0 and "| the order of their steps | recent - shuffle |" in table.stdout
+    assert "What the agent uses: toy, scripted, 5 tasks" in done.stdout and "What was shown: toy" in done.stdout
+    assert "missing" not in done.stdout
+    assert tables([str(tmp_path / "sweep"), "--table", "faithfulness"]) == 0
+    assert "| the order of their steps | recent - shuffle |" in capsys.readouterr().out
 
 
 # The answer, of made-up outcomes
@@ -137,13 +136,11 @@ def made_up(rates, seed, *, alone=False, n_tasks=40, n_seeds=5):
     return compare
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("world", RATES)
 def test_the_cause_is_named_in_20_of_20_studies(world):
     assert [causes_of(uses_of(made_up(RATES[world], seed))) for seed in range(20)] == [[world]] * 20
 
 
-@pytest.mark.slow
 def test_where_arms_differ_by_chance_alone_a_cause_is_named_in_at_most_7_percent():
     named = [causes_of(uses_of(made_up(RATES["nothing"], seed, alone=True))) for seed in range(200)]
     assert sum(causes not in ([], ["nothing"]) for causes in named) <= 14

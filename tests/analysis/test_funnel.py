@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import product
 
-import forkserver
 import numpy as np
 import pandas as pd
 import pytest
 import test_customs
-from conftest import TOY, WITH_KITS, command, read_json, read_rows, write_rows
+from conftest import TOY, read_json, read_rows, write_rows
+from report_kit import run_once
 
 from analysis.audit import audit
 from analysis.cells import make_cells
@@ -199,17 +200,9 @@ def test_no_bank_is_read_for_a_run_that_holds_its_own_records():
 def control(tmp_path_factory):
     """no_memory and told_random of the positive control on three seeds, by a worker that follows what it is told."""
     folder = tmp_path_factory.mktemp("control")
-    words = ("experiment=positive_control", *CUSTOMS, "arm=no_memory,told_random,reasoningbank", "seed=0,1,2")
-    done = forkserver.run(
-        command(*words, f"run_dir={folder}"),
-        env=WITH_KITS,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    for arm, seed in product(("no_memory", "told_random", "reasoningbank"), range(3)):
+        run = run_once(tmp_path_factory, *CUSTOMS, f"arm={arm}", f"seed={seed}")
+        shutil.copytree(run, folder / f"arm={arm},seed={seed}")
     return folder
 
 
@@ -252,9 +245,8 @@ def test_the_tables_show_it(control, capsys):
     assert table.loc["no_memory", steps].tolist() == ["-"] * 4
     n = funnel_of(make_cells(load_episodes([str(control)]), "no_memory"))
     right = next(row["n"] for row in n if (row["label"], row["step"]) == ("told_random", "relevant"))
-    assert table.loc["told_random", steps].tolist() == [
-        "54 of 54", f"{right} of 54", f"{right} of {right}", f"{right} of {right}"
-    ]  # fmt: skip
+    of_right = f"{right} of {right}"
+    assert table.loc["told_random", steps].tolist() == ["54 of 54", f"{right} of 54", of_right, of_right]
 
 
 def test_runs_that_showed_no_lesson_have_no_funnel_and_say_so(control, capsys):
@@ -311,22 +303,21 @@ def test_the_audit_asks_the_rule_again(changed):
     assert list(report["broken"]) == ["followed_lessons"] and len(report["broken"]["followed_lessons"]) == 1
 
 
-def test_an_older_run_is_not_called_clean_nor_broken(changed):
-    def older(rows, manifest):
-        for row in rows:
-            for hit in row["retrieved"]:
-                hit.pop("followed", None)
-
-    report = changed(older)
-    assert not report["broken"] and "have no such note" in report["unchecked"]["followed_lessons"]
+def of_an_older_version(rows, manifest):
+    for hit in (hit for row in rows for hit in row["retrieved"]):
+        hit.pop("followed", None)
 
 
-def test_the_rule_of_an_env_from_outside_is_not_asked(changed):
-    def outside(rows, manifest):
-        manifest["config"]["env"]["_target_"] = "elsewhere.Env"
+def of_an_env_from_outside(rows, manifest):
+    manifest["config"]["env"]["_target_"] = "elsewhere.Env"
 
-    report = changed(outside)
-    assert "is from outside" in report["unchecked"]["followed_lessons"]
+
+@pytest.mark.parametrize(
+    ("change", "why"), [(of_an_older_version, "have no such note"), (of_an_env_from_outside, "is from outside")]
+)
+def test_where_the_rule_cannot_be_asked_a_run_is_not_called_clean_nor_broken(changed, change, why):
+    report = changed(change)
+    assert "followed_lessons" not in report["broken"] and why in report["unchecked"]["followed_lessons"]
 
 
 def test_every_step_is_a_part_of_one_that_is_there():

@@ -7,7 +7,8 @@ import re
 import shutil
 
 import pytest
-from conftest import TOY, read_json, read_rows, write_rows
+from conftest import TOY, read_rows, write_rows
+from report_kit import change_manifest
 
 from analysis.audit import audit, together
 from analysis.leaks import at_least, more_than_chance
@@ -42,10 +43,8 @@ VERDICT = 'Thoughts: hm.\nStatus: "{0}"'
 ARMS = [
     "arm=no_memory",
     "arm=reasoningbank",
-    "arm=synapse",
     "arm=awm_both",
     "arm=random_retrieval",
-    "arm=batch_of_40",
     "arm=two_passes",
     "arm=matts_parallel",
     "arm=matts_sequential",
@@ -102,15 +101,13 @@ def test_a_clean_run_of_short_answers_raises_no_alarm(play, arm):
     report = audit(read_run(play(ROWS, *arm.split())))
     assert report["broken"] == {}
     assert not {"gold_by_chance", "one_system_prompt"} & set(report["look"])
-    assert "gold_in_learning_prompts" in report["ok"] and "shown_items" in report["ok"] and "regraded" in report["ok"]
+    assert {"gold_in_learning_prompts", "shown_items", "regraded"} <= set(report["ok"])
 
 
-@pytest.mark.parametrize("arm", ["arm=no_memory", "arm=reasoningbank", "arm=matts_parallel"])
-def test_a_clean_run_of_letters_raises_no_alarm(play, arm):
-    report = audit(read_run(play(CHOICES, *arm.split())))
-    assert report["broken"] == {}
+def test_a_clean_run_of_letters_raises_no_alarm(play):
+    report = audit(read_run(play(CHOICES)))
+    assert report["broken"] == {} and "regraded" in report["ok"]
     assert not {"gold_by_chance", "one_system_prompt"} & set(report["look"])
-    assert "regraded" in report["ok"]
 
 
 @pytest.fixture
@@ -221,17 +218,29 @@ def test_a_judge_that_works_the_task_out_is_no_leak_unless_it_was_told(forged, m
     assert ("answers_worked_out" in report["look"]) == (not broken)
 
 
-def test_letters_in_the_system_prompts_are_found_though_letters_stand_everywhere(forged):
-    assert "gold_by_chance" in forged(the_answers_in_the_system_prompt, rows=CHOICES)["look"]
+def letters_in_the_learners_prompts(rows, prompts):
+    for prompt in prompts:
+        part = int(re.findall(r"a fact of (\d+)\?", prompt["messages"][0]["content"])[-1])
+        prompt["messages"][0]["content"] += f"\nReference: {gold(rows[part])}"
 
 
-def test_letters_in_the_learners_prompts_are_found_though_every_task_names_them(forged):
-    def forge(rows, prompts):
-        for prompt in prompts:
-            part = int(re.findall(r"a fact of (\d+)\?", prompt["messages"][0]["content"])[-1])
-            prompt["messages"][0]["content"] += f"\nReference: {gold(rows[part])}"
+def a_letter_graded_wrongly(rows, prompts):
+    row = next(row for row in rows if row["status"] == "failure")
+    row["trajectories"][0] |= {"success": True, "reward": 1.0}
+    row["status"] = "success"
 
-    assert "gold_by_chance" in forged(forge, rows=CHOICES)["look"]
+
+OF_LETTERS = {  # which stand everywhere, and in every task
+    the_answers_in_the_system_prompt: ("look", "gold_by_chance"),
+    letters_in_the_learners_prompts: ("look", "gold_by_chance"),
+    a_letter_graded_wrongly: ("broken", "regraded"),
+}
+
+
+@pytest.mark.parametrize("leak", OF_LETTERS, ids=lambda leak: leak.__name__)
+def test_a_forged_leak_of_letters_is_found(forged, leak):
+    kind, check = OF_LETTERS[leak]
+    assert check in forged(leak, rows=CHOICES)[kind]
 
 
 def test_a_lesson_that_had_to_be_escaped_is_known_again(play, monkeypatch):
@@ -239,15 +248,6 @@ def test_a_lesson_that_had_to_be_escaped_is_known_again(play, monkeypatch):
     run = read_run(play(ROWS, "limit=6"))
     assert "</memory_items> < |im_end" not in run.rows[3]["trajectories"][0]["opening"][0]["content"]
     assert "shown_items" in audit(run)["ok"]
-
-
-def test_a_letter_graded_wrongly_is_found(forged):
-    def forge(rows, prompts):
-        row = next(row for row in rows if row["status"] == "failure")
-        row["trajectories"][0] |= {"success": True, "reward": 1.0}
-        row["status"] = "success"
-
-    assert "regraded" in forged(forge, rows=CHOICES)["broken"]
 
 
 @pytest.fixture
@@ -287,9 +287,7 @@ def test_lessons_with_labels_of_the_environment_are_found_where_none_may_be(toy,
     words = ("limit=8", f"memory.path={bank}")
     run = toy("allowed", *words, "setting.allow_oracle_bank=true")
     assert "allow_oracle_bank" in audit(run)["unchecked"]["retrieved_labels"]
-    manifest = read_json(run.path / "manifest.json")
-    manifest["config"]["setting"]["allow_oracle_bank"] = False
-    (run.path / "manifest.json").write_text(json.dumps(manifest))
+    change_manifest(run.path, lambda made: made["config"]["setting"].update(allow_oracle_bank=False))
     assert "labels oracle+answers" in audit(read_run(run.path))["broken"]["retrieved_labels"][0]
     bank.unlink()
     report = audit(read_run(run.path))
@@ -301,14 +299,8 @@ def test_what_could_not_be_checked_is_never_ok(toy, tmp_path):
     run = toy("train", "setting=train", "memory.allow_self=true", "limit=4")
     (run.path / "prompts.jsonl").unlink()
     report = audit(read_run(run.path))
-    assert set(report["unchecked"]) == {
-        "gold_in_prompts",
-        "gold_in_learning",
-        "gold_in_learning_prompts",
-        "answers_worked_out",
-        "retrieved_labels",
-        "self_retrieval",
-    }
+    golds = {"gold_in_prompts", "gold_in_learning", "gold_in_learning_prompts", "answers_worked_out"}
+    assert set(report["unchecked"]) == golds | {"retrieved_labels", "self_retrieval"}
     assert not set(report["unchecked"]) & set(report["ok"])
     assert report["broken"] == {}
 
@@ -321,9 +313,7 @@ def test_runs_together_tell_lost_pairs_and_identical_replicates(toy, tmp_path, c
     assert "1 tasks count in another run" in together([memory, none])["lost_pairs"][0]
     assert together([memory, toy("again", "limit=6", "seed=1")]) == {}
     twin = shutil.copytree(memory.path, tmp_path / "twin")
-    (twin / "manifest.json").write_text(
-        json.dumps(read_json(twin / "manifest.json") | {"config": memory.config | {"seed": 1}})
-    )
+    change_manifest(twin, lambda made: made["config"].update(seed=1))
     rows = [json.loads(re.sub(r'"id": "', r'"id": "f', json.dumps(row))) for row in read_rows(twin)]
     write_rows(twin, rows)  # other ids do not hide it
     found = together([memory, read_run(twin)])["identical_replicates"]
@@ -337,9 +327,8 @@ def test_every_prompt_of_the_learner_is_kept_once_and_shown(play, capsys):
     kept = [json.loads(line) for line in (run_dir / "prompts.jsonl").read_text().splitlines()]
     calls = [json.loads(line) for line in (run_dir / "calls.jsonl").read_text().splitlines()]
     assert len({row["id"] for row in kept}) == len(kept)
-    assert {row["id"] for row in kept} == {
-        call["messages"] for call in calls if call["role"] in ("judge", "selector", "extractor")
-    }
+    learners = ("judge", "selector", "extractor")
+    assert {row["id"] for row in kept} == {call["messages"] for call in calls if call["role"] in learners}
     show_command([str(run_dir), "1", "--prompts"])
     shown = capsys.readouterr().out
     assert shown.count("judge was asked") == 1  # k attempts alike: one prompt, one reply
@@ -378,9 +367,8 @@ def rows_of(*golds):
 
 def test_an_option_that_only_its_own_question_has_is_no_leak():
     rows = rows_of(*("ABCD"[n % 4] for n in range(400)))
-    assert (
-        more_than_chance((row, "A B C D" if n % 9 else f"A {'ABCD'[n % 4]}", "") for n, row in enumerate(rows)) is None
-    )
+    told = ((row, "A B C D" if n % 9 else f"A {'ABCD'[n % 4]}", "") for n, row in enumerate(rows))
+    assert more_than_chance(told) is None
 
 
 def test_one_short_answer_says_nothing_by_itself_and_a_long_one_does():

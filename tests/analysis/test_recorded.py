@@ -18,7 +18,6 @@ def at_home(program):
     return lambda *words: program("main.py", *words, cwd=REPO)
 
 
-@pytest.mark.slow
 def test_the_study_replays_to_the_result_that_was_recorded_and_tells_its_story(at_home, tmp_path):
     done = at_home("experiment=recorded", f"run_dir={tmp_path / 'S'}")
     assert done.returncode == 0, done.stderr
@@ -28,7 +27,7 @@ def test_the_study_replays_to_the_result_that_was_recorded_and_tells_its_story(a
     solved = {path.parent.name: read_json(path)["n_success"] for path in (tmp_path / "S").glob("*/summary.json")}
     of = {arm: [solved[f"arm={arm},env=customs,seed={seed}"] for seed in range(5)] for arm in ARMS}
     assert of == ARMS
-    assert PLANNED in said and "p = 0.0225, both corrected" in (REPO / "docs/study.md").read_text(encoding="utf-8")
+    assert PLANNED in said
     assert "24 tasks x 5 seeds" in said and "▲ · n 120" in said
     places = [
         said.index(text) for text in ("one lesson, ", "\n  before", "\n  lesson", "\n  after", "next, does memory")
@@ -40,7 +39,6 @@ def test_the_study_replays_to_the_result_that_was_recorded_and_tells_its_story(a
 ARMS = {"no_memory": [7, 5, 4, 6, 8], "reasoningbank": [18, 14, 11, 17, 15]}  # solved by seed, of 24
 
 
-@pytest.mark.slow
 def test_a_prompt_that_differs_stops_the_replay(at_home, tmp_path):
     (tmp_path / "prompts").mkdir()
     own = tmp_path / "prompts" / "judge.jinja"
@@ -50,7 +48,6 @@ def test_a_prompt_that_differs_stops_the_replay(at_home, tmp_path):
     assert "holds no answer to this request of role judge" in done.stderr and "llm.cache=read_write" in done.stderr
 
 
-@pytest.mark.slow
 def test_replay_changes_nothing_beside_the_file_and_needs_no_weights(at_home, tmp_path):
     shutil.copy(REPO / "docs/study/recorded.sqlite", tmp_path / "copy.sqlite")
     before = (tmp_path / "copy.sqlite").read_bytes()

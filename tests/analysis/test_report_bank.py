@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 
 import pytest
 from conftest import read_rows
-from report_kit import Elements, rewritten
+from report_kit import Elements, rewritten, unpacked
 
 from scripts import report
 
@@ -16,28 +14,31 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")
 
 
-@pytest.fixture
-def banks(tmp_path):
+@pytest.fixture(scope="module")
+def banks(tmp_path_factory):
     """The lessons of each run of a page, by the run's label."""
 
     def make(*arguments):
-        file = tmp_path / "page.html"
+        file = tmp_path_factory.mktemp("page") / "page.html"
         assert report.main([*map(str, arguments), "-o", str(file)]) == 0
         scripts = Elements(file.read_text(encoding="utf-8")).scripts
         found = {}
         for number, run in enumerate(json.loads(scripts["index"])["runs"]):
-            packed = scripts.get(f"b{number}")
-            text = gzip.decompress(base64.b64decode(packed)).decode() if packed else ""
-            found[run["label"]] = [json.loads(line) for line in text.splitlines()]
+            found[run["label"]] = unpacked(scripts[f"b{number}"]) if f"b{number}" in scripts else []
             assert len(found[run["label"]]) == run["lessons"]
         return found
 
     return make
 
 
-def test_a_lesson_tells_its_source_its_uses_and_how_they_ended(toy_runs, banks):
+@pytest.fixture(scope="module")
+def learned(banks, toy_runs):
+    return banks(toy_runs / "bank-0")["reasoningbank · seed 0"]
+
+
+def test_a_lesson_tells_its_source_its_uses_and_how_they_ended(toy_runs, learned):
     rows = read_rows(toy_runs / "bank-0")
-    lessons = banks(toy_runs / "bank-0")["reasoningbank · seed 0"]
+    lessons = learned
     assert [each["content"] for each in lessons] == [it["content"] for row in rows for it in row["lessons"]]
     assert any(each["shown"] for each in lessons)
     for each in lessons:
@@ -51,9 +52,8 @@ def test_a_lesson_tells_its_source_its_uses_and_how_they_ended(toy_runs, banks):
             assert said == [len(places), sum(rows[n]["status"] == "success" for n in places)]
 
 
-def test_what_broke_and_what_had_no_room_is_no_use(toy_runs, banks, tmp_path):
-    before = banks(toy_runs / "bank-0")["reasoningbank · seed 0"]
-    used = next(each for each in before if len(each["shown"]) > 2)
+def test_what_broke_and_what_had_no_room_is_no_use_and_a_wrong_label_is_told(toy_runs, learned, banks, tmp_path):
+    used = next(each for each in learned if len(each["shown"]) > 2)
     broken, unseen, other = used["shown"][0], used["shown"][1], used["place"] + 1
 
     def change(row):
@@ -61,29 +61,23 @@ def test_what_broke_and_what_had_no_room_is_no_use(toy_runs, banks, tmp_path):
             row["status"] = "infra_error"
         if row["index"] == unseen:
             row["retrieved"][0]["n_shown"] = 0
+        if row["index"] == 0:
+            row["trajectories"][0]["success"] = not row["trajectories"][0]["success"]
 
     changed = rewritten(toy_runs / "bank-0", tmp_path / "changed", change)
-    after = next(each for each in banks(changed)["reasoningbank · seed 0"] if each["id"] == used["id"])
+    lessons = banks(changed)["reasoningbank · seed 0"]
+    assert [each["wrong"] for each in lessons] == [each["place"] == 0 for each in lessons]
+    after = next(each for each in lessons if each["id"] == used["id"])
     assert after["retrieved"] == used["retrieved"] and after["shown"] == [n for n in used["shown"] if n != unseen]
     assert after["with"][0] == used["with"][0] - 2
     assert after["without"][0] == used["without"][0] + 1 - (other not in used["shown"])
 
 
-def test_a_wrong_label_is_told(toy_runs, banks, tmp_path):
-    def change(row):
-        if row["index"] == 0:
-            row["trajectories"][0]["success"] = not row["trajectories"][0]["success"]
-
-    wrong = rewritten(toy_runs / "bank-0", tmp_path / "wrong", change)
-    lessons = banks(wrong)["reasoningbank · seed 0"]
-    assert [each["wrong"] for each in lessons] == [each["place"] == 0 for each in lessons]
-
-
-def test_episodes_are_enough_where_the_bank_is_gone(toy_runs, banks, tmp_path):
+def test_episodes_are_enough_where_the_bank_is_gone(toy_runs, banks, learned, tmp_path):
     bare = rewritten(toy_runs / "bank-0", tmp_path / "bare", lambda row: None)
     for file in bare.glob("bank.sqlite*"):
         file.unlink()
-    assert banks(bare) == banks(toy_runs / "bank-0")
+    assert banks(bare) == {"reasoningbank · seed 0": learned}
 
 
 def test_lessons_of_a_given_bank_lead_to_the_run_that_learned_them(toy_runs, banks, here, tmp_path):

@@ -59,13 +59,7 @@ def test_a_link_leads_to_an_episode(tab, pages):
     tab.open(pages[0] + "#reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
     tab.wait("document.querySelector('article .step')")
     shown = text(tab, "article")
-    for what in (
-        "Open the dune box: box 5",
-        "Word of the dune family",
-        "agrees with the truth",
-        "say ",
-        "learned from",
-    ):
+    for what in ("Open the dune box: box 5", "Word of the dune family", "agrees with the truth", "say ", "learned"):
         assert what in shown
     assert text(tab, ".row.selected .what") == "Open the dune box: box 5 of the dune family."
     tab.run("document.querySelector('.card a').click()")
@@ -105,10 +99,8 @@ def test_keys_lead_through_the_list_and_the_attempts(tab, pages):
         tab.press(key)
         tab.wait(f"document.querySelector('article .id').innerText === {task!r}")
     tab.press("]")
-    assert tab.run("[...document.querySelectorAll('.tabs button')].map((tab) => tab.ariaSelected)")[:2] == [
-        "false",
-        "true",
-    ]
+    chosen = tab.run("[...document.querySelectorAll('.tabs button')].map((tab) => tab.ariaSelected)")
+    assert chosen[:2] == ["false", "true"]
     tab.press("/")
     assert tab.run("document.activeElement.id") == "text"
     tab.press("Escape")
@@ -137,9 +129,8 @@ def test_what_a_run_says_is_only_ever_text(tab, pages):
         tab.wait(f"document.querySelector('#lesson article') && document.querySelector('#lesson{place}.selected')")
         assert tab.run("document.querySelector('#lesson h2').textContent.toWellFormed()") in told
     assert tab.run("window.hacked") is None
-    assert (
-        tab.run("document.querySelectorAll('img, iframe, object, embed, base, link:not([rel=icon]), math').length") == 0
-    )
+    foreign = "img, iframe, object, embed, base, link:not([rel=icon]), math"
+    assert tab.run(f"document.querySelectorAll('{foreign}').length") == 0
     assert tab.run("document.querySelectorAll('style, meta[http-equiv]').length") == 2
     assert tab.run("[...document.querySelectorAll('a')].every((each) => each.getAttribute('href').startsWith('#'))")
     assert {address.partition(":")[0] for address in tab.requests} <= {"file", "data", "about"}
@@ -182,19 +173,6 @@ def test_a_long_text_is_shown_in_part_until_it_is_wanted(tab, pages):
     assert tab.run("document.querySelector('.observation').textContent.length") < 5000
     tab.run("document.querySelector('.more').click()")
     assert tab.run("document.querySelector('.observation').textContent.length") == 1_230_000
-
-
-def test_a_small_dark_screen(tab, pages):
-    tab.screen(400, 800, dark=True)
-    tab.open(pages[0])
-    assert tab.run("document.documentElement.scrollWidth") <= 400
-    assert tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 25)"
-    tab.open(pages[0] + "#reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
-    tab.wait("document.querySelector('article .step')")
-    assert not tab.run("document.querySelector('aside').checkVisibility()")
-    assert tab.run("document.documentElement.scrollWidth") <= 400
-    tab.run("document.querySelector('.back').click()")
-    tab.wait("document.querySelector('aside').checkVisibility()")
 
 
 def test_the_tab_opens_on_what_retrieved_with_its_first_episode_and_enter_opens_wherever_the_focus_is(tab, pages):

@@ -53,7 +53,7 @@ def test_with_a_known_variance_the_boundaries_are_the_published_ones():
     assert found == pytest.approx([4.877, 3.357, 2.680, 2.290, 2.031], abs=0.015)
 
 
-@pytest.mark.parametrize(("first", "most", "level"), [(3, 10, 0.05), (2, 6, 0.05), (3, 10, 0.01), (4, 20, 0.1)])
+@pytest.mark.parametrize(("first", "most", "level"), [(3, 10, 0.05), (2, 6, 0.01), (4, 20, 0.1)])
 def test_the_level_is_spent_as_planned_at_every_look(first, most, level):
     design, n = Design(first, most, level, skewed=False), 100_000
     shares = crossed(np.random.default_rng(1).normal(size=(most, n)), design)
@@ -129,25 +129,22 @@ def test_a_first_look_by_hand():
 
 
 def test_looking_at_every_seed_holds_the_level_that_looking_without_correction_does_not():
-    rng, n = np.random.default_rng(4), 300
+    rng, n = np.random.default_rng(4), 200
     seen = [looks((*grown(rng, 0.0, 10), *NOTHING_BROKE), PLAN) for _ in range(n)]
     assert sum(any(look.outcome == "clear" for look in each) for each in seen) / n < 0.07
     assert sum(any(look.nominal_p < 0.05 for look in each) for each in seen) / n > 0.11
 
 
-@pytest.mark.parametrize("direction", [1, -1])
 @pytest.mark.parametrize(
     "differences",
     [
         (0.02, 0.09, -0.03),
-        (0.05, 0.1, 0.15, 0.02, -0.02),
-        (0.03, 0.0, 0.05, -0.02, 0.04, 0.06, 0.02),
-        (0.1, -0.2) * 2,
+        (-0.03, 0.0, -0.05, 0.02, -0.04, -0.06, -0.02),
         (0.2, 0.4, 0.1, 0.5, -0.1),  # a mean above the planned effect
     ],
 )
-def test_conditional_power_is_the_share_of_continued_studies_that_cross(differences, direction):
-    so_far = direction * np.array(differences)
+def test_conditional_power_is_the_share_of_continued_studies_that_cross(differences):
+    so_far = np.array(differences)
     look, n = PLAN.look(*of_means(*so_far)), len(so_far)
     effect = np.copysign(max(PLAN.effect, abs(so_far.mean())), so_far.mean())
     to_come = np.random.default_rng(5).normal(effect, so_far.std(ddof=1), (10 - n, 20_000))
@@ -276,14 +273,10 @@ def test_a_design_that_is_none_is_refused(bad):
         Design(**bad)
 
 
-def test_the_fixed_design_of_equal_power_lies_between_two_numbers_of_seeds():
+def test_the_benchmark_stops_at_the_first_look_that_does_not_go_on_and_counts_the_seeds_of_a_fixed_design():
+    seen = looks((*grown(np.random.default_rng(12), 0.4, 10), *NOTHING_BROKE), PLAN)
+    assert len(seen) == 8
+    assert stopped(seen) == next(look for look in seen if look.outcome == "clear")
     assert fixed_seeds(0.5, {2: 0.2, 3: 0.4, 4: 0.6}) == pytest.approx(3.5)
     assert fixed_seeds(0.1, {2: 0.2}) == pytest.approx(1.5)
     assert fixed_seeds(0.9, {2: 0.2, 3: 0.4}) == 3
-
-
-def test_a_study_stops_at_the_first_look_that_does_not_go_on():
-    values = grown(np.random.default_rng(12), 0.4, 10)
-    seen = looks((*values, *NOTHING_BROKE), PLAN)
-    assert len(seen) == 8
-    assert stopped(seen) == next(look for look in seen if look.outcome == "clear")

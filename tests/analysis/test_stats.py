@@ -97,20 +97,15 @@ def test_kappa_is_that_of_statsmodels(counts):
 
 
 def test_kappa_where_it_means_nothing():
-    assert confusion([]) == {"n": 0, "tp": 0, "fp": 0, "fn": 0, "tn": 0} | dict.fromkeys(
-        ("agreement", "kappa", "precision", "recall")
-    )
+    nothing = dict.fromkeys(("n", "tp", "fp", "fn", "tn"), 0)
+    assert confusion([]) == nothing | dict.fromkeys(("agreement", "kappa", "precision", "recall"))
     assert confusion([(True, True)] * 3)["kappa"] is None
 
 
-def test_the_mean_is_taken_within_seeds_first():
-    values = np.array([[1.0, 0.0], [1.0, NAN], [0.0, NAN]])
-    found = rate_interval(values)
+def test_the_mean_is_taken_within_seeds_first_and_one_seed_has_wilsons_interval():
+    found = rate_interval(np.array([[1.0, 0.0], [1.0, NAN], [0.0, NAN]]))
     assert found["mean"] == pytest.approx((2 / 3 + 0) / 2)
     assert found["sd"] == pytest.approx(np.std([2 / 3, 0], ddof=1))
-
-
-def test_one_seed_has_wilsons_interval():
     assert [rate_interval(np.array([1, 0, 0, 0.0]))[end] for end in ("low", "high")] == wilson(1, 4)
     assert rate_interval(np.full((4, 2), NAN))["mean"] is None
 
@@ -144,8 +139,7 @@ def test_seeds_that_agree_leave_the_variance_between_tasks():
     assert spread(values).error == pytest.approx(np.std([1, 0, 1, 1, 0], ddof=1) / 5**0.5)
     assert spread(values).df == pytest.approx(4)
 
-
-def test_seeds_that_agree_leave_it_where_tasks_vary_hardly_more_than_by_chance_too():
+    # Also where tasks vary hardly more than by chance.
     signs = {"+": 1.0, "-": -1.0, "0": 0.0}
     rows = "+++ +-- ++- +0- +++ 0+0 --+ -++ +++ --+".split()
     values = np.array([[signs[sign] for sign in row] for row in rows])
@@ -182,32 +176,24 @@ def test_where_every_pair_differs_by_the_same_there_is_an_interval_still():
 def test_passes_over_the_same_tasks_are_no_more_tasks_and_no_more_seeds():
     mine, other = np.ones((6, 2)), np.zeros((6, 2))
     found = paired(mine, other, seeds=[7, 7])
-    assert (found["n_pairs"], found["n_paired_seeds"], found["p"]) == (12, 1, None)
-    assert found["p_tasks"] == 2 / 2**6
+    assert (found["n_pairs"], found["n_paired_seeds"], found["p"], found["p_tasks"]) == (12, 1, None, 2 / 2**6)
     rng = np.random.default_rng(1)
     mine, other = (rng.integers(0, 2, size=(9, 3)).astype(float) for _ in range(2))
     once = paired(mine, other)
     twice = paired(np.hstack([mine, mine]), np.hstack([other, other]), seeds=[0, 1, 2, 0, 1, 2])
-    assert {name: value for name, value in twice.items() if name not in ("n_pairs", "won", "lost")} == pytest.approx(
-        {name: value for name, value in once.items() if name not in ("n_pairs", "won", "lost")}
-    )
+    for name in ("n_pairs", "won", "lost"):
+        assert twice.pop(name) == 2 * once.pop(name)
+    assert twice == pytest.approx(once)
 
 
-@pytest.mark.parametrize("shape", [(1, 3), (1, 12)])
-def test_with_nothing_but_seeds_it_is_students_t(shape):
+@pytest.mark.parametrize("shape", [(1, 3), (1, 12), (40, 1)])
+def test_with_nothing_but_seeds_or_one_seed_it_is_students_t(shape):
     from scipy.stats import ttest_1samp
 
     values = np.random.default_rng(3).normal(0.4, 1, size=shape)
-    found, theirs = spread(values), ttest_1samp(values[0], 0)
+    found, theirs = spread(values), ttest_1samp(values.ravel(), 0)
     assert found.p == pytest.approx(theirs.pvalue)
     assert found.interval == pytest.approx(tuple(theirs.confidence_interval()))
-
-
-def test_one_seed_is_students_t_over_tasks():
-    from scipy.stats import ttest_1samp
-
-    values = np.random.default_rng(4).normal(0.4, 1, size=(40, 1))
-    assert spread(values).p == pytest.approx(ttest_1samp(values[:, 0], 0).pvalue)
 
 
 def test_two_ways_are_those_of_an_analysis_of_variance():
@@ -252,7 +238,7 @@ def worlds(n_tasks, n_seeds, n_worlds=400):
         yield (rng.uniform(size=shape) < better).astype(float), (rng.uniform(size=shape) < hard).astype(float)
 
 
-@pytest.mark.parametrize(("n_tasks", "n_seeds"), [(140, 3), (60, 5), (140, 1)])
+@pytest.mark.parametrize(("n_tasks", "n_seeds"), [(60, 5), (140, 1)])
 def test_the_intervals_hold_the_truth_as_often_as_they_say(n_tasks, n_seeds):
     """Tasks are drawn from a population whose rates are known by a very large sample of it."""
     large = next(worlds(400_000, 1, 1))
@@ -266,7 +252,7 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say(n_tasks, n_seeds):
     assert 0.92 <= held["difference"] / 400 <= 0.98
 
 
-@pytest.mark.parametrize(("n_tasks", "n_seeds", "sd"), [(40, 3, 0), (140, 3, 10), (140, 10, 10), (500, 5, 5)])
+@pytest.mark.parametrize(("n_tasks", "n_seeds", "sd"), [(40, 3, 0), (140, 3, 10), (500, 5, 5)])
 def test_p_and_the_intervals_hold_their_level_where_each_seed_has_a_bank_of_its_own(n_tasks, n_seeds, sd):
     """benchmarks/null_simulation.py makes the whole table."""
     found = measured(500, n_tasks, n_seeds, sd / 100)

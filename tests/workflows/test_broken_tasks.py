@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
-import signal
-import sys
 import threading
-import time
 from pathlib import Path
 
-import forkserver
 import pytest
-from conftest import TOY, command, read_json, read_rows
+from conftest import TOY, WITH_KITS, command, read_json, read_rows
+from kill_kit import kill_at
 from provider import completion
 
 from analysis.audit import audit
@@ -23,7 +19,10 @@ from analysis.load import frame_of
 from analysis.runs import read_run
 from core.errors import InfraError, StopRun, UserError
 from core.models import retry
+from core.models.offline import ScriptedModel
 from core.run.records import current, read_episodes
+from envs import toy_script
+from envs.toy import ToyEnv
 
 REMOTE = ("env=toy", "llm=vllm", "embedder=hashing", "llm.json_schema=false", "llm.attempts=1")
 
@@ -31,8 +30,6 @@ REMOTE = ("env=toy", "llm=vllm", "embedder=hashing", "llm.json_schema=false", "l
 @pytest.fixture
 def breaking(monkeypatch):
     """breaking(n): from now on the agent's calls about some tasks break, for each task the first n of them."""
-    from envs import toy_script
-
     original, counts, left, lock = toy_script.play, {}, {}, threading.Lock()
 
     def play(messages, role, sample):
@@ -163,28 +160,9 @@ def test_two_in_a_row_and_a_success_do_not_stop_it(here, breaking):
     assert read_json(run_dir / "summary.json")["complete"] is True
 
 
-def test_an_attempt_that_broke_beside_whole_ones_is_no_broken_task(here, monkeypatch):
-    from envs import toy_script
-
-    original, calls = toy_script.play, []
-
-    def play(messages, role, sample):
-        calls.append((role, sample))
-        if role == "agent" and sample == 1:
-            raise InfraError("oops", "server")
-        return original(messages, role, sample)
-
-    monkeypatch.setattr("envs.toy_script.play", play)
-    run_dir, _ = here(*TOY, "workflow=matts_parallel", "limit=4")
-    assert read_json(run_dir / "summary.json")["complete"] is True
-    assert calls.count(("agent", 1)) == 4
-
-
-def test_of_several_rounds_the_whole_ones_are_not_made_again(here, breaking, tmp_path):
+def test_of_several_rounds_the_whole_ones_are_not_made_again(here, monkeypatch, tmp_path):
     words = (*TOY, "workflow=matts_sequential", "memory=none", "limit=4")
     first = (here(*words, run_dir=tmp_path / "a")[0] / "episodes.jsonl").read_bytes()
-    from envs import toy_script
-
     original, seen = toy_script.play, []
 
     def play(messages, role, sample):
@@ -193,40 +171,35 @@ def test_of_several_rounds_the_whole_ones_are_not_made_again(here, breaking, tmp
             raise InfraError("oops", "server")
         return original(messages, role, sample)
 
-    toy_script.play = play
-    try:
-        second = (here(*words, run_dir=tmp_path / "b")[0] / "episodes.jsonl").read_bytes()
-    finally:
-        toy_script.play = original
+    monkeypatch.setattr("envs.toy_script.play", play)
+    second = (here(*words, run_dir=tmp_path / "b")[0] / "episodes.jsonl").read_bytes()
     assert second == first
     assert len([call for call in seen if call[1] == 2]) == 4  # the first rounds, each once
 
 
-def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp_path):
+def test_a_server_that_stays_bad_and_one_that_heals(main_here, serve, monkeypatch, tmp_path):
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
     state = {"bad": True}
 
     def answer(request, number):
-        from envs.toy_script import play
-
         messages = request["messages"]
         role = "agent" if len(messages) > 1 else "judge" if "Status:" in messages[0]["content"] else "extractor"
         if state["bad"] and role == "agent" and "box 2" in messages[1]["content"]:
             return 500, {"error": {"message": "out of order"}}
-        return 200, completion(play(messages, role, 0))
+        return 200, completion(toy_script.play(messages, role, 0))
 
     words = (*REMOTE, f"llm.api_base={serve(answer).url}", "limit=12", f"run_dir={tmp_path / 'run'}")
-    done = cli(*words, "stop_after_broken=null")
-    assert done.returncode == 1
-    assert "4 of 12 tasks broken (4 by server)" in done.stderr and "to go on where it stopped" in done.stderr
-    assert "broken: toy/amber/2" in done.stdout and "Traceback" not in done.stderr
+    status, said, errors = main_here(*words, "stop_after_broken=null")
+    assert status == 1
+    assert "4 of 12 tasks broken (4 by server)" in errors and "to go on where it stopped" in errors
+    assert "broken: toy/amber/2" in said and "Traceback" not in errors
     summary = read_json(tmp_path / "run/summary.json")
     assert (summary["complete"], summary["n"], len(summary["broken"])) == (False, 8, 4)
-    stopped = cli(*words)
-    assert stopped.returncode == 1 and "3 tasks in a row broke" in stopped.stderr and "out of order" in stopped.stderr
+    status, _, errors = main_here(*words)
+    assert status == 1 and "3 tasks in a row broke" in errors and "out of order" in errors
     state["bad"] = False
-    healed = cli(*words)
-    assert healed.returncode == 0, healed.stderr
+    status, _, errors = main_here(*words)
+    assert status == 0, errors
     summary = read_json(tmp_path / "run/summary.json")
     assert (summary["complete"], summary["n"], summary["broken"]) == (True, 12, [])
     assert audited(tmp_path / "run") == {}
@@ -234,8 +207,6 @@ def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp
 
 @pytest.mark.parametrize("arm", ["workflow=reasoningbank", "workflow=matts_parallel k=2", "stream.batch=5"])
 def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(here, monkeypatch, tmp_path, arm):
-    from envs import toy_script
-
     original = toy_script.play
     calls, stop_at = 0, None
 
@@ -259,8 +230,7 @@ def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(her
     run_dir = tmp_path / "whole"
     whole = (here(*words, run_dir=run_dir)[0] / "episodes.jsonl").read_bytes()
     assert whole.count(b'"retries"') == 2
-    total = calls
-    for first in range(5, total + 1, 31):
+    for first in range(5, calls + 1, calls // 3):  # three moments
         run_dir = tmp_path / str(first)
         for number in (first, 7, 3, None):
             stop_at, calls = number, 0
@@ -275,42 +245,25 @@ def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(her
 def test_killed_among_the_tries_it_goes_on_to_the_same_bytes(here, monkeypatch, tmp_path):
     words = (*TOY, "limit=10", "llm.script.path=test_broken_tasks.ill_at_first", "llm.delay_s=0.02")
 
-    def run(folder):
-        env = {**os.environ, "PYTHONPATH": ":".join(sys.path), "ILL": str(folder)}
-        return forkserver.Popen(command(*words, f"run_dir={folder}"), stdout=-3, stderr=-3, env=env)
+    def whole(folder):
+        monkeypatch.setenv("ILL", str(folder))
+        return (here(*words, run_dir=folder)[0] / "episodes.jsonl").read_bytes()
 
-    monkeypatch.setenv("ILL", str(tmp_path / "whole"))
-    here(*words, run_dir=tmp_path / "whole")
-    whole, rng, killed = (tmp_path / "whole/episodes.jsonl").read_bytes(), random.Random(5), 0
-    assert whole.count(b'"retries"') == 3
-    folder, path = tmp_path / "D", tmp_path / "D/episodes.jsonl"
-    while killed < 2:
-        process, size = run(folder), size_of(path) + rng.randint(1, 7000)
-        while process.poll() is None and size_of(path) < size:
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -9
-        if process.returncode == 0:  # it got through before the last kill: the rest falls on another run
-            assert path.read_bytes() == whole
-            shutil.rmtree(folder)
-    assert run(folder).wait(120) == 0
-    assert path.read_bytes() == whole
-
-
-def size_of(path):
-    return path.stat().st_size if path.exists() else 0
+    never_killed, folder = whole(tmp_path / "whole"), tmp_path / "killed"
+    assert never_killed.count(b'"retries"') == 3
+    for n in (4, 11):  # in the stream, and among the tries at its end
+        kill_at(n, command(*words, f"run_dir={folder}"), folder, env=WITH_KITS | {"ILL": str(folder)})
+    assert whole(folder) == never_killed
 
 
 def ill_at_first(messages, role, sample):
     """The toy's player, which breaks for three tasks until all ten have a line in the run's episodes."""
-    from envs.toy_script import play
-
     path = Path(os.environ["ILL"]) / "episodes.jsonl"
     n = path.read_bytes().count(b"\n") if path.exists() else 0
     ill = ("birch box: box 1 ", "dune box: box 1 ", "cedar box: box 2 ")
     if role == "agent" and n < 10 and any(name in messages[1]["content"] for name in ill):
         raise InfraError("oops", "server")
-    return play(messages, role, sample)
+    return toy_script.play(messages, role, sample)
 
 
 def test_the_budget_ends_the_tries_and_a_larger_one_goes_on(here, breaking, tmp_path):
@@ -363,8 +316,6 @@ def test_the_audit_does_not_call_a_copy_of_a_running_run_broken(here, tmp_path):
 
 
 def test_the_second_pass_has_seeds_of_its_own_and_the_first_those_of_ever(here, monkeypatch, tmp_path):
-    from core.models.offline import ScriptedModel
-
     seeds, original = [], ScriptedModel.chat
 
     def chat(self, request):
@@ -382,10 +333,8 @@ def test_the_second_pass_has_seeds_of_its_own_and_the_first_those_of_ever(here, 
 
 
 def test_lessons_of_failures_are_stored_as_of_failures_though_the_answer_is_a_success(here):
-    chance = ("env=toy_chance", "llm=scripted", "embedder=hashing", "workflow=matts_parallel", "limit=40")
-    run_dir, _ = here(
-        *chance, "workflow.learn_from=failure", "select=judge", "k=4", "llm.script.path=test_broken_tasks.mixed"
-    )
+    words = ("env=toy_chance", *TOY[1:], "limit=8", "workflow=matts_parallel", "select=judge", "k=3")
+    run_dir, _ = here(*words, "workflow.learn_from=failure", "llm.script.path=test_broken_tasks.mixed")
     mixed = [row for row in read_rows(run_dir) if row["records"] and row["verdict"]["label"] == "success"]
     assert mixed
     for row in mixed:
@@ -396,13 +345,7 @@ def test_lessons_of_failures_are_stored_as_of_failures_though_the_answer_is_a_su
 
 def mixed(messages, role, sample):
     """Attempts 0 and 2 know the word, the others guess; judge and distiller are the toy's."""
-    from envs.toy_script import play
-
     if role == "agent" and sample % 2 == 0:
-        from core.seeding import derive_seed
-        from envs.toy import SYLLABLES
-
         family = re.search(r"of the (\w+) family", messages[1]["content"]).group(1)
-        number = derive_seed(0, family, "word")
-        return "Action: say " + "".join(SYLLABLES[(number // 12**place) % 12] for place in range(4))
-    return play(messages, role, sample)
+        return f"Action: say {ToyEnv(instructions='', max_steps=5).word(family)}"
+    return toy_script.play(messages, role, sample)

@@ -111,16 +111,13 @@ def test_every_arm_records_what_it_did_to_the_byte(experiment, tmp_path):
         assert (experiment[0][arm] / "episodes.jsonl").read_bytes() == episodes, arm
 
 
-@pytest.mark.parametrize(
-    ("arm", "workers"),
-    [("reasoningbank", 2), ("reasoningbank", 8), ("matts_parallel", 8), ("matts_sequential", 8)],
-)
-def test_workers_change_nothing(experiment, here, arm, workers):
-    run_dir, _ = here(*TOY, f"arm={arm}", f"max_concurrency={workers}", f"env.workers={workers}")
+@pytest.mark.parametrize("arm", ["reasoningbank", "matts_parallel"])
+def test_workers_change_nothing(experiment, here, arm):
+    run_dir, _ = here(*TOY, f"arm={arm}", "max_concurrency=8", "env.workers=8")
     assert (run_dir / "episodes.jsonl").read_bytes() == (experiment[0][arm] / "episodes.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize(("batch", "passes"), [(3, 2), (10, 1), (10, 2), (40, 2)])
+@pytest.mark.parametrize(("batch", "passes"), [(3, 2), (10, 1)])
 def test_a_batch_shares_the_bank_as_it_stood(here, batch, passes):
     run_dir, _ = here(*TOY, f"stream.batch={batch}", f"stream.passes={passes}", "max_concurrency=4")
     summary = read_json(run_dir / "summary.json")
@@ -133,46 +130,39 @@ def test_the_stream_may_have_another_order_by_seed(here, tmp_path):
     orders = {}
     for order in ("file", "shuffled", "by_type"):
         for seed in (0, 1):
-            words = (*TOY, f"stream.order={order}", f"seed={seed}", "workflow=vanilla")
+            words = (*TOY, "env.boxes_per_family=3", f"stream.order={order}", f"seed={seed}", "workflow=vanilla")
             run_dir, _ = here(*words, run_dir=tmp_path / order / str(seed))
             orders[order, seed] = [row["task_id"] for row in read_rows(run_dir)]
     assert len({tuple(sorted(order)) for order in orders.values()}) == 1
     assert orders["file", 0] == orders["file", 1]
     assert orders["shuffled", 0] != orders["shuffled", 1] != orders["file", 0]
     families = [name.split("/")[1] for name in orders["by_type", 0]]
-    assert [families[n] for n in range(0, 40, 10)] == list(dict.fromkeys(families))
-    assert orders["by_type", 0][:10] == [f"toy/{families[0]}/{box}" for box in range(1, 11)]
+    assert [families[n] for n in range(0, 12, 3)] == list(dict.fromkeys(families))
+    assert orders["by_type", 0][:3] == [f"toy/{families[0]}/{box}" for box in range(1, 4)]
     assert read_json(run_dir / "manifest.json")["task_ids"] == orders["by_type", 1]
 
 
-def test_only_the_first_box_of_each_family_fails(here):
-    run_dir, rate = here(*TOY)
-    failed = [row["task_id"] for row in read_rows(run_dir) if row["status"] == "failure"]
-    assert rate == 0.9
-    assert failed == [f"toy/{family}/1" for family in ("amber", "birch", "cedar", "dune")]
-
-
-def test_without_memory_nothing_is_learned(here):
-    run_dir, rate = here(*TOY, "memory=none")
-    assert rate == 0.0
-    assert read_json(run_dir / "summary.json")["n_retrieved"] == 0
+def test_only_the_first_box_of_each_family_fails_and_without_memory_nothing_is_retrieved(experiment):
+    rows = read_rows(experiment[0]["reasoningbank"])
+    assert [row["task_id"] for row in rows if row["status"] == "failure"] == [f"toy/{family}/1" for family in FAMILIES]
+    assert read_json(experiment[0]["no_memory"] / "summary.json")["n_retrieved"] == 0
 
 
 def test_retrieving_nothing_is_no_memory(here):
-    assert here(*TOY, "retrieval.top_k=0")[1] == 0.0
+    assert here(*TOY, "retrieval.top_k=0", "limit=8")[1] == 0.0
 
 
-@pytest.mark.parametrize("seed", [1, 7])
-def test_other_seeds_have_other_words_and_the_same_result(here, seed):
-    run_dir, rate = here(*TOY, f"seed={seed}")
-    words = {row["trajectories"][0]["gold"] for row in read_rows(run_dir)}
+def test_other_seeds_have_other_words_and_the_same_result(experiment, here):
+    run_dir, rate = here(*TOY, "seed=7")
+    words, usual = (
+        {row["trajectories"][0]["gold"] for row in read_rows(run)} for run in (run_dir, experiment[0]["reasoningbank"])
+    )
     assert rate == 0.9
-    assert len(words) == 4
+    assert len(words) == len(usual) == 4 and not words & usual
 
 
-def test_a_frozen_bank_is_read_and_not_written(here, tmp_path):
-    learned, _ = here(*TOY, run_dir=tmp_path / "learned")
-    bank = learned / "bank.sqlite"
+def test_a_frozen_bank_is_read_and_not_written(experiment, here, tmp_path):
+    bank = experiment[0]["reasoningbank"] / "bank.sqlite"
     before = bank.read_bytes()
     frozen, rate = here(*TOY, "setting=frozen", f"memory.path={bank}", run_dir=tmp_path / "frozen")
     summary = read_json(frozen / "summary.json")
@@ -188,9 +178,3 @@ def test_train_labels_by_the_oracle(here):
     run_dir, rate = here(*TOY, "setting=train")
     assert rate == 0.9
     assert {row["verdict"]["source"] for row in read_rows(run_dir)} == {"oracle"}
-
-
-def test_the_experiment_file_begins_with_its_command():
-    for path in (REPO / "config/experiment").glob("*.yaml"):
-        lines = path.read_text().splitlines()
-        assert lines[1].split(" ")[:4] == ["#", "python", "main.py", f"experiment={path.stem}"]

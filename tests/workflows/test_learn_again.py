@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
+from kill_kit import kill_at
+from report_kit import run_once
 
 
-def script(name, *words):
-    done = forkserver.run(
-        [sys.executable, "-m", f"scripts.{name}", *map(str, words)],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def learn(*words):
+    started = [sys.executable, "-m", "scripts.learn", *map(str, words)]
+    done = forkserver.run(started, cwd=REPO, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -29,21 +24,18 @@ def lessons(run_dir):
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("source") / "run"
-    words = command(*TOY, "arm=reasoningbank", "limit=12", f"run_dir={folder}")
-    forkserver.run(words, check=True, capture_output=True, timeout=120)
-    return folder
+    return run_once(tmp_path_factory, *TOY, "arm=reasoningbank", "limit=12")
 
 
 def test_the_own_configuration_gives_the_own_lessons_and_no_call_of_the_agent(source, tmp_path):
-    code, _, told = script("learn", source, f"bank={tmp_path}/again.sqlite")
+    code, _, told = learn(source, f"bank={tmp_path}/again.sqlite")
     assert code == 0, told
     run = tmp_path / "again.run"
     assert lessons(run) == lessons(source)
     assert (tmp_path / "again.sqlite").is_file()
     calls = [json.loads(line) for line in (run / "calls.jsonl").read_text().splitlines()]
     assert {call["role"] for call in calls} == {"judge", "extractor", "embedder"}
-    script("learn", source, f"bank={tmp_path}/again.sqlite")  # a second time pays nothing
+    learn(source, f"bank={tmp_path}/again.sqlite")  # a second time pays nothing
     assert len((run / "calls.jsonl").read_text().splitlines()) == len(calls)
 
 
@@ -56,20 +48,13 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_run_gives_its_own_lessons_also_after_kills(kind, here, tmp_path):
+def test_each_kind_of_run_gives_its_own_lessons_also_after_a_kill(kind, here, tmp_path):
     folder, bank = tmp_path / "run", tmp_path / "again.sqlite"
     here(*TOY, *KINDS[kind], "limit=8", run_dir=folder)
-    words = [sys.executable, "-m", "scripts.learn", str(folder), f"bank={bank}"]
-    for wait in (0.4, 0.8):
-        started = forkserver.Popen(words, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            started.wait(wait)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()
-        if bank.exists():  # it appears when it is whole
-            assert lessons(tmp_path / "again.run") == lessons(folder)
-    code, _, told = script("learn", folder, f"bank={bank}")
+    words = (str(folder), f"bank={bank}", "llm.delay_s=0.02")
+    kill_at(3, [sys.executable, "-m", "scripts.learn", *words], tmp_path / "again.run", cwd=REPO)
+    assert not bank.exists()  # it appears when it is whole
+    code, _, told = learn(*words)
     assert code == 0, told
     assert lessons(tmp_path / "again.run") == lessons(folder)
 
@@ -78,31 +63,31 @@ def test_attempts_without_memory_give_the_lessons_of_the_arm_that_learned_from_s
     """Nothing that the toy's agent reads changes what is to be learned: the labels and lessons are the arm's own."""
     folder = tmp_path / "no_memory"
     here(*TOY, "arm=no_memory", "limit=12", run_dir=folder)
-    code, _, told = script("learn", folder, f"bank={tmp_path}/x.sqlite")
+    code, _, told = learn(folder, f"bank={tmp_path}/x.sqlite")
     assert code == 1 and "nothing would be learned" in told and "goes on" not in told
-    code, _, told = script("learn", folder, f"bank={tmp_path}/a.sqlite", "arm=true_labels")
+    code, _, told = learn(folder, f"bank={tmp_path}/a.sqlite", "arm=true_labels")
     assert code == 0, told
     assert lessons(tmp_path / "a.run") == lessons(source)
 
 
 def test_true_labels_are_noted_and_refused_by_an_honest_setting(source, tmp_path):
-    code, _, told = script("learn", source, f"bank={tmp_path}/true.sqlite", "arm=true_labels")
+    code, _, told = learn(source, f"bank={tmp_path}/true.sqlite", "arm=true_labels")
     assert code == 0, told
     labels = {record["label_source"] for row in read_rows(tmp_path / "true.run") for record in row["records"]}
     assert labels == {"oracle"}
-    code, _, told = script("learn", source, f"bank={tmp_path}/x.sqlite", "judge=oracle")
+    code, _, told = learn(source, f"bank={tmp_path}/x.sqlite", "judge=oracle")
     assert code != 0 and "setting=test_time must not" in told
 
 
 def test_bad_input_is_one_sentence(source, tmp_path):
-    assert "leave it out" in script("learn", source, f"bank={tmp_path}/a.sqlite", "env=toy")[2]
+    assert "leave it out" in learn(source, f"bank={tmp_path}/a.sqlite", "env=toy")[2]
     (tmp_path / "a.sqlite").write_text("someone else's")
-    assert "is there already" in script("learn", source, f"bank={tmp_path}/a.sqlite")[2]
+    assert "is there already" in learn(source, f"bank={tmp_path}/a.sqlite")[2]
 
 
 def test_judges_against_the_truth(source, tmp_path):
     words = (source, "--judges", "judge=oracle", "judge=heuristic", "--into", tmp_path / "judges", "--json")
-    code, printed, told = script("learn", *words)
+    code, printed, told = learn(*words)
     assert code == 0, told
     recorded, oracle, heuristic = json.loads(printed)["judges"]
     assert recorded["n"] == oracle["n"] == heuristic["n"] == 12

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import csv
-import random
-import shutil
 from collections import Counter
 
-import forkserver
 import pytest
 from conftest import TOY, command, read_json, read_rows
+from kill_kit import kill_at
 from test_known_answer import BOX
 
 from analysis.audit import audit
 from analysis.runs import read_run
-from benchmarks.kill_drill import killed_once
 from core.errors import UserError
 from core.seeding import derive_seed
 from core.tokens import estimate_tokens
 from envs.toy import ToyEnv
 from envs.toy_script import play
+from scripts.tables import main as tables
 
 ARMS = ("dc_cumulative", "dc_synthesis", "ace", "expel", "memp", "grpo", "amem")
 LUCKY = ("env.p_guess=0.2",)  # two boxes of ten open to any word
@@ -112,7 +110,6 @@ CALLS = {  # of the extractor in 40 tasks without luck
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("p_guess", [0.0, 0.2])
 @pytest.mark.parametrize("arm", ARMS)
 def test_an_arm_gives_the_known_answer_and_counts_what_it_spent(here, arm, p_guess):
@@ -127,18 +124,13 @@ def test_an_arm_gives_the_known_answer_and_counts_what_it_spent(here, arm, p_gue
     assert audit(read_run(run_dir))["broken"] == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS)
 def test_it_goes_on_to_the_same_bytes_after_kill_9(here, tmp_path, arm):
-    words = (*TOY, *LUCKY, f"arm={arm}", "limit=24")
+    words = (*TOY, *LUCKY, f"arm={arm}", "limit=16")
     whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
-    run_dir, rng, killed = tmp_path / "killed", random.Random(20), 0
-    words = command(*words, "llm.delay_s=0.003", f"run_dir={run_dir}")
-    while killed < 2:
-        killed += killed_once(words, run_dir / "episodes.jsonl", rng, len(whole) // 3)
-        if (run_dir / "episodes.jsonl").exists() and (run_dir / "episodes.jsonl").read_bytes() == whole:
-            shutil.rmtree(run_dir)  # it got through
-    forkserver.run(words, check=True, capture_output=True, timeout=120)
+    run_dir, words = tmp_path / "killed", (*words, "llm.delay_s=0.01")
+    kill_at(9, command(*words, f"run_dir={run_dir}"), run_dir)
+    here(*words, run_dir=run_dir)
     assert (run_dir / "episodes.jsonl").read_bytes() == whole
 
 
@@ -147,24 +139,22 @@ def says_nothing(messages, role, sample):
     return "{ well: [I would say," if role == "extractor" else play(messages, role, sample)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_reply_in_no_form_is_counted_named_and_changes_nothing(here, caplog, arm):
     """As many replies are dropped as were asked for operations or items (no task is ever a success by these), and the
     result is that of no memory: only the lucky boxes. A-MEM keeps the attempt itself, which names the word."""
-    run_dir, _ = here(*TOY, *LUCKY, f"arm={arm}", f"llm.script.path={__name__}.says_nothing", "limit=20")
+    run_dir, _ = here(*TOY, *LUCKY, f"arm={arm}", f"llm.script.path={__name__}.says_nothing", "limit=12")
     rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
     calls = sum(row["usage"]["extractor"]["calls"] for row in rows)
-    assert (summary["n"], summary["n_infra_error"], summary["n_learning_errors"]) == (20, 0, 0)
+    assert (summary["n"], summary["n_infra_error"], summary["n_learning_errors"]) == (12, 0, 0)
     assert summary["n_lessons_dropped"] == calls
     assert sum("toy/" in record.getMessage() for record in caplog.records) >= bool(calls)
     assert audit(read_run(run_dir))["broken"] == {}
     if arm not in ("amem", "expel"):
-        assert summary["n_success"] == sum(is_lucky(family, box, 0.2) for family, box in BOX[:20])
+        assert summary["n_success"] == sum(is_lucky(family, box, 0.2) for family, box in BOX[:12])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arm", ["dc_cumulative", "dc_synthesis", "ace", "amem"])
+@pytest.mark.parametrize("arm", ["dc_cumulative", "ace", "amem"])
 def test_a_cap_leaves_out_whole_notes_and_counts_them(here, tmp_path, arm):
     """Notes are shown in order until the next one would exceed the cap; what is left is n_not_shown."""
     rows = read_rows(here(*TOY, f"arm={arm}", "limit=12", run_dir=tmp_path / "whole")[0])
@@ -186,7 +176,6 @@ def shown_lessons(rows):
     return [[item for hit in row["retrieved"] for item in hit.get("items", records.get(hit["id"]))] for row in rows]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("arm", "opened"), [("ace", 72), ("amem", 76), ("dc_cumulative", 72)])
 def test_in_a_second_pass_no_task_is_shown_what_comes_from_itself(here, arm, opened):
     """36 boxes in the first pass. In the second all 40 with A-MEM, where each box has a note of its own; 36 with ACE,
@@ -212,7 +201,6 @@ def test_grpo_with_one_attempt_a_task_is_refused(here, words):
         here(*TOY, *words)
 
 
-@pytest.mark.slow
 def test_grpo_learns_where_the_attempts_of_a_group_differ(here):
     """The first attempt counts: it fails at the first box of each family, where the second opens it, and the contrast
     adds the word; all later groups are of one outcome. Calls: 4 groups of 3 summaries, an advantage and an update."""
@@ -224,19 +212,17 @@ def test_grpo_learns_where_the_attempts_of_a_group_differ(here):
     assert audit(read_run(run_dir))["broken"] == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["ace", "dc_cumulative", "amem"])
 def test_a_frozen_bank_is_shown_and_left_alone(here, tmp_path, arm):
     bank = here(*TOY, f"arm={arm}", "limit=8", run_dir=tmp_path / "learned")[0] / "bank.sqlite"
     before = bank.read_bytes()
-    frozen, _ = here(*TOY, f"arm={arm}", "setting=frozen", f"memory.path={bank}", run_dir=tmp_path / "frozen")
-    rows = read_rows(frozen)
+    words = (*TOY, f"arm={arm}", "limit=16", "setting=frozen", f"memory.path={bank}")
+    rows = read_rows(here(*words, run_dir=tmp_path / "frozen")[0])
     assert all(row["status"] == "success" for row in rows[8:])
     assert not any(row["records"] for row in rows)
     assert bank.read_bytes() == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_dry_run_estimates_it(main_here, arm):
     status, out, errors = main_here(*TOY, f"arm={arm}", "dry_run=true")
@@ -245,15 +231,13 @@ def test_a_dry_run_estimates_it(main_here, arm):
     assert ("extractor: first prompt" in out) == (arm in asks_at_first)
 
 
-@pytest.mark.slow
-def test_the_experiment_runs_all_of_them_and_tables_what_each_costs(program, tmp_path):
-    done = program("main.py", "-m", "experiment=rivals", *TOY, "seed=0", f"run_dir={tmp_path / 'sweep'}")
+def test_the_experiment_runs_all_of_them_and_tables_what_each_costs(program, tmp_path, capsys):
+    done = program("main.py", "-m", "experiment=rivals", *TOY, "seed=0", "limit=8", f"run_dir={tmp_path / 'sweep'}")
     assert done.returncode == 0, done.stderr
-    done = program("-m", "scripts.tables", tmp_path / "sweep", "--table", "rivals", "--format", "csv")
-    assert done.returncode == 0, done.stderr
-    rows = {row["arm"]: row for row in csv.DictReader(done.stdout.splitlines())}
+    assert tables([str(tmp_path / "sweep"), "--table", "rivals", "--format", "csv"]) == 0
+    rows = {row["arm"]: row for row in csv.DictReader(capsys.readouterr().out.splitlines())}
     assert set(rows) == {"no_memory", "history", "reasoningbank", *ARMS}
     for arm in ARMS:
         summary = read_json(next((tmp_path / "sweep").glob(f"arm={arm},*")) / "summary.json")
-        assert float(rows[arm]["tokens_memory"]) == pytest.approx(summary["tokens"]["extractor"] / 40)
-        assert float(rows[arm]["success"]) == pytest.approx(RULES[arm](0.0) / 40)
+        assert float(rows[arm]["tokens_memory"]) == pytest.approx(summary["tokens"]["extractor"] / 8)
+        assert float(rows[arm]["success"]) == pytest.approx(summary["n_success"] / 8)

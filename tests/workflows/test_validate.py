@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
 
-import forkserver
 import pytest
-from conftest import TOY, command, read_json, read_rows, wait_for
+from conftest import TOY, command, read_json, read_rows
+from kill_kit import kill_at
 
 from analysis.audit import audit
 from analysis.report.data import lessons_of
@@ -41,7 +39,6 @@ def boxes(run):
     return {id: (family, int(box)) for id, (family, box) in made.items()}, status
 
 
-@pytest.mark.slow
 def test_where_every_third_lesson_is_wrong_the_gate_keeps_the_right_ones_and_loses_none(here, wrong_thirds):
     """4 families of 10 boxes in turn; what boxes 3, 6 and 9 of a family teach is wrong: 12 lessons of 40.
 
@@ -64,7 +61,6 @@ def test_where_every_third_lesson_is_wrong_the_gate_keeps_the_right_ones_and_los
     assert audit(read_run(run))["broken"] == {}
 
 
-@pytest.mark.slow
 def test_where_the_newest_lessons_are_shown_the_gate_makes_the_difference(here, wrong_thirds, tmp_path):
     """The last four lessons are one of each family. Without the gate boxes 4, 7 and 10 are told what 3, 6 and 9 taught:
     12 more than the first four stay locked. With it the last right ones are shown, from the 9th task on.
@@ -74,7 +70,6 @@ def test_where_the_newest_lessons_are_shown_the_gate_makes_the_difference(here, 
     assert here(*TOY, *EVERY, *words, run_dir=tmp_path / "validated")[1] == 32 / 40
 
 
-@pytest.mark.slow
 def test_a_lesson_that_harms_is_taken_back(here, monkeypatch):
     """The student opens a box by a guess; told anything, it waits until the steps are over: each lesson harms."""
 
@@ -108,7 +103,6 @@ def test_what_the_trials_cost_is_counted(here):
     assert table.rows[0][table.head.index("tokens of validation / task")] == f"{tokens / 8:,.0f}"
 
 
-@pytest.mark.slow
 def test_a_record_says_how_it_was_tried_in_show_in_the_report_and_over_mcp(here, program):
     """One of three with the lesson, none of three without it. Wilson's intervals are, with z z = 3.84146,
 
@@ -128,25 +122,17 @@ def test_a_record_says_how_it_was_tried_in_show_in_the_report_and_over_mcp(here,
         assert {each["tried"] for each in lessons_of(read_run(run), stored) if each["id"] == id} == {said}
 
 
-@pytest.mark.slow
 def test_killed_during_trials_it_comes_to_the_same_bytes(here, tmp_path):
     words = (*TOY, *EVERY, "limit=24", "llm.delay_s=0.01")
     whole, _ = here(*words, run_dir=tmp_path / "whole")
     folder = tmp_path / "killed"
-    for n in (7, 8, 15, 17):  # in a round of trials and after it
-        killed = forkserver.Popen(
-            command(*words, f"run_dir={folder}"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        lines = folder / "episodes.jsonl"
-        wait_for(lambda n=n, lines=lines: lines.exists() and lines.read_text().count("\n") >= n)
-        killed.kill()
-        assert killed.wait() == -signal.SIGKILL
+    for n in (7, 17):  # in a round of trials and after it
+        kill_at(n, command(*words, f"run_dir={folder}"), folder)
     resumed, _ = here(*words, run_dir=folder)
     assert (resumed / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
     assert boxes(resumed) == boxes(whole)
 
 
-@pytest.mark.slow
 def test_a_budget_that_ends_in_a_round_of_trials_stops_the_run_which_goes_on(here, tmp_path):
     whole, _ = here(*TOY, *EVERY, "limit=8", run_dir=tmp_path / "whole")
     calls = len(read_rows(whole, "calls.jsonl"))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
 
-import forkserver
 import pytest
-from conftest import TOY, command, read_json, read_rows, wait_for, write_rows
+from conftest import TOY, command, read_json, read_rows, write_rows
+from kill_kit import kill_at
 
 from analysis.audit import audit
 from analysis.runs import read_run
@@ -73,7 +71,6 @@ def test_the_lesson_stands_where_it_is_to_stand(here, waits, when, steps, openin
         assert any("[memory item]" in prompt for prompt in prompts)
 
 
-@pytest.mark.slow
 def test_what_it_costs_is_in_the_tables(here, waits, tmp_path):
     from analysis.tables import build_tables, columns_named, every_run, load_episodes
 
@@ -114,7 +111,6 @@ def signs(waits, monkeypatch):
     return waits
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["step", "stuck"])
 def test_what_was_last_observed_finds_the_lesson(here, signs, when):
     """The sign, not the task, finds the word of the box's family: 36 of 40 open."""
@@ -126,7 +122,6 @@ def test_what_was_last_observed_finds_the_lesson(here, signs, when):
     assert audit(read_run(run))["broken"] == {}
 
 
-@pytest.mark.slow
 def test_a_record_is_shown_once_and_one_cap_holds_for_the_whole_prompt(here, signs):
     run, _ = here(*TOY, *SIGNS, "retrieval.when=step", "retrieval.top_k=3", "memory.max_tokens=60")
     rows = read_rows(run)
@@ -138,9 +133,7 @@ def test_a_record_is_shown_once_and_one_cap_holds_for_the_whole_prompt(here, sig
     assert audit(read_run(run))["broken"] == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arm", ["matts_parallel", "matts_sequential"])
-@pytest.mark.parametrize("when", ["step", "stuck"])
+@pytest.mark.parametrize(("arm", "when"), [("matts_parallel", "step"), ("matts_sequential", "stuck")])
 def test_it_holds_for_several_attempts(here, signs, arm, when):
     run, rate = here(*TOY, *SIGNS, f"arm={arm}", f"retrieval.when={when}", "retrieval.top_k=2", "limit=12")
     assert audit(read_run(run))["broken"] == {}
@@ -150,7 +143,6 @@ def test_it_holds_for_several_attempts(here, signs, arm, when):
         assert {hit["sample"] for hit in hits} == {0, 1, 2}
 
 
-@pytest.mark.slow
 def test_a_stored_run_of_it_is_learned_from_again(here, waits, tmp_path):
     run, _ = here(*TOY, "retrieval.when=stuck", "limit=8")
     again, _ = here(*TOY, f"attempts_from={run}", run_dir=tmp_path / "again")
@@ -160,18 +152,11 @@ def test_a_stored_run_of_it_is_learned_from_again(here, waits, tmp_path):
     assert first == second
 
 
-@pytest.mark.slow
 def test_killed_it_comes_to_the_same_bytes(here, tmp_path):
     words = (*TOY, "retrieval.when=step", "retrieval.top_k=2", "arm=matts_parallel", "llm.delay_s=0.01", "limit=12")
     whole, _ = here(*words, run_dir=tmp_path / "whole")
     folder = tmp_path / "killed"
-    for n in (2, 5, 9):
-        killed = forkserver.Popen(
-            command(*words, f"run_dir={folder}"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        lines = folder / "episodes.jsonl"
-        wait_for(lambda n=n, lines=lines: lines.exists() and lines.read_text().count("\n") >= n)
-        killed.kill()
-        assert killed.wait() == -signal.SIGKILL
+    for n in (2, 9):
+        kill_at(n, command(*words, f"run_dir={folder}"), folder)
     here(*words, run_dir=folder)
     assert (folder / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
