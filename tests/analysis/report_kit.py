@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from contextlib import ExitStack
-from copy import deepcopy
 from html.parser import HTMLParser
 from importlib import import_module
 from itertools import product
@@ -18,9 +17,8 @@ from pathlib import Path
 import forkserver
 import pytest
 import yaml
-from conftest import TOY, command, composed, read_json, read_rows, write_rows
+from conftest import TOY, command, configured, read_json, read_rows, write_rows
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import open_dict, read_write
 
 import main
 from core.interrupt import Interrupts
@@ -79,15 +77,8 @@ def make_runs(folder: Path) -> Path:
 
 
 def make_run(run_dir: Path, *words: str) -> Path:
-    """A finished run, made in this process. The configuration of runs that differ in their seed is composed once."""
-    seeds = [word for word in words if word.startswith("seed=")]
-    cfg = deepcopy(composed(tuple(word for word in words if word not in seeds)))
-    with read_write(cfg.hydra), open_dict(cfg):
-        for word in seeds:
-            cfg.hydra.overrides.task.append(word)
-            cfg.seed = int(word.removeprefix("seed="))
-        HydraConfig.instance().set_config(cfg)
-        del cfg["hydra"]
+    """A finished run, made in this process."""
+    cfg = configured(*words)
     with Interrupts() as interrupts, ExitStack() as stack:
         main.run(cfg, run_dir, interrupts, stack)
     HydraConfig.instance().cfg = None
