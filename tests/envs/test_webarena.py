@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,24 +41,21 @@ def sites():
 
 @pytest.fixture(scope="module")
 def env(sites):
-    with make(sites) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def more(sites):
     """All tasks of the shop, with actions beyond the paper's."""
     with make(sites, ids=None, more_actions=["tab_focus", "goto", "report_infeasible"]) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def published(sites):
-    """The tasks and the evaluation as they were published."""
-    with (
-        serving("reddit") as forum,
-        make(sites | forum, site=None, version="original", ids=None, more_actions=["goto"]) as made,
-    ):
+def others():
+    with serving("shopping_admin", "reddit", "gitlab") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def published(sites, others):
+    """The tasks and the evaluation as they were published, on four sites."""
+    with make(sites | others, site="all", version="original", ids=None, more_actions=["goto"]) as made:
         yield made
 
 
@@ -86,15 +84,28 @@ class TestContract(EnvContract):
         type(self).sites = sites
 
     def make_env(self, folder: Path) -> WebArenaEnv:
-        return make(self.sites, ids=[21, 23])
+        return make(self.sites, ids=[21, 23, 431])
 
     def worker_pid(self, env: WebArenaEnv) -> int | None:
         return env.worker_pid
 
+    def test_the_page_to_begin_with_and_the_actions_are_the_papers(self, shared):
+        seen = begin(shared, 431)
+        assert seen.startswith("Goal: Add the product with the lowest per unit price from my open tabs")
+        assert "Tab 0: 'Tall Pink Taper Candles'\nTab 1: 'SPAAS" in seen and "Tab 2: '*White Starfish" in seen
+        for action in ("goto('http://127.0.0.1')", "upload_file('12', '/etc/passwd')", "report_infeasible('no')"):
+            seen, _, done, info = shared.step(action)
+            assert seen.startswith("Error: ValueError: There is no action") and not done and not info["valid"]
+        field = next(each.bid for each in elements(shared._view.page) if each.clickable and "SPAAS" in each.text)
+        seen, _, _, info = shared.step(f"scroll(0, 100); click({field!r}); noop(10)")
+        assert info["valid"] and "heading 'SPAAS White Taper Candles - 4 Pack'" in seen
+        with pytest.raises(UserError, match="agent=gold can play"):
+            shared.walkthrough()
+
 
 def test_the_right_product_in_the_cart_is_a_success_and_a_wrong_one_is_none(env, sites):
-    for number, product, score in ((431, "SPAAS White", 1.0), (431, "Tall Pink", 0.0), (432, "Ciclon", 0.0)):
-        begin(env, number)
+    for product, score in (("SPAAS White", 1.0), ("Tall Pink", 0.0)):
+        begin(env, 431)
         click(env, product)
         _, reward, done, info = click(env, "Add to Cart")
         assert (reward, done, info["won"]) == (0.0, False, False), "nothing is evaluated before the end"
@@ -102,48 +113,27 @@ def test_the_right_product_in_the_cart_is_a_success_and_a_wrong_one_is_none(env,
         assert (reward, done, info["won"], info["score"]) == (score, True, score == 1, score)
         assert seen.startswith(f"{ENDED}\n\n") and bool(info["failed_checks"]) == (score < 1)
         assert env.evaluate(info["answer"]) == (score == 1)
-    assert sites["shopping"].carts[-3:] == ["32202", "31412", "104500"]
+    assert sites["shopping"].carts[-2:] == ["32202", "31412"]
 
 
-def test_an_answer_in_words_is_right_or_wrong_and_none_is_wrong(env):
+def test_a_wrong_answer_in_words_and_none_are_wrong(env):
     begin(env, 23)
     [right] = env.walkthrough()
-    for action, solved in (
-        (right, True),
-        (right.replace("Rachel", "Ann"), False),
-        ("send_msg_to_user('Rachel')", False),
-    ):
-        begin(env, 23)
-        assert env.step(action)[2:] and env.evaluate(None) == solved
+    assert env.step(right.replace("Rachel", "Ann"))[2] and not env.evaluate(None)
     begin(env, 23)
     env.step("noop(1)")
     assert not env.evaluate(None), "an attempt that ends at the step limit"
     with pytest.raises(EnvStateError, match="step after evaluate"):
         env.step("noop(1)")
+
+
+def test_more_actions_are_told_and_taken(env, sites):
+    assert "- tab_focus(1): change to a tab" in env.instructions
     begin(env, 431)
-    with pytest.raises(UserError, match="agent=gold can play"):
-        env.walkthrough()
-
-
-def test_the_page_to_begin_with_and_the_actions_are_the_papers(env):
-    seen = begin(env, 431)
-    assert seen.startswith("Goal: Add the product with the lowest per unit price from my open tabs")
-    assert "Tab 0: 'Tall Pink Taper Candles'\nTab 1: 'SPAAS" in seen and "Tab 2: '*White Starfish" in seen
-    for action in ("goto('http://127.0.0.1')", "upload_file('12', '/etc/passwd')", "report_infeasible('no')"):
-        seen, _, done, info = env.step(action)
-        assert seen.startswith("Error: ValueError: There is no action") and not done and not info["valid"]
-    field = next(each.bid for each in elements(env._view.page) if each.clickable and "SPAAS" in each.text)
-    seen, _, _, info = env.step(f"scroll(0, 100); click({field!r}); noop(10)")
-    assert info["valid"] and "heading 'SPAAS White Taper Candles - 4 Pack'" in seen
-
-
-def test_more_actions_are_told_and_taken(more, sites):
-    assert "- tab_focus(1): change to a tab" in more.instructions
-    begin(more, 431)
-    assert "Tab 1: '*SPAAS" in more.step("tab_focus(1)")[0]
-    assert "About us" in more.step(f"goto('{sites['shopping'].url}/about')")[0]
+    assert "Tab 1: '*SPAAS" in env.step("tab_focus(1)")[0]
+    assert "About us" in env.step(f"goto('{sites['shopping'].url}/about')")[0]
     for address in ("file:///etc/passwd", " FILE:///etc/passwd", "view-source:file:///etc/passwd", "about:blank"):
-        seen, _, _, info = more.step(f"goto({address!r})")
+        seen, _, _, info = env.step(f"goto({address!r})")
         assert "begins with http:// or https://" in seen and not info["valid"]
     with pytest.raises(UserError, match="env.more_actions: no upload_file"):
         make(sites, more_actions=["upload_file"])
@@ -159,34 +149,30 @@ def test_one_is_logged_in_once_and_again_after_somebody_signed_out(env, sites):
     assert "Welcome, member" in begin(env, 23) and shop.logins == before + 1
 
 
-def test_each_site_has_its_own_login():
-    names = ("shopping", "shopping_admin", "reddit", "gitlab")
-    with serving(*names) as four, make(four, site="all", ids=[0, 23, 27, 44, 552]) as env:
-        for number, who in ((0, "shopping_admin"), (23, "shopping"), (27, "reddit"), (552, "gitlab")):
-            seen = begin(env, number)
-            assert "Welcome, member" in seen and ("You are at /admin" in seen) == (who == "shopping_admin"), who
-        assert {name: site.logins for name, site in four.items()} == dict.fromkeys(names, 1)  # task 552 is on two
-        four["gitlab"].account = "somebody else"
-        four["gitlab"].members.clear()
-        with pytest.raises(InfraError, match="gitlab at .* did not take the login"):
-            begin(env, 44)
+def test_each_site_has_its_own_login(published, others):
+    published.call("forget")
+    before = {name: site.logins for name, site in others.items()}
+    for number, who in ((0, "shopping_admin"), (27, "reddit"), (552, "gitlab")):
+        seen = begin(published, number)
+        assert "Welcome, member" in seen and ("You are at /admin" in seen) == (who == "shopping_admin"), who
+    assert {name: site.logins - before[name] for name, site in others.items()} == dict.fromkeys(others, 1)
+    others["gitlab"].account = "somebody else"
+    others["gitlab"].members.clear()
+    with pytest.raises(InfraError, match="gitlab at .* did not take the login"):
+        begin(published, 44)
+    others["gitlab"].account = None
 
 
-def test_the_administration_is_at_its_path():
-    for url in ("http://localhost:7780", "http://localhost:7780/", "http://localhost:7780/admin/"):
-        assert make({}, urls={"shopping_admin": url}).urls == {"shopping_admin": "http://localhost:7780/admin"}
-
-
-def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(more, sites):
+def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(env, sites):
     """A reason in words says neither what kind of task it was nor which kind of impossible."""
-    assert "report_infeasible('{...}'): end the task as impossible, by the JSON object" in more.instructions
-    number = next(task.id for task in more._chosen() if not task.needs_trace and "NOT_FOUND" in gold_answer(task))
+    assert "report_infeasible('{...}'): end the task as impossible, by the JSON object" in env.instructions
+    number = next(task.id for task in env._chosen() if not task.needs_trace and "NOT_FOUND" in gold_answer(task))
     for text, reward in ((None, 1.0), ("There is no such thing.", 0.0)):
-        begin(more, number)
-        _, got, done, info = more.step(f"report_infeasible({text or more.get_ground_truth()!r})")
+        begin(env, number)
+        _, got, done, info = env.step(f"report_infeasible({text or env.get_ground_truth()!r})")
         assert (got, done, info["won"]) == (reward, True, bool(reward))
-    with make(sites, version="original", more_actions=["report_infeasible"]) as env:
-        assert "report_infeasible('why')" in env.instructions
+    with make(sites, version="original", more_actions=["report_infeasible"]) as published:
+        assert "report_infeasible('why')" in published.instructions
 
 
 def test_what_looks_like_a_prompt_stays_within_its_page(env):
@@ -205,13 +191,13 @@ def test_a_dialog_a_popup_and_a_page_without_an_end_do_not_stop_an_attempt(env):
     click(env, "Odd dialogs")
     assert click(env, "Ask")[3]["valid"]
     assert "heading 'Home'" in click(env, "Home")[0]
-    click(env, "Odd popups")
-    assert "Tab 1: '*About'" in click(env, "Open")[0]
-    begin(env, 21)
     seen, *_ = click(env, "Odd endless")
     there = "heading 'Wait'" in seen
     assert there or "Headphones" in seen  # as far as it has come
     assert click(env, "Home" if there else "Odd delimiters")[3]["valid"], "it can be left"
+    begin(env, 21)
+    click(env, "Odd popups")
+    assert "Tab 1: '*About'" in click(env, "Open")[0]
 
 
 def test_only_the_sites_can_be_reached(env):
@@ -257,14 +243,15 @@ def test_the_sites_are_reset_by_their_control_ports(env, sites, monkeypatch):
     monkeypatch.setattr(env, "controls", {"shopping": shop.url})
     before, logins = shop.resets, shop.logins
     begin(env, 21)
-    begin(env, 23)
-    assert (shop.resets, shop.logins) == (before + 2, logins + 2)
+    assert (shop.resets, shop.logins) == (before + 1, logins + 1)
     env.controls = {}
     with pytest.raises(InfraError, match=rf"cannot be reset by http://127.0.0.1:{shop.server_port + 1}/init"):
         begin(env, 21)
 
 
-def test_the_control_ports_are_those_of_the_images():
+def test_the_administration_and_the_control_ports_are_those_of_the_images():
+    for url in ("http://localhost:7780", "http://localhost:7780/", "http://localhost:7780/admin/"):
+        assert make({}, urls={"shopping_admin": url}).urls == {"shopping_admin": "http://localhost:7780/admin"}
     assert control_of("shopping", "http://host:7770") == "http://host:7771"
     assert control_of("reddit", "http://host:9999") == "http://host:9998"
 
@@ -280,21 +267,12 @@ def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites
     click(published, "Ciclon")
     click(published, "Add to Cart")
     assert say(published, "Done.")[1] == 0.0
-    begin(published, 23)
-    assert say(published, "They are Rachel and T. Gannon.")[1] == 1.0
-    begin(published, 23)
-    assert say(published, "Rachel")[1] == 0.0
     begin(published, 436)  # which looks at the newest order, found by the shop's interface for programs
     *_, info = say(published, "Done.")
     assert info["failed_checks"].startswith("program_html")
     begin(published, 47)
     with pytest.raises(InfraError, match="judged by a model"):
         say(published, "0 orders")
-    published.grader = lambda task, question: "Correct." if "student answer: 0 orders" in question else "incorrect"
-    begin(published, 47)
-    *_, info = say(published, "0 orders")
-    assert info["won"] and info["graded_by_model"]
-    published.grader = None
 
 
 def test_a_page_out_of_reach_that_is_left_open_is_a_failure_and_no_error(published):
@@ -326,8 +304,6 @@ def test_what_is_missing_is_one_sentence(sites):
 
 
 def test_a_sandbox_that_does_not_work_is_told_and_not_left_out(sites):
-    import os
-
     with make(sites, browser_sandbox=True) as env:
         if os.geteuid():
             assert "heading" in begin(env, 21)
