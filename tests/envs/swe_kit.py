@@ -105,6 +105,16 @@ def make(folder: Path, **keys) -> SweEnv:
     return SweEnv(instructions="Fix it.", max_steps=8, data=str(folder), **keys)
 
 
+def attempt(env: SweEnv, *commands: str) -> tuple[list[str], float, dict]:
+    """(observations, reward, the last info) of commands at the first task."""
+    env.reset(env.tasks()[0])
+    said = []
+    for each in commands:
+        observation, reward, _, info = env.step(each)
+        said.append(observation)
+    return said, reward, info
+
+
 def apply(folder: Path, patch: str) -> str:
     """The command that applies the first instance's gold.patch or wrong.patch."""
     return f"git apply - <<'END'\n{(folder / 'empty' / 'stats' / f'{patch}.patch').read_text()}\nEND"
@@ -113,13 +123,12 @@ def apply(folder: Path, patch: str) -> str:
 def inside(place: str) -> list[str]:
     """The names of this machine's processes that have a place, a part of its path, among their mounts."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if place in (entry / "mountinfo").read_text():
-                    found.append((entry / "comm").read_text().strip())
-            except OSError:
-                continue
+    for mounts in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            if place in mounts.read_text():
+                found.append(mounts.with_name("comm").read_text().strip())
+        except OSError:
+            continue
     return found
 
 
@@ -136,7 +145,7 @@ def play(messages, role, sample):
     guard = f"s/    return sum/    if not values: return {fixed}\\n    return sum/"
     fix = f"sed -i '{guard}; s/values.sort()/values = sorted(values)/'"
     first = "(setsid sleep 99 &) ; sleep 99" if os.environ.get("SWE_KIT_SLEEPS") else "ls -a && git log --oneline"
-    tried = "echo 'while True: pass' >> mean.py" if os.environ.get("SWE_KIT_HANGS") else "python -m pytest -q"
+    tried = "echo 'while True: pass' >> mean.py" if os.environ.get("SWE_KIT_HANGS") else "git diff --stat"
     commands = [first, f"{fix} *.py && {tried}", SUBMIT]
     return f"THOUGHT: step {turn}.\n\n```bash\n{commands[min(turn, 2)]}\n```"
 

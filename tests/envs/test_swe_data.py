@@ -36,9 +36,8 @@ def write_rows(folder: Path, kind: str, data: Path) -> Path:
         import pyarrow as pa
         from pyarrow.parquet import write_table
 
-        write_table(
-            pa.Table.from_pylist([row | {"PASS_TO_PASS": json.loads(row["PASS_TO_PASS"])} for row in found]), path
-        )
+        lists = [row | {"PASS_TO_PASS": json.loads(row["PASS_TO_PASS"])} for row in found]
+        write_table(pa.Table.from_pylist(lists), path)
     elif kind == "csv":
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(found[0]))
@@ -110,14 +109,12 @@ def test_what_does_not_fit_together_is_refused(data, tmp_path, monkeypatch):
         ({"data": str(twice), "sandbox": "docker", "evaluation": "none"}, "2 rows have 1 different ids"),
     ):
         with pytest.raises(UserError, match=said):
-            make(data, **keys).tasks() if "data" not in keys else make(keys.pop("data"), **keys).tasks()
+            make(keys.pop("data"), **keys).tasks()
     assert len(make(tmp_path / "django.jsonl", sandbox="docker", evaluation="none").tasks()) == 1
     assert [task.type for task in make(data, types=["shared"]).tasks()] == ["shared"]
 
 
 def test_an_image_is_named_as_the_official_ones_are(data):
-    env = make(data)
-    env._playing = Instance(
-        id="Django__django-11099", repo="", type="", issue="", tests=((), ()), gold="", test_patch=""
-    )
+    env, texts = make(data), dict.fromkeys(("repo", "type", "issue", "gold", "test_patch"), "")
+    env._playing = Instance(id="Django__django-11099", tests=((), ()), **texts)
     assert env._source() == "docker.io/swebench/sweb.eval.x86_64.django_1776_django-11099:latest"
