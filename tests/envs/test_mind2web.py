@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from conftest import KITS, read_json, read_rows
+from conftest import read_json, read_rows
 from env_contract import EnvContract
 
 from core.errors import UserError
@@ -77,21 +77,14 @@ class TestByChoice(EnvContract):
         return make(form="choices", choices_per_question=3, max_steps=200, history="own")
 
 
-class TestByWholeActions(EnvContract):
-    def make_env(self, folder: Path) -> Mind2WebEnv:
-        return make(step_success="whole", gold_outside="first", top_k=2)
-
-
 def test_the_first_five_candidates_by_hand():
     env = make(top_k=5)
     found = play(env)
-    assert found["own-library"][0] == {
-        "element_accuracy": (4, 5),
-        "action_f1": (pytest.approx(4 + CUTS), 5),
-        "step_success": (3, 5),
-    }
-    assert found["own-railway"][0] == {"element_accuracy": (2, 3), "action_f1": (2, 3), "step_success": (2, 3)}
-    assert found["own-tea"][0] == {"element_accuracy": (1, 2), "action_f1": (1, 2), "step_success": (1, 2)}
+    names = ("element_accuracy", "action_f1", "step_success")
+    five = pytest.approx(4 + CUTS)
+    assert found["own-library"][0] == dict(zip(names, [(4, 5), (five, 5), (3, 5)]))
+    assert found["own-railway"][0] == dict.fromkeys(names, (2, 3))
+    assert found["own-tea"][0] == dict.fromkeys(names, (1, 2))
     assert [won for _, won, _ in found.values()] == [False, False, False]
     assert [reward for *_, reward in found.values()] == pytest.approx([3 / 5, 2 / 3, 1 / 2])
     assert figures(found) == {
@@ -134,23 +127,19 @@ def test_a_task_of_which_nothing_can_be_answered_is_asked_once_and_is_wrong(tmp_
 
 
 def test_whole_actions_against_element_and_f1():
-    found = play(make(top_k=7, step_success="whole"))
-    assert {name: each["step_success"] for name, (each, *_) in found.items()} == {
-        "own-library": (3, 5),
-        "own-railway": (2, 3),  # the second right element is another action
-        "own-tea": (0, 2),  # the value of a click too
-    }
-    assert figures(found)["step_success"] == rounded(Fraction(19, 45), Fraction(1, 2))
-    parts = play(make(top_k=7))
-    assert {name: each["step_success"] for name, (each, *_) in parts.items()} == {
-        "own-library": (3, 5),
-        "own-railway": (3, 3),
-        "own-tea": (1, 2),
-    }
-    assert [won for _, won, _ in found.values()] == [False, False, False]
+    whole, parts = play(make(top_k=7, step_success="whole")), play(make(top_k=7))
+
+    def successes(found):
+        return [found[name][0]["step_success"] for name in ("own-library", "own-railway", "own-tea")]
+
+    # In whole actions the second right element is another action, and the value of a click counts, too.
+    assert successes(whole) == [(3, 5), (2, 3), (0, 2)]
+    assert successes(parts) == [(3, 5), (3, 3), (1, 2)]
+    assert figures(whole)["step_success"] == rounded(Fraction(19, 45), Fraction(1, 2))
+    assert [won for _, won, _ in whole.values()] == [False, False, False]
     assert [won for _, won, _ in parts.values()] == [False, True, False]
     for name in ("element_accuracy", "action_f1"):  # are the same either way
-        assert figures(found)[name] == figures(parts)[name]
+        assert figures(whole)[name] == figures(parts)[name]
 
 
 def test_words_in_another_order_are_equal_by_f1_and_not_to_the_letter():
@@ -228,10 +217,7 @@ def test_a_choice_wins_only_if_it_is_chosen_to_the_end():
 
     questions, _ = choose(env, tea, of("Green tea", "CLICK"))
     assert env.measures() == dict.fromkeys(env.measures(), (1, 2))
-    assert questions in (
-        1,
-        2,
-    )  # the right one is in the first three, and once more against the fourth; or it is that one
+    assert questions in (1, 2)  # the right one is in the first three, and once more against the fourth; or it is that
     choose(env, tea, of("Green tea", "TYPE [tea]"))
     assert env.measures() == {"element_accuracy": (1, 2), "action_f1": (0, 2), "step_success": (0, 2)}
     asked = []
@@ -276,9 +262,8 @@ def test_a_page_is_the_candidates_and_what_is_near_them():
         f'<p backend_node_id="5"><text backend_node_id="500">&lt;far&gt;</text></p></body></html>'
     )
     text = Page(html).text(["15", "99"])
-    assert text.startswith(
-        "<html> <div x> <ul list>"
-    )  # long words are left out, and what two attributes say is said once
+    # Long words are left out, and what two attributes say is said once.
+    assert text.startswith("<html> <div x> <ul list>")
     assert [n for n in range(10, 22) if f"Item {n} " in text] == [12, 13, 14, 15, 16, 17, 18]
     assert "<li id=15>" in text and "id=14" not in text
     assert text.count("words") == 7 * (20 - 3)
@@ -348,17 +333,17 @@ def predict(messages, role, sample):
     return said if name == "own-tea" else f"Thought: next.\nAction: {said}"
 
 
-def test_a_run_records_the_measures_and_the_table_shows_them(cli, tmp_path, capsys):
+def test_a_run_records_the_measures_and_the_table_shows_them(main_here, tmp_path, capsys):
     run = tmp_path / "run"
     words = ("env=mind2web", "env.split=sample", "env.top_k=5", "llm=scripted", "llm.script.path=test_mind2web.predict")
-    done = cli(*words, "embedder=hashing", "workflow=vanilla", f"run_dir={run}", env={"PYTHONPATH": KITS})
-    assert done.returncode == 0, done.stderr
+    code, said, errors = main_here(*words, "embedder=hashing", "workflow=vanilla", f"run_dir={run}")
+    assert code == 0, errors
     summary = read_json(run / "summary.json")
     assert summary["measures"]["action_f1"] == rounded(Fraction(449, 630), Fraction(11, 14))
     assert summary["measures"]["step_success"] == rounded(Fraction(53, 90), Fraction(3, 5))
     assert (summary["n_success"], summary["mean_reward"]) == (0, round(float(Fraction(53, 90)), 4))
     assert summary["n_invalid_actions"] == 0
-    assert "element accuracy" in done.stdout
+    assert "element accuracy" in said
     first = read_rows(run)[0]["trajectories"][0]
     assert first["info"]["measures"]["element_accuracy"] == [4.0, 5]
     assert tables([str(run), "--table", "measures"]) == 0

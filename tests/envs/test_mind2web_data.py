@@ -13,7 +13,7 @@ from test_mind2web import make, play
 
 from core.errors import UserError
 from envs.mind2web import data as mind2web_data
-from envs.mind2web.data import SAMPLE, load_split, public_records
+from envs.mind2web.data import SAMPLE, load_split
 from scripts import fetch_data
 
 
@@ -112,27 +112,3 @@ def test_files_that_are_not_what_they_should_be_are_named(public, tmp_path):
         fetch_data.convert_mind2web(public, into, digest)
     with pytest.raises(UserError, match="has no scores_all_data.pkl"):
         fetch_data.convert_mind2web(into, into, digest)
-
-
-def test_the_fetching_script_says_where_it_comes_from_and_what_the_licence_asks(capsys):
-    assert fetch_data.main(["mind2web"]) == 0
-    said = capsys.readouterr().out
-    assert all(word in said for word in ("osunlp/Mind2Web", "CC-BY-4.0", "not to redistribute", "--from FOLDER"))
-    assert fetch_data.main(["math500", "--from", "x"]) == 2
-    assert fetch_data.main(["mind2web", "--from", "nowhere"]) == 2
-
-
-def test_the_sample_is_in_the_public_format():
-    raw = json.loads((SAMPLE / "records.json").read_text())
-    action = {"action_uid", "raw_html", "cleaned_html", "operation", "pos_candidates", "neg_candidates"}
-    keys = {"annotation_id", "website", "domain", "subdomain", "confirmed_task", "action_reprs", "actions"}
-    candidate = {"tag", "is_original_target", "is_top_level_target", "backend_node_id", "attributes"}
-    assert all(set(each) == keys for each in raw)
-    assert all(set(step) == action for each in raw for step in each["actions"])
-    assert all(set(step["operation"]) == {"op", "original_op", "value"} for each in raw for step in each["actions"])
-    found = [c for each in raw for step in each["actions"] for c in step["pos_candidates"] + step["neg_candidates"]]
-    assert all(set(each) == candidate and json.loads(each["attributes"]) for each in found)
-    assert (
-        len(list(public_records(SAMPLE / "records.json", json.loads((SAMPLE / "ranks.json").read_text())["ranks"])))
-        == 3
-    )

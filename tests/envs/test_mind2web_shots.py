@@ -36,11 +36,11 @@ def test_as_many_as_asked_stand_in_the_instructions_and_none_by_default():
         assert env.instructions.count("\nReply: ") == n and env.describe()["shots"]
     assert "B. TYPE [KX81QD]" in make(shots=3, form="choices", max_steps=200).instructions
     assert len({make(shots=n).describe()["shots"] for n in (1, 2, 3)}) == 3
-
-
-def test_no_example_is_a_task_of_the_sample():
     tasks = {record["confirmed_task"] for record in json.loads((SAMPLE / "records.json").read_text())}
     assert tasks.isdisjoint(example["task"] for example in json.loads(OWN.read_text()))
+    for wrong, said in ((-1, "shots"), (4, "shots=4: shots.json has 3")):
+        with pytest.raises(UserError, match=said):
+            make(shots=wrong)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,3 @@ def test_a_file_of_another_form_is_one_sentence(tmp_path, text, sentence):
         path.write_text(text)
     with pytest.raises(UserError, match=sentence):
         make(shots=3, shots_file=str(path))
-
-
-def test_senseless_numbers_are_refused():
-    with pytest.raises(UserError, match="shots"):
-        make(shots=-1)
-    with pytest.raises(UserError, match="shots=4: shots.json has 3"):
-        make(shots=4)
