@@ -110,15 +110,14 @@ def test_recorded_runs_end_with_the_same_score(env):
 
 
 def test_the_same_episode_reads_the_same_after_other_tasks_and_in_another_jvm(env, quick):
-    task = Task(id="scienceworld/grow-fruit/93", query="")  # bees, seeds and growth: the most random of all
-    env.reset(task)
-    actions = env.walkthrough()
-    told = moves(env, actions)
+    """In the greenhouse, through which bees fly: the most random of all places."""
+    task = Task(id="scienceworld/grow-fruit/93", query="")
+    actions = ["teleport to greenhouse", "open bee hive", *["look around", "wait1"] * 15]
+    told = play(env, task, actions)
+    assert len({text for text, *_ in told[2::2]}) > 3
     play(env, env.tasks()[0], ["look around"])
     assert play(env, task, actions) == told
-    quick.reset(task)
-    assert quick.walkthrough() == actions
-    assert moves(quick, actions) == told
+    assert play(quick, task, actions) == told
 
 
 def test_the_first_observation_states_the_task_and_the_room(quick):
@@ -163,7 +162,7 @@ def test_admissible_actions_are_listed_on_demand_alone(quick, monkeypatch):
 
 
 def test_a_walkthrough_asked_for_in_mid_episode_leaves_the_episode_alone(quick):
-    task = quick.tasks()[1]
+    task = quick.tasks()[0]
     quick.reset(task)
     actions = quick.walkthrough()
     told = play(quick, task, actions)
@@ -173,7 +172,6 @@ def test_a_walkthrough_asked_for_in_mid_episode_leaves_the_episode_alone(quick):
         again.append(quick.step(action))
         if len(again) == 2:
             assert quick.walkthrough() == actions
-            assert quick.tasks("train")
     assert again == told
 
 

@@ -208,19 +208,18 @@ def test_only_the_sites_can_be_reached(env):
     assert say(env, "It is elsewhere.")[2], "no error of the engine"
 
 
-def test_a_site_that_dies_breaks_the_attempt_and_the_next_one_works():
-    with serving("shopping") as first, make(first) as env:
-        begin(env, 21)
-        first["shopping"].die()
-        with pytest.raises(InfraError, match="the site shopping at http://127.0.0.1:.* does not answer"):
-            click(env, "SPAAS")
-        with serving("shopping", port=first["shopping"].server_port) as second:
-            begin(env, 21)
-            assert env.step(env.walkthrough()[0])[1] == 1.0
-            begin(env, 21)
-            second["shopping"].die()
-            with pytest.raises(InfraError, match="does not answer"):
-                say(env, "Done.")  # not a failure: what was left on the site cannot be known
+def test_a_site_that_dies_breaks_the_attempt_and_the_next_one_works(published, others):
+    begin(published, 44)
+    others["gitlab"].die()
+    with pytest.raises(InfraError, match="the site gitlab at http://127.0.0.1:.* does not answer"):
+        click(published, "SPAAS")
+    with serving("gitlab", port=others["gitlab"].server_port) as second:
+        begin(published, 44)
+        assert say(published, "Done.")[2]
+        begin(published, 44)
+        second["gitlab"].die()
+        with pytest.raises(InfraError, match="does not answer"):
+            say(published, "Done.")  # not a failure: what was left on the site cannot be known
 
 
 def test_an_abort_while_the_browsers_process_starts_is_not_lost(sites, monkeypatch):
