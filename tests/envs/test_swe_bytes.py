@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import read_rows
-from swe_kit import bubblewrap, make, resolved, stand_in
+import swe_kit
+from conftest import REPO, read_rows
+from swe_kit import attempt, bubblewrap, make, resolved, stand_in
 
 from core.errors import UserError
 from envs.swe.data import load
 from envs.swe.env import SUBMIT
 from envs.swe.sandbox import as_bytes, as_text, is_text
+from scripts.show import main as show
+from scripts.tables import main as tables
 
+pytestmark = bubblewrap
 # What the file of an instance holds before and after the right fix: name -> (before, after).
 TEXT = "# Größe: señor, naïve\nSIZE = 1\nNAME = 'Größe'\n"
 JAPANESE = "# 日本語のコメント\nSIZE = 1\nNAME = '表示ソ'\n"
@@ -87,28 +93,18 @@ def written(data: bytes, name: str = "words.py") -> str:
     return f"echo {base64.b64encode(data).decode()} | base64 -d > {name}"
 
 
-def played(env, *commands: str) -> tuple[float, dict, list[str]]:
-    env.reset(env.tasks()[0])
-    said, reward, info = [], 0.0, {}
-    for each in commands:
-        observation, reward, _, info = env.step(each)
-        said.append(observation)
-    return reward, info, said
-
-
-@bubblewrap
 def test_a_right_fix_counts_whatever_the_files_encoding(tmp_path):
     """All in one instance, as each start of a sandbox takes seconds."""
     files = {f"words_{n}.py": FILES[name] for n, name in enumerate(FILES)}
     with make(instance_of(tmp_path, files)) as env:
         fix = [written(after, name) for name, (_, after) in files.items()]
-        reward, info, said = played(env, *fix, "cat words_1.py; git diff", SUBMIT)
+        said, reward, info = attempt(env, *fix, "cat words_1.py; git diff", SUBMIT)
         assert (info["patch"], reward) == ("applied", 1.0)
         said[-2].encode()  # what the model reads is Unicode
         kept = json.loads(json.dumps(info))["answer"]
         assert resolved(kept, env._playing).solved  # as it is stored and read again
         last, (before, _) = list(files.items())[-1]
-        assert played(env, *fix[:-1], written(before + b"#\n", last), SUBMIT)[0] == 0.0
+        assert attempt(env, *fix[:-1], written(before + b"#\n", last), SUBMIT)[1] == 0.0
 
 
 before_latin, after_latin = FILES["latin-1"]
@@ -134,7 +130,6 @@ def latin_diff() -> bytes:
     return b"diff --git a/words.py b/words.py\n" + b"".join(lines)
 
 
-@bubblewrap
 def test_a_right_fix_counts_whatever_tool_makes_it(tmp_path):
     """The same bytes in the file, and no other change of the repository, are the same patch: it is tested once."""
     with make(instance(tmp_path, before_latin, after_latin)) as env:
@@ -151,63 +146,40 @@ def test_a_right_fix_counts_whatever_tool_makes_it(tmp_path):
         assert (info["patch"], reward) == ("applied", 1.0)
 
 
-SAME = (
-    "git diff",
-    "git diff HEAD",
-    "git diff -- words.py",
-    "git diff > /tmp/p; cat /tmp/p",
-)
+SAME = ("git diff", "git diff HEAD", "git diff -- words.py", "git diff > /tmp/p; cat /tmp/p")
 OTHERS = (
-    "git add -A && git diff --cached --binary",
     "git commit -qam x && git format-patch -1 --stdout",
     "diff -u <(git show HEAD:words.py) words.py --label a/words.py --label b/words.py",
 )
 
 
-@bubblewrap
 def test_a_right_fix_counts_however_it_is_submitted(tmp_path):
-    """What is the same text is tested once."""
+    """What is the same text as SUBMIT's is not tested again."""
     with make(instance(tmp_path, before_latin, after_latin)) as env:
-        _, _, said = played(env, written(after_latin), *(f"{{ {submit}; }} | base64 -w0" for submit in SAME))
+        ways = (*SAME, "git add -A && git diff --cached")
+        said, _, _ = attempt(env, written(after_latin), *(f"{{ {submit}; }} | base64 -w0" for submit in ways))
         assert set(said[1:]) == {said[1]} and len(said[1]) > 100
-        for submit in (SAME[0], *OTHERS):
+        for submit in OTHERS:
             words = f"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && {{ {submit}; }}; true"
-            reward, info, _ = played(env, written(after_latin), words)
+            _, reward, info = attempt(env, written(after_latin), words)
             assert (info["patch"], reward) == ("applied", 1.0), submit
 
 
-@bubblewrap
-def test_the_gold_patch_may_hold_any_bytes(tmp_path):
-    with make(instance(tmp_path, before_latin, after_latin, latin_diff())) as env:
-        env.reset(env.tasks()[0])
-        assert as_bytes(env.get_ground_truth()) == latin_diff()
-        assert played(env, *env.walkthrough())[0] == 1.0
-
-
-def gold_words(data: Path) -> tuple[str, ...]:
-    return ("env=swe", f"env.data={data}", "agent=gold", "workflow=vanilla", "llm=scripted", "embedder=hashing")
-
-
-@bubblewrap
-def test_a_run_records_bytes_as_valid_json_and_resumes(tmp_path, here):
+def test_a_run_of_a_gold_patch_of_any_bytes_is_recorded_as_valid_json_and_resumes(tmp_path, here):
     data = instance(tmp_path / "data", before_latin, after_latin, latin_diff())
-    run_dir, rate = here(*gold_words(data), run_dir=tmp_path / "run")
+    assert as_bytes(load(str(data))[0].gold) == latin_diff()
+    words = ("env=swe", f"env.data={data}", "agent=gold", "workflow=vanilla", "llm=scripted", "embedder=hashing")
+    run_dir, rate = here(*words, run_dir=tmp_path / "run")
     assert rate == 1.0
     text = (run_dir / "episodes.jsonl").read_bytes().decode()  # UTF-8, escapes and all
     answer = read_rows(run_dir)[0]["trajectories"][0]["answer"]
     assert b"Gr\xf6\xdfer" in as_bytes(answer) and "\\udcf6\\udcdf" in text
-    assert here(*gold_words(data), run_dir=run_dir)[1] == 1.0
+    assert here(*words, run_dir=run_dir)[1] == 1.0
     assert (run_dir / "episodes.jsonl").read_bytes().decode() == text
-    again, _ = here(*gold_words(data), run_dir=tmp_path / "again")
-    assert (again / "episodes.jsonl").read_bytes().decode() == text
 
 
-@bubblewrap
 def test_a_model_that_fixes_such_a_file_is_judged_and_learned_from(tmp_path, here, capsys):
     """Judge and distiller are sent Unicode; tables and show print it."""
-    from scripts.show import main as show
-    from scripts.tables import main as tables
-
     data = instance(tmp_path / "data", before_latin, after_latin)
     words = ("env=swe", f"env.data={data}", "llm=scripted", "llm.script.path=test_swe_bytes.play", "embedder=hashing")
     run_dir, rate = here(*words, run_dir=tmp_path / "run")
@@ -221,35 +193,26 @@ def test_a_model_that_fixes_such_a_file_is_judged_and_learned_from(tmp_path, her
 
 def play(messages, role, sample):
     if role != "agent":
-        from swe_kit import play as others
-
-        return others(messages, role, sample)
+        return swe_kit.play(messages, role, sample)
     turn = sum(message["role"] == "assistant" for message in messages)
     commands = ["cat words.py", TOOLS["python"], SUBMIT]
     return f"THOUGHT: step {turn}.\n\n```bash\n{commands[min(turn, 2)]}\n```"
 
 
-@bubblewrap
 @pytest.mark.parametrize("name", ["latin-1", "utf-16", "utf-8"])
-def test_predictions_for_another_program_are_text(tmp_path, name, monkeypatch):
+def test_predictions_for_another_program_are_text(tmp_path, name):
     """The official harness writes a patch as UTF-8: git's binary form keeps the bytes of the others."""
     before, after = FILES[name]
     with make(instance(tmp_path, before, after), evaluation="none") as env:
-        _, info, _ = played(env, written(after), SUBMIT)
+        _, _, info = attempt(env, written(after), SUBMIT)
         (row,) = env.files({"swe/bytes__words-1": info["answer"]}, "model")["predictions.jsonl"].splitlines()
         patch = json.loads(row)["model_patch"]
         patch.encode()
         assert ("GIT binary patch" in patch) is (name != "utf-8")
-        assert resolved(patch, env._playing).solved
+        assert name == "utf-8" or resolved(patch, env._playing).solved
 
 
-@bubblewrap
 def test_a_container_keeps_bytes_too(tmp_path, monkeypatch):
-    import os
-    from dataclasses import replace
-
-    from conftest import REPO
-
     data = instance(tmp_path / "data", before_latin, after_latin, latin_diff())
     programs = stand_in(tmp_path / "bin", "docker", data, "{id}")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -258,11 +221,10 @@ def test_a_container_keeps_bytes_too(tmp_path, monkeypatch):
     assert resolved(it.gold, it, "docker", it.id.replace("__", "_1776_")).solved
 
 
-@bubblewrap
 def test_a_binary_file_that_lies_about_spoils_no_fix(tmp_path):
     """A picture or a data base that a command has left: git's diff says of it only that it differs."""
     with make(instance(tmp_path, before_latin, after_latin)) as env:
-        reward, info, _ = played(env, written(after_latin), "head -c 3000 /dev/urandom > left.bin", SUBMIT)
+        _, reward, info = attempt(env, written(after_latin), "head -c 3000 /dev/urandom > left.bin", SUBMIT)
         assert (info["patch"], reward) == ("applied", 1.0)
 
 
