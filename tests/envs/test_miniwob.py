@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import forkserver
 import pytest
-from conftest import command, read_json, read_rows
+from conftest import command, read_json, read_rows, wait_for
 from env_contract import EnvContract
 from web_kit import all_gone, browsers, make, needs_browser, processes
 
@@ -50,21 +49,21 @@ def env(tmp_path_factory):
 
 
 def test_ten_kinds_are_solved_by_gold_and_two_runs_are_alike_to_the_byte(here, mark, tmp_path):
-    """One seed of each; four again by two workers at once. No process is left, and nothing of theirs on disk."""
+    """One seed of each; two again by two workers at once. No process is left, and nothing of theirs on disk."""
     words = (*QUICK, "agent=gold", "workflow=vanilla", "llm=free", f"env.kinds=[{','.join(STILL)}]")
     words += ("embedder=hashing", f"env.cache_dir={tmp_path / 'goals'}", "env.seeds=1")
     one, rate = here(*words, run_dir=tmp_path / "one")
     assert rate == 1.0 and read_json(one / "summary.json")["n"] == 10
     assert all_gone(mark) and not any(Path(mark.partition("=")[2]).iterdir())
-    two, _ = here(*words, "stream.batch=2", "max_concurrency=2", "limit=4", run_dir=tmp_path / "two")
-    first = (one / "episodes.jsonl").read_bytes().splitlines(keepends=True)[:4]
+    two, _ = here(*words, "stream.batch=2", "max_concurrency=2", "limit=2", run_dir=tmp_path / "two")
+    first = (one / "episodes.jsonl").read_bytes().splitlines(keepends=True)[:2]
     assert (two / "episodes.jsonl").read_bytes() == b"".join(first)
     told = read_json(one / "manifest.json")["fingerprint"]["dataset"]
     assert told["browser"].split()[-1].count(".") == 3 and told["version"] == "1.1.0"
 
 
 def test_chance_solves_few(here, mark, tmp_path):
-    kinds = "click-checkboxes,click-option,enter-text,login-user,click-button-sequence,focus-text-2"
+    kinds = "click-option,enter-text,login-user"
     words = (*QUICK, "agent=random", "workflow=vanilla", "llm=free", "embedder=hashing", f"env.kinds=[{kinds}]")
     run_dir, rate = here(*words, "env.seeds=1", f"env.cache_dir={tmp_path}", "max_steps=3")
     assert rate < 0.5
@@ -127,44 +126,31 @@ def test_a_browser_that_dies_is_an_infra_error_and_the_next_episode_works(mark, 
                 env.step(action)
             assert env.evaluate(None)
         assert browsers(mark) and not {*browsers(mark)} & {*dead}
-
-
-def test_an_attempt_that_is_given_up_takes_its_browser_with_it(mark, tmp_path):
-    env = make(tmp_path, "enter-text")
-    env.reset(env.tasks()[0])
-    assert browsers(mark)
-    env.abort()
-    assert all_gone(mark)
-    env.close()
+        env.abort()
+        assert all_gone(mark), "an attempt that is given up takes its browser with it"
 
 
 def test_a_run_that_is_killed_leaves_no_browser(mark, tmp_path):
     words = command(*QUICK, "agent=random", "workflow=vanilla", "llm=free", "embedder=hashing", "env.kinds=[click-pie]")
     run = forkserver.Popen([*words, f"env.cache_dir={tmp_path}", f"run_dir={tmp_path / 'run'}", "env.seeds=10"])
     try:
-        end = time.monotonic() + 120
-        while not (tmp_path / "run" / "episodes.jsonl").exists() or not browsers(mark):
-            assert run.poll() is None and time.monotonic() < end
-            time.sleep(0.1)
+        episodes = tmp_path / "run" / "episodes.jsonl"
+        wait_for(lambda: run.poll() is not None or (episodes.exists() and browsers(mark)), 120)
+        assert run.poll() is None
     finally:
         run.kill()
         run.wait()
     assert all_gone(mark)
 
 
-def test_neither_browser_nor_worker_is_told_a_key(mark, monkeypatch, tmp_path):
+def test_neither_browser_nor_worker_is_told_a_key_and_goals_are_listed_once(mark, monkeypatch, tmp_path):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-seen")
-    with make(tmp_path, "click-test") as env:
-        env.reset(env.tasks()[0])
-        assert len(processes(mark)) > 3
-        assert not processes("sk-not-to-be-seen")
-
-
-def test_goals_are_listed_once(mark, tmp_path):
     with make(tmp_path, "click-test", "enter-text", seeds=2) as env:
         first = env.tasks()
         assert [task.id for task in first] == [f"miniwob/{k}/{n}" for n in (0, 1) for k in ("click-test", "enter-text")]
         assert [task.type for task in first] == ["click-test", "enter-text"] * 2
+        assert len(processes(mark)) > 3
+        assert not processes("sk-not-to-be-seen")
     with make(tmp_path, "enter-text", "click-test", seeds=1) as env:
         assert env.tasks() == [first[1], first[0]]
         assert env.worker_pid is None

@@ -1,7 +1,7 @@
 """The whole loop on the web: what was learned on one seed of a kind solves the other seeds. A known answer.
 
 The student presses a button at once, and fails, unless a lesson of its prompt says what comes first. So the first task
-of each of the four kinds is lost, and the lesson of that loss solves the other: 4 of 8. Without memory: none.
+of each kind is lost, and the lesson of that loss solves the other: half of all. Without memory: none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.page import PAGE
 from envs.web.page import elements
 
 pytestmark = needs_browser
-KINDS = ("click-option", "enter-password", "enter-text", "login-user")
+KINDS = ("click-option", "enter-text", "login-user")  # one is chosen, one is typed, two are typed
 FILL = "Where the goal begins with {}, type its quoted texts into the fields first, then press the button."
 SELECT = "Where the goal begins with {}, click the thing that it names first, then press the button."
 _LESSON = re.compile(r"the goal begins with ([\w ]+), (type|click)")
@@ -50,11 +50,12 @@ def student(messages):
     found = elements(users[-1].partition(f"{PAGE}\n")[2])
     button = next(each.bid for each in found if each.role == "button")
     first = []
-    if ("type", beginning(goal)) in [(how, start) for start, how in _LESSON.findall(messages[0]["content"])]:
+    told = [(how, start) for start, how in _LESSON.findall(messages[0]["content"])]
+    if ("type", beginning(goal)) in told:
         texts, fields = re.findall('"([^"]+)"', goal), [each.bid for each in found if each.role == "textbox"]
         texts += texts[-1:] * (len(fields) - len(texts))
         first = [f"fill({bid!r}, {text!r})" for bid, text in zip(fields, texts)]
-    elif ("click", beginning(goal)) in [(how, start) for start, how in _LESSON.findall(messages[0]["content"])]:
+    elif ("click", beginning(goal)) in told:
         name = re.search(r"Select (\S+) and", goal)[1]
         first = [f"click({next(each.bid for each in found if each.role == 'radio' and each.text == name)!r})"]
     plan = [*first, f"click({button!r})"]
@@ -62,7 +63,7 @@ def student(messages):
 
 
 def beginning(goal):
-    return re.match(r"Select|Enter the username|Enter the password|Enter", goal)[0]
+    return re.match(r"Select|Enter the username|Enter", goal)[0]
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +74,14 @@ def goals(tmp_path_factory):
 def test_a_lesson_of_one_seed_solves_the_others(here, goals, tmp_path):
     run_dir, rate = here(*WORDS, f"env.cache_dir={goals}", run_dir=tmp_path / "memory")
     rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
-    assert [row["status"] for row in rows] == ["failure"] * 4 + ["success"] * 4
-    assert [row["task_type"] for row in rows[:4]] == list(KINDS)
+    assert [row["status"] for row in rows] == ["failure"] * 3 + ["success"] * 3
+    assert [row["task_type"] for row in rows[:3]] == list(KINDS)
     assert rate == 0.5 and summary["judge_agreement"] == 1.0
     # the record holds every page that was shown, the prompt one at a time
     assert all(PAGE in step["observation"] for row in rows for step in row["trajectories"][0]["steps"])
 
 
 def test_without_memory_nothing_is_solved(here, goals, tmp_path):
-    """Of one kind of each sort: what is typed, and what is chosen."""
     words = (*WORDS, f"env.cache_dir={goals}", "env.kinds=[click-option,enter-text]", "workflow=vanilla")
     run_dir, rate = here(*words, run_dir=tmp_path / "none")
     assert rate == 0.0 and len(read_rows(run_dir)) == 4
@@ -89,5 +89,5 @@ def test_without_memory_nothing_is_solved(here, goals, tmp_path):
 
 def test_two_attempts_at_once_have_a_browser_each(here, goals, tmp_path):
     words = (*WORDS, f"env.cache_dir={goals}", "workflow=matts_parallel", "k=2", "max_concurrency=2")
-    run_dir, _ = here(*words, "env.kinds=[click-option,enter-text]", run_dir=tmp_path / "k2")
-    assert [row["status"] for row in read_rows(run_dir)] == ["failure"] * 2 + ["success"] * 2
+    run_dir, _ = here(*words, "env.kinds=[enter-text]", run_dir=tmp_path / "k2")
+    assert [row["status"] for row in read_rows(run_dir)] == ["failure", "success"]

@@ -44,9 +44,8 @@ def task(**checks) -> WebTask:
 
 
 def answered(answer, ask=None, **answers):
-    return verdict(
-        task(eval_types=["string_match"], reference_answers=answers), answer, Ended(url=""), URLS, ask
-    ).solved
+    checked = task(eval_types=["string_match"], reference_answers=answers)
+    return verdict(checked, answer, Ended(url=""), URLS, ask).solved
 
 
 @pytest.mark.parametrize(
@@ -72,17 +71,14 @@ def test_a_model_is_asked_only_where_nothing_else_can_tell():
 
     def ask(question):
         questions.append(question)
-        return (
-            "Partially correct" if "half" in question else "The answer is CORRECT." if "{right}" in question else "Hm."
-        )
+        return "Partially correct" if "half" in question else "It is CORRECT." if "{right}" in question else "Hm."
 
     for answer, right in (("{right}", True), ("half", False), ("what", False), (None, False)):
         assert answered(answer, ask, fuzzy_match=["all of it"]) == right
     assert len(questions) == 3 and "reference answer: all of it" in questions[0] and "question: Why?" in questions[0]
     assert answered("N/A", ask, fuzzy_match="N/A") and len(questions) == 3
-    assert answered(
-        "gone", lambda question: "same" if "Report_1 = gone" in question else "different", fuzzy_match="N/A"
-    )
+    reasons = lambda question: "same" if "Report_1 = gone" in question else "different"  # noqa: E731
+    assert answered("gone", reasons, fuzzy_match="N/A")
     with pytest.raises(InfraError, match="judged by a model"):
         answered("gone", None, fuzzy_match="N/A")
 
@@ -127,11 +123,8 @@ def test_a_post_is_found_from_its_pages():
 def test_every_published_task_can_be_evaluated():
     """Each kind of check, each way of finding a page and each helper function of the 812 is known here."""
     tasks = web_tasks("original", "all")
-    assert {kind for each in tasks for kind in each.checks["eval_types"]} <= {
-        "string_match",
-        "url_match",
-        "program_html",
-    }
+    kinds = {kind for each in tasks for kind in each.checks["eval_types"]}
+    assert kinds <= {"string_match", "url_match", "program_html"}
     looks = [look for each in tasks for look in looks_of(each, URLS | {"map": "http://m", "wikipedia": "http://w"})]
     assert not [look for look in looks if "__SHOPPING" in look.url or "__REDDIT__" in look.url]
     functions = {text for look in looks for text in (look.url, look.locator) if text.startswith("func:")}
@@ -174,20 +167,13 @@ def slow():
     server.server_close()
 
 
-def test_the_resets_of_a_tasks_sites_are_limited_together(slow):
+def test_the_resets_of_a_tasks_sites_are_limited_together_and_a_failure_or_an_abort_is_told_at_once(slow):
     began = time.monotonic()
     with pytest.raises(InfraError, match=r"shopping cannot be reset by http.*/init: it took longer than 1 s"):
         reset_sites(dict.fromkeys(("shopping", "reddit", "gitlab", "map", "wikipedia"), slow), within_s=1)
     assert time.monotonic() - began < 5  # one after another they would take 5
-
-
-def test_a_site_that_cannot_be_reset_is_told_at_once(slow):
     with pytest.raises(InfraError, match=r"reddit cannot be reset by .*/init: .*refused"):
-        reset_sites({"shopping": slow, "reddit": "http://127.0.0.1:9"}, within_s=5)
-
-
-def test_an_attempt_that_is_aborted_waits_for_no_reset(slow):
-    began = time.monotonic()
+        reset_sites({"shopping": slow, "reddit": "http://127.0.0.1:9"}, within_s=60)
     with pytest.raises(InfraError, match="^aborted$"):
-        reset_sites({"shopping": slow}, aborted=lambda: time.monotonic() > began + 0.2)
+        reset_sites({"shopping": slow}, within_s=60, aborted=lambda: True)
     assert time.monotonic() - began < 60

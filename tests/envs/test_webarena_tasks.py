@@ -55,14 +55,8 @@ def test_the_papers_684_tasks_by_site_and_all_812():
         assert len(web_tasks(version, "all")) == 812
         assert len(web_tasks(version)) == 684
         by_site = {site: [task.id for task in web_tasks(version, site)] for site in COUNTS}
-        assert {site: len(ids) for site, ids in by_site.items()} == {
-            "shopping": 187,
-            "admin": 182,
-            "gitlab": 180,
-            "reddit": 106,
-            "multi": 29,
-            "map": 128,
-        }
+        counts = {"shopping": 187, "admin": 182, "gitlab": 180, "reddit": 106, "multi": 29, "map": 128}
+        assert {site: len(ids) for site, ids in by_site.items()} == counts
         assert all(ids == sorted(ids) for ids in by_site.values())
         assert sorted(number for ids in by_site.values() for number in ids) == list(range(812))
     assert len(web_tasks("hard", "all")) == 258
@@ -118,12 +112,10 @@ def test_every_gold_answer_passes_but_one_and_no_wrong_one_does(verifier):
 
 @needs_evaluators
 def test_what_no_answer_passes(verifier):
-    task = task_of(319)
-    for data in (None, [], [0], [0.0], "nothing"):
-        for status in ("NOT_FOUND_ERROR", "SUCCESS"):
-            said = {"task_type": "RETRIEVE", "status": status, "retrieved_data": data}
-            assert not verifier.verdict(task, json.dumps(said), []).solved
-    assert not verifier.verdict(task, json.dumps({"task_type": "RETRIEVE", "status": "NOT_FOUND_ERROR"}), []).solved
+    said = {"task_type": "RETRIEVE", "status": "NOT_FOUND_ERROR"}
+    others = [said | {"status": "SUCCESS", "retrieved_data": data} for data in (None, [], [0], "nothing")]
+    for answer in (said, *others):
+        assert not verifier.verdict(task_of(319), json.dumps(answer), []).solved
 
 
 @needs_evaluators
@@ -154,11 +146,9 @@ def test_a_deed_is_judged_by_the_trace_and_the_answer(verifier, tmp_path):
 
 @needs_evaluators
 def test_an_answer_that_hangs_the_evaluators_is_wrong_and_the_next_one_is_judged():
-    distance = next(
-        task
-        for task in web_tasks("verified", "all")
-        if not task.needs_trace and task.checks[0]["results_schema"].get("items", {}).get("format") == "distance"
-    )
+    tasks = [task for task in web_tasks("verified", "all") if not task.needs_trace]
+    kind = lambda task: task.checks[0]["results_schema"].get("items", {}).get("format")  # noqa: E731
+    distance = next(task for task in tasks if kind(task) == "distance")
     made = WebVerifier(urls=URLS, timeout_s=2)
     try:
         said = json.loads(gold_answer(distance)) | {"retrieved_data": ["9**9**9**9 km"]}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from contextlib import contextmanager
 from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,11 +20,7 @@ PRODUCTS = {  # by the beginning of an address: (number, name, what its page say
     SCONCES: (31100, "White Starfish Wall Candle Sconces", "$28.00 for 2"),
     V8: (104498, "V8 +Energy, Healthy Energy Drink, Steady Energy from Black and Green Tea", "$14.47 for 24"),
     CICLON: (104500, "Ciclon Energy Drink, 24 Cans", "$43.99 for 24"),
-    PHONES: (
-        1,
-        "6S Wireless Headphones",
-        "Small ear cups, say Catso, Dibbins, Anglebert Dinkherhump, Michelle Davis",
-    ),
+    PHONES: (1, "6S Wireless Headphones", "Small ear cups, say Catso, Dibbins, Anglebert Dinkherhump, Michelle Davis"),
     FILM: (2, "3 Pack Screen Protector", "Resists fingerprints, say Rachel and T. Gannon"),
 }
 MEMBERS = {  # of each site: the form's path, its labels, the page for members alone
@@ -134,14 +129,11 @@ class Handler(BaseHTTPRequestHandler):
         found = next((each for key, each in PRODUCTS.items() if path.startswith(f"/{key}")), None)
         if found:
             number, name, text = found
-            title, body = (
-                name,
-                (
-                    f"<h1>{name}</h1><p>{text}</p>"
-                    f"<form method=post action=/checkout/cart/add/uenc/abc/product/{number}>"
-                    f"<input type=hidden name=product value={number}><input type=hidden name=item value={number}>"
-                    "<input type=hidden name=qty value=1><button>Add to Cart</button></form>"
-                ),
+            title = name
+            body = (
+                f"<h1>{name}</h1><p>{text}</p><form method=post action=/checkout/cart/add/uenc/abc/product/{number}>"
+                f"<input type=hidden name=product value={number}><input type=hidden name=item value={number}>"
+                "<input type=hidden name=qty value=1><button>Add to Cart</button></form>"
             )
         else:
             title, body = f"{self.server.name} home", f"<h1>Home</h1><p>You are at {path}</p>"
@@ -191,9 +183,3 @@ def serving(*names: str, port: int = 0):
     finally:
         for site in sites.values():
             site.die()
-
-
-if __name__ == "__main__":  # to look at: python tests/envs/webarena_sites.py
-    with serving("shopping", "reddit") as started:
-        print("{" + ", ".join(f"{name}: {site.url}" for name, site in started.items()) + "}", flush=True)
-        time.sleep(3600)
