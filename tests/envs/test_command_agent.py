@@ -77,21 +77,16 @@ def test_a_script_of_one_line_plays_a_folder(tasks, tmp_path, here):
     [attempt] = read_rows(run_dir)[0]["trajectories"]
     assert [step["action"] for step in attempt["steps"]] == ["echo teal > colour.txt", "(submit what the command left)"]
     assert "+teal" in attempt["answer"] and audit([str(run_dir)]) == 0
-    run_dir, rate = here(*words, "agent.command='echo red >> colour.txt; exit 3'", run_dir=tmp_path / "wrong")
+    words += ("agent.command='echo red >> colour.txt; exit 3'", "limit=1")
+    run_dir, rate = here(*words, run_dir=tmp_path / "wrong")
     assert rate == 0.0 and "<returncode>3</returncode>" in json.dumps(read_rows(run_dir))
 
 
-@pytest.mark.parametrize("deliver", ["prompt", "file", "skill"])
-def test_each_way_of_delivery_brings_the_lesson_and_a_control_does_not(deliver, tasks, tmp_path, here):
-    """The agent solves a task if it finds the lesson: both tasks when it is told, none with placebo and without."""
-    words = (
-        "env=folders",
-        f"env.path={tasks}",
-        *ALONE,
-        run(READS),
-        f"agent.deliver={deliver}",
-    )
-    for arm, rate in (("told_lesson", 1.0), ("no_memory", 0.0), ("placebo", 0.0)):
+@pytest.mark.parametrize(("deliver", "control"), [("prompt", "no_memory"), ("file", "placebo"), ("skill", "placebo")])
+def test_each_way_of_delivery_brings_the_lesson_and_a_control_does_not(deliver, control, tasks, tmp_path, here):
+    """The agent solves a task if it finds the lesson."""
+    words = ("env=folders", f"env.path={tasks}", "limit=1", *ALONE, run(READS), f"agent.deliver={deliver}")
+    for arm, rate in (("told_lesson", 1.0), (control, 0.0)):
         run_dir, found = here(*words, f"arm={arm}", run_dir=tmp_path / arm)
         assert (arm, found) == (arm, rate)
         assert WORD not in json.dumps([row["trajectories"][0]["answer"] for row in read_rows(run_dir)])
@@ -122,12 +117,13 @@ if "the colour is teal" in found["result"]["content"][0]["text"]:
 
 @pytest.mark.slow
 def test_lessons_are_asked_for_over_mcp(tasks, tmp_path_factory, tmp_path, here):
-    """As the other ways: both tasks when the lesson is told, none without one."""
+    """As the other ways."""
     folder = tmp_path_factory.mktemp("client")
     folder.chmod(0o755)
     (folder / "client.py").write_text(CLIENT)
     line = f"python3 {folder}/client.py {{mcp_config}}"
-    words = ("env=folders", f"env.path={tasks}", *ALONE, run(line), f"agent.shows=[{folder}]", "agent.deliver=mcp")
+    words = ("env=folders", f"env.path={tasks}", *ALONE, run(line), f"agent.shows=[{folder}]")
+    words += ("agent.deliver=mcp", "limit=1")
     for arm, rate in (("told_lesson", 1.0), ("no_memory", 0.0), ("placebo", 0.0)):
         _, found = here(*words, f"arm={arm}", run_dir=tmp_path / arm)
         assert (arm, found) == (arm, rate)
@@ -166,13 +162,8 @@ def asking(tasks, server, folder, turns: int) -> tuple[str, ...]:
     return (
         *("env=folders", f"env.path={tasks}", "agent=command", run(line)),
         *(f"agent.shows=[{folder}]", "+agent.variables.KEY='{api_key}'", "embedder=hashing"),
-        *(
-            "max_concurrency=1",
-            "llm=vllm",
-            "llm.model=hosted_vllm/small",
-            f"llm.api_base={server.url}",
-            "llm.api_key_env=REAL_KEY",
-        ),
+        *("max_concurrency=1", "llm=vllm", "llm.model=hosted_vllm/small"),
+        *(f"llm.api_base={server.url}", "llm.api_key_env=REAL_KEY"),
     )
 
 
@@ -195,10 +186,10 @@ def test_its_calls_of_the_model_are_passed_on_counted_and_told(tasks, server, pr
 
 
 def test_a_budget_ends_it(tasks, server, program_folder, tmp_path, here):
-    words = asking(tasks, server, program_folder, 2)
-    run_dir, rate = here(*words, "workflow=vanilla", "budget.episode.calls=1", run_dir=tmp_path / "run")
-    assert rate == 0.0 and len(server.requests) == 2  # one a task; what it left then is its answer
-    assert statuses(run_dir) == ["failure", "failure"]
+    words = (*asking(tasks, server, program_folder, 2), "workflow=vanilla", "budget.episode.calls=1", "limit=1")
+    run_dir, rate = here(*words, run_dir=tmp_path / "run")
+    assert rate == 0.0 and len(server.requests) == 1  # what it left then is its answer
+    assert statuses(run_dir) == ["failure"]
     assert "budget of this attempt is used up" in read_rows(run_dir)[0]["trajectories"][0]["steps"][0]["observation"]
 
 
@@ -206,15 +197,16 @@ HOSTILE = {
     "forks without end": ("f() {{ f | f & }}; f; sleep 1", "red"),
     "leaves a daemon": ("setsid sh -c 'sleep 1; echo teal > /testbed/colour.txt' & disown", "red"),
     "writes outside": ("echo teal > /usr/colour.txt || echo teal > /given/task.md || echo teal > /relay/x", "red"),
-    "looks for the check": ("grep -rl 'grep -qx teal' / 2>/dev/null | grep -v ^/proc | head -1 > colour.txt", ""),
+    "looks for the check": (
+        "[ -n \"$(find / -path /proc -prune -o -name check -exec grep -l 'grep -qx teal' {{}} +)\" ] && "
+        "echo teal > colour.txt",
+        "red",
+    ),
     "reaches the network": (
         "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 8707), 2)\" && echo teal > colour.txt",
         "red",
     ),
-    "commits and rewrites history": (
-        "echo teal > colour.txt; git add -A; git commit -qm x; git commit --amend -qm y",
-        "teal",
-    ),
+    "rewrites history": ("echo teal > colour.txt; git add -A; git commit -qm x; git commit --amend -qm y", "teal"),
     "removes the history": ("echo teal > colour.txt; rm -rf .git; mkdir .git; echo junk > .git/HEAD", "teal"),
     "hides its change by configuration": (
         "echo teal > colour.txt; git config --global core.excludesFile /testbed/x; echo '*' > x; "
@@ -222,10 +214,7 @@ HOSTILE = {
         "teal",
     ),
     "prints without end": ("echo teal > colour.txt; yes a line that goes on and on", "teal"),
-    "takes all memory": (
-        "echo teal > colour.txt; python3 -c \"kept = [b'x' * 10**8 * n for n in range(400)]\"",
-        "teal",
-    ),
+    "takes all memory": ("echo teal > colour.txt; python3 -c \"[b'x' * 10**8 * n for n in range(400)]\"", "teal"),
     "sleeps for ever": ("echo teal > colour.txt; sleep 1000", "teal"),
     "leaves another repository": ("git init -q sub; echo a > sub/a; echo teal > colour.txt", "teal"),
 }
@@ -248,16 +237,8 @@ def test_what_a_hostile_agent_tries_is_held(name, tasks, tmp_path, here):
 def test_a_killed_run_goes_on_and_leaves_nothing(tasks, tmp_path):
     run_dir, home = tmp_path / "run", tmp_path / "tmp"
     home.mkdir()
-    line = "agent.command='echo teal > colour.txt; [ -e /given/fast ] || sleep 20'"
-    words = (
-        "env=folders",
-        f"env.path={tasks}",
-        *ALONE,
-        "workflow=vanilla",
-        line,
-        "agent.timeout_s=3",
-        f"run_dir={run_dir}",
-    )
+    words = ("env=folders", f"env.path={tasks}", *ALONE, "workflow=vanilla", "limit=1", f"run_dir={run_dir}")
+    words += ("agent.command='echo teal > colour.txt; sleep 20'", "agent.timeout_s=3")
     surroundings = os.environ | {"TMPDIR": str(home)}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = forkserver.Popen(command(*words), env=surroundings, cwd=tmp_path, **quiet)
@@ -267,7 +248,7 @@ def test_a_killed_run_goes_on_and_leaves_nothing(tasks, tmp_path):
     wait_for(lambda: list(home.iterdir()) == [])
     done = forkserver.run(command(*words), env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert statuses(run_dir) == ["success", "success"] and list(home.iterdir()) == []
+    assert statuses(run_dir) == ["success"] and list(home.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -309,7 +290,6 @@ def test_each_preset_names_fields_that_there_are(preset, compose):
     made = compose(f"agent=command/{preset}", "env=folders", "env.path=x").agent
     agent = CommandAgent(**{key: value for key, value in made.items() if key != "_target_"})
     assert "{task_file}" in agent.command and agent.deliver == "prompt"
-    assert len((REPO / f"config/agent/command/{preset}.yaml").read_text().splitlines()) <= 10
 
 
 def test_cached_and_foreign_counts_are_read():
@@ -326,17 +306,8 @@ def test_cached_and_foreign_counts_are_read():
     assert api_forms.text_of(part) == "a" and api_forms.usage_of({}) is None
 
 
-ODD = [
-    1,
-    "x",
-    None,
-    {},
-    [[]],
-    {"role": 1},
-    {"tool_calls": [1, {"function": "x"}]},
-    {"tool_calls": 5},
-    {"content": [None, 3]},
-]
+ODD = [1, "x", None, {}, [[]], {"role": 1}, {"tool_calls": [1, {"function": "x"}]}, {"tool_calls": 5}]
+ODD += [{"content": [None, 3]}]
 
 
 def test_nothing_that_an_agent_sends_is_an_error():
@@ -367,8 +338,7 @@ def test_the_relay_reaches_the_model_alone(tasks, server, tmp_path_factory, tmp_
     folder = tmp_path_factory.mktemp("paths")
     folder.chmod(0o755)
     (folder / "paths.py").write_text(PATHS)
-    words = (*asking(tasks, server, folder, 1)[:2], "agent=command", run(f"python3 {folder}/paths.py {{base_url}}"))
-    words += asking(tasks, server, folder, 1)[4:]
+    words = (*asking(tasks, server, folder, 1), run(f"python3 {folder}/paths.py {{base_url}}"))
     run_dir, _ = here(*words, "workflow=vanilla", "limit=1", run_dir=tmp_path / "run")
     said = read_rows(run_dir)[0]["trajectories"][0]["steps"][0]["observation"]
     assert [word for word in said.split() if word.isdigit()] == ["403"] * 7 + ["413"] and server.requests == []
@@ -376,18 +346,15 @@ def test_the_relay_reaches_the_model_alone(tasks, server, tmp_path_factory, tmp_
 
 def test_a_real_checkout_and_a_linked_file_may_be_the_repository(tasks, tmp_path, here):
     """With a history of its own, and CLAUDE.md a link to AGENTS.md: the lessons are no part of the answer."""
-    mine = tmp_path / "tasks"
+    mine, repo = tmp_path / "tasks", tmp_path / "tasks" / "one" / "repo"
     shutil.copytree(tasks, mine)
-    for name in ("one", "two"):
-        repo = mine / name / "repo"
-        (repo / "CLAUDE.md").symlink_to("AGENTS.md")
-        subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
-        author = ["-c", "user.name=x", "-c", "user.email=x@example.com"]
-        subprocess.run(["git", "add", "-A"], cwd=repo, check=True)
-        subprocess.run(["git", *author, "commit", "-qm", "x"], cwd=repo, check=True)
+    (repo / "CLAUDE.md").symlink_to("AGENTS.md")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.com"]
+    for more in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *more], cwd=repo, check=True)
     reads = READS.replace("AGENTS.md", "CLAUDE.md")
     words = ("env=folders", f"env.path={mine}", *ALONE, run(reads), "agent.deliver=file", "agent.file=CLAUDE.md")
-    run_dir, rate = here(*words, "arm=told_lesson", run_dir=tmp_path / "run")
+    run_dir, rate = here(*words, "arm=told_lesson", "limit=1", run_dir=tmp_path / "run")
     assert rate == 1.0 and all(WORD not in row["trajectories"][0]["answer"] for row in read_rows(run_dir))
 
 

@@ -18,22 +18,12 @@ from envs.customs import BRANDS, BUTTONS, CustomsEnv
 from scripts.audit import main as audit
 
 RULE = re.compile(r"[Ee]very (\w+) machine must be started with its (\w+) button\.")
-CUSTOMS = (
-    "env=customs",
-    "env.jobs_per_family=3",
-    "llm=scripted",
-    "llm.script.path=test_customs.play",
-    "embedder=hashing",
-)
+CUSTOMS = ("env=customs", "env.jobs_per_family=3", "llm=scripted", "llm.script.path=test_customs.play")
+CUSTOMS += ("embedder=hashing",)
 
 
 def make(**fields) -> CustomsEnv:
     return CustomsEnv(**({"instructions": "", "max_steps": 4, "families": 3, "jobs_per_family": 2} | fields))
-
-
-class TestPlain(EnvContract):
-    def make_env(self, folder: Path) -> CustomsEnv:
-        return make()
 
 
 class TestTwoPresses(EnvContract):
@@ -122,15 +112,12 @@ def test_a_run_with_told_lessons_is_continued_and_its_lessons_are_there_once(her
     assert read_json(run_dir / "manifest.json")["bank_labels"] == ["answers", "oracle"]
 
 
-def test_an_env_that_has_no_lessons_to_tell_says_so(here, tmp_path):
-    with pytest.raises(UserError, match="has no lessons to tell"):
-        here("env=warmup", "llm=scripted", "embedder=hashing", "setting=told", run_dir=tmp_path / "run")
-
-
-def test_a_bank_of_told_lessons_is_never_anothers(here, tmp_path):
+def test_a_bank_of_told_lessons_is_never_anothers_and_needs_lessons_to_tell(here, tmp_path):
     with pytest.raises(UserError, match="setting=told makes a bank of its own: leave out memory.path"):
-        here(*CUSTOMS, "arm=told_lesson", f"memory.path={tmp_path / 'bank'}", run_dir=tmp_path / "run")
+        here(*CUSTOMS, "arm=told_lesson", f"memory.path={tmp_path / 'bank'}")
     assert not (tmp_path / "bank").exists()
+    with pytest.raises(UserError, match="has no lessons to tell"):
+        here("env=warmup", "llm=scripted", "embedder=hashing", "setting=told")
 
 
 @pytest.mark.parametrize("label", ["success", "failure"])
@@ -163,9 +150,8 @@ def test_quotes_are_refused_where_a_reply_is_the_whole_attempt(here):
 
 
 def test_two_presses_are_said_where_two_are_needed(here):
-    run_dir, _ = here("env=customs_steps", "agent=gold", "workflow=vanilla", "llm=free", "embedder=hashing", "limit=2")
-    [first, second] = read_rows(run_dir)
-    for row in (first, second):
-        assert row["reward"] == 1.0 and len(row["trajectories"][0]["steps"]) == 2
+    run_dir, _ = here("env=customs_steps", "agent=gold", "workflow=vanilla", "llm=free", "embedder=hashing", "limit=1")
+    [row] = read_rows(run_dir)
+    assert row["reward"] == 1.0 and len(row["trajectories"][0]["steps"]) == 2
     env = read_json(run_dir / "manifest.json")["config"]["env"]
     assert env["rule"] == "steps" and "Two of the four buttons" in env["instructions"]

@@ -82,7 +82,6 @@ def test_limits_that_allow_nothing_are_refused(here, words):
     [
         ("workflow=matts_parallel", ["end", "infra_error", "end"], "failure"),
         ("workflow=matts_sequential", ["end", "infra_error"], "infra_error"),
-        ("workflow=reasoningbank", ["end"], "failure"),
     ],
 )
 def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(
@@ -105,8 +104,7 @@ def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(
     row = read_rows(run_dir)[0]
     assert [t["ended_by"] for t in row["trajectories"]] == ended
     assert row["status"] == status
-    if "infra_error" in ended:
-        assert row["trajectories"][1]["error"] == "timeout: a call hung for longer than episode_timeout_s=1"
+    assert row["trajectories"][1]["error"] == "timeout: a call hung for longer than episode_timeout_s=1"
     if status == "infra_error":
         assert read_json(run_dir / "summary.json")["infra_errors"] == {"timeout": 1}
 

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from conftest import read_json, read_rows
 
 from core.errors import StopRun, UserError
+from scripts.audit import main as audit
 
 QUESTIONS = [
     ("capital", "What is the capital of Peru?", "Lima", "Lima, Peru"),  # only the model says that it is right
@@ -47,28 +49,23 @@ OTHER = ("grader=model", "llm@grader_llm=scripted", "+grader_llm.name=other", f"
 
 
 def rows_of(run_dir):
-    return {row["task_id"]: row for row in map(json.loads, (run_dir / "episodes.jsonl").read_text().splitlines())}
+    return {row["task_id"]: row for row in read_rows(run_dir)}
 
 
-def test_an_answer_in_other_words_is_right_if_the_model_says_so(here, words):
-    run_dir, exact = here(*words, run_dir=None)
-    assert exact == 0.5  # Nile and 4
-    run_dir, graded = here(*words, *OTHER, run_dir=run_dir.with_name("graded"))
+def test_an_answer_in_other_words_is_right_if_the_model_says_so(here, words, tmp_path):
+    """Its calls are counted, its verdicts set against exact match, and taken by the audit as they were recorded."""
+    assert here(*words, run_dir=tmp_path / "exact")[1] == 0.5  # Nile and 4
+    run_dir, graded = here(*words, *OTHER, run_dir=tmp_path / "graded")
     assert graded == 0.75
     info = {name: row["trajectories"][0]["info"] for name, row in rows_of(run_dir).items()}
-    assert [(info[f"own/{n}"]["exact"], info[f"own/{n}"]["by_model"]) for n in ("capital", "river", "poet")] == [
-        (False, True), (True, True), (False, False),
-    ]  # fmt: skip
+    verdicts = [(info[f"own/{n}"]["exact"], info[f"own/{n}"]["by_model"]) for n in ("capital", "river", "poet")]
+    assert verdicts == [(False, True), (True, True), (False, False)]
     assert "by_model" not in info["own/sum"]
-
-
-def test_its_calls_are_counted_and_its_verdicts_set_against_exact_match(here, words):
-    run_dir, _ = here(*words, *OTHER)
-    calls = [json.loads(line) for line in (run_dir / "calls.jsonl").read_text().splitlines()]
-    assert [row["model"] for row in calls if row["role"] == "grader"] == ["other"] * 3
-    summary = json.loads((run_dir / "summary.json").read_text())
-    assert summary["measures"]["exact_match"]["macro"] == pytest.approx(1 / 3, abs=1e-4)
-    assert summary["measures"]["grader_agrees"]["macro"] == pytest.approx(2 / 3, abs=1e-4)
+    assert [row["model"] for row in read_rows(run_dir, "calls.jsonl") if row["role"] == "grader"] == ["other"] * 3
+    measures = read_json(run_dir / "summary.json")["measures"]
+    assert measures["exact_match"]["macro"] == pytest.approx(1 / 3, abs=1e-4)
+    assert measures["grader_agrees"]["macro"] == pytest.approx(2 / 3, abs=1e-4)
+    assert audit([str(run_dir)]) == 0
 
 
 def test_only_the_grader_is_told_the_reference_answer(here, words):
@@ -94,13 +91,6 @@ def test_an_unreadable_verdict_is_no_wrong_answer(here, words, tmp_path):
     rows = rows_of(tmp_path / "run")
     assert rows["own/capital"]["status"] == "infra_error" and rows["own/sum"]["status"] == "success"
     assert "verdict cannot be read" in json.dumps(rows["own/capital"])
-
-
-def test_the_audit_takes_the_verdict_as_it_was_recorded(here, words):
-    from scripts.audit import main
-
-    run_dir, _ = here(*words, *OTHER)
-    assert not main([str(run_dir)])
 
 
 @pytest.mark.parametrize("more", [(), ("llm@grader_llm=scripted", f"grader_llm.script.path={__name__}.play")])

@@ -29,14 +29,9 @@ class TestLoginAndShop(EnvContract):
         return make("login", "shop")
 
 
-class TestPaymentAndMigration(EnvContract):
+class TestOtherJobs(EnvContract):
     def make_env(self, folder: Path) -> ScenariosEnv:
-        return make("payment", "migration")
-
-
-class TestBatchAndDeployment(EnvContract):
-    def make_env(self, folder: Path) -> ScenariosEnv:
-        return make("batch", "deployment")
+        return make("payment", "migration", "batch", "deployment")
 
 
 # A player for each job, who knows nothing but the prompt and the answers: what no lesson tells it does the obvious way.
@@ -86,10 +81,7 @@ def play_payment(told, prompt):
         if "booked." in answer and "200" in answer:
             break
     for event in re.findall(r"ev_\w+", (yield "read_webhooks()")):
-        valid = (
-            "valid" in (yield write_call("verify", event=event, secret=webhook)) if told("some are forged") else True
-        )
-        if valid:
+        if not told("some are forged") or "valid" in (yield write_call("verify", event=event, secret=webhook)):
             yield write_call("acknowledge", event=event)
 
 
@@ -98,10 +90,8 @@ def play_migration(told, prompt):
     most = re.search(r"Copy at most (\d+) rows at a time", prompt)
     size = int(most[1]) if most else count
     for parent in re.findall(r"_id (\d+), rows", (yield "find_orphans()")):
-        if told("add the missing parents with add_parent"):
-            yield write_call("add_parent", id=int(parent))
-        else:
-            yield write_call("delete_rows", parent=int(parent))
+        mended = told("add the missing parents with add_parent")
+        yield write_call("add_parent", id=int(parent)) if mended else write_call("delete_rows", parent=int(parent))
     if not told("make the index only after the last copy"):
         yield "create_index()"
     for first in range(1, count + 1, size):
@@ -118,18 +108,14 @@ def play_batch(told, prompt):
         most = re.search(r"more than (\d+) rows.*chunk_rows of at most (\d+)", prompt)
         if most and header > int(most[1]):
             options["chunk_rows"] = int(most[2])
-        if found < header and told("put it into quarantine"):
-            yield write_call("quarantine", file=name)
-        else:
-            yield write_call("import_file", file=name, **options)
+        torn = found < header and told("put it into quarantine")
+        yield write_call("quarantine", file=name) if torn else write_call("import_file", file=name, **options)
     yield "finish()"
 
 
 def play_deployment(told, prompt):
-    new, fixed = (
-        re.search(r"version (\S+) of the service", prompt)[1],
-        re.search(r"The version (\S+) is a fixed", prompt)[1],
-    )
+    new = re.search(r"version (\S+) of the service", prompt)[1]
+    fixed = re.search(r"The version (\S+) is a fixed", prompt)[1]
     slots = dict(re.findall(r"(blue|green) runs \S+ with (\d+) percent", (yield "status()")))
     live, idle = sorted(slots, key=lambda slot: -int(slots[slot]))
     slot = idle if told("never to the live one") else live
@@ -246,9 +232,10 @@ def test_variants_differ_and_a_seed_decides_them():
     assert one.describe() == again.describe() != other.describe()
     for job in JOBS:  # the traps come in different orders
         env = make(job, variants=20)
-        orders = {
-            tuple(action.partition("(")[0] for action in (env.reset(t), env.walkthrough())[1]) for t in env.tasks()
-        }
+        orders = set()
+        for task in env.tasks():
+            env.reset(task)
+            orders.add(tuple(action.partition("(")[0] for action in env.walkthrough()))
         assert len(orders) > 1, job
 
 
@@ -288,7 +275,7 @@ def test_a_hostile_action_is_an_observation_and_changes_nothing(subtests):
                 assert env.evaluate(None)
 
 
-@pytest.mark.parametrize("value", ["", "'; DROP TABLE orders; --", "\x00", "é" * 300, "0", 0, 1, 999_999_999])
+@pytest.mark.parametrize("value", ["", "'; DROP TABLE orders; --\x00", "é" * 300, 0, 999_999_999])
 def test_wrong_types_and_odd_values_in_every_argument_are_answered(value):
     env = make(variants=1)
     for task in env.tasks():
@@ -316,12 +303,10 @@ def test_a_call_is_read(text, read):
     assert parse_call(text) == read
 
 
-@pytest.mark.parametrize(
-    "text", ["wait", "wait()x", "f(a=b)", "f(a=True)", "f(a='1' b='2')", "f(,)", "F()", "f(a=1.5)"]
-)
-def test_what_is_no_call_is_told_its_form(text):
-    with pytest.raises(BadCall, match="Write one call on one line"):
-        parse_call(text)
+def test_what_is_no_call_is_told_its_form():
+    for text in ("wait", "wait()x", "f(a=b)", "f(a=True)", "f(a='1' b='2')", "f(,)", "F()", "f(a=1.5)"):
+        with pytest.raises(BadCall, match="Write one call on one line"):
+            parse_call(text)
 
 
 def test_a_random_player_can_play_every_job_and_seldom_solves_one():

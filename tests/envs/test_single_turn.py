@@ -72,6 +72,10 @@ def test_options_are_shuffled_by_seed_and_id_and_the_key_moves_with_them(questio
             keys.setdefault(seed, []).append(env.get_ground_truth())
     assert keys[0] != keys[1]
     assert len(set(keys[0])) >= 5  # not always the same letter
+    env.reset(env.tasks()[5])
+    _, reward, done, info = env.step(f"I think the answer is ({env.get_ground_truth()}).")
+    assert (reward, done, info["won"], info["rule"]) == (1.0, True, True, "statement")
+    assert sorted(map(int, info["order"].split(","))) == list(range(8))
 
 
 def test_options_are_shuffled_where_the_set_says_so_and_never_where_one_names_others(tmp_path, compose):
@@ -91,15 +95,6 @@ def test_options_are_shuffled_where_the_set_says_so_and_never_where_one_names_ot
     assert shown["mine/q7", True] != shown["mine/q7", False]
     said = {name: compose(f"env={name}").env.shuffle_options for name in ("gpqa_diamond", "mmlu_pro")}
     assert said == {name: SPECS[name].shuffled for name in said} == {"gpqa_diamond": True, "mmlu_pro": False}
-
-
-def test_the_order_shown_is_recorded(questions):
-    env = choice_env(questions, shuffle_options=True)
-    env.reset(env.tasks()[5])
-    _, reward, done, info = env.step(f"I think the answer is ({env.get_ground_truth()}).")
-    assert (reward, done, info["won"]) == (1.0, True, True)
-    assert sorted(map(int, info["order"].split(","))) == list(range(8))
-    assert info["rule"] == "statement"
 
 
 def test_recorded_attempts_are_graded_again():
@@ -139,14 +134,16 @@ def test_gold_solves_the_bundled_problems(here):
     assert {row["trajectories"][0]["info"]["rule"] for row in read_rows(run_dir)} == {"boxed"}
 
 
-def test_gold_may_not_teach_a_test_time_learner(here):
-    with pytest.raises(UserError, match="agent=gold plays the answers"):
-        here("agent=gold", "llm=scripted", "embedder=hashing")
-
-
-def test_random_cannot_play_what_has_no_list_of_actions(here):
-    with pytest.raises(UserError, match="has no list of actions"):
-        here("agent=random", "workflow=vanilla", "llm=scripted", "embedder=hashing")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("agent=gold",), "agent=gold plays the answers"),
+        (("agent=random", "workflow=vanilla"), "has no list of actions"),
+    ],
+)
+def test_what_gold_and_random_cannot_play_is_refused(here, words, why):
+    with pytest.raises(UserError, match=why):
+        here(*words, "llm=scripted", "embedder=hashing")
 
 
 AT_HAND = [
@@ -205,16 +202,16 @@ REPLIES = [
 ]
 
 
-@pytest.mark.parametrize(("which", "reply", "right"), REPLIES)
-def test_each_row_of_a_file_is_graded_by_its_own_kind_now_and_by_the_audit(tmp_path, which, reply, right):
-    with questions_env(tmp_path, OF_ALL_KINDS) as env:
-        task = next(task for task in env.tasks() if task.id == f"mine/{which}")
-        env.reset(task)
-        gold = env.get_ground_truth()
-        _, reward, _, info = env.step(reply)
-        with QuestionsEnv.regrader({}) as grade:
-            again = grade({"answer": info["answer"], "gold": gold, "info": info})
-        assert (bool(reward), env.evaluate(info["answer"]), again) == (right, right, right)
+def test_each_row_of_a_file_is_graded_by_its_own_kind_now_and_by_the_audit(subtests, tmp_path):
+    with questions_env(tmp_path, OF_ALL_KINDS) as env, QuestionsEnv.regrader({}) as grade:
+        tasks = {task.id: task for task in env.tasks()}
+        for which, reply, right in REPLIES:
+            with subtests.test(reply=reply):
+                env.reset(tasks[f"mine/{which}"])
+                gold = env.get_ground_truth()
+                _, reward, _, info = env.step(reply)
+                again = grade({"answer": info["answer"], "gold": gold, "info": info})
+                assert (bool(reward), env.evaluate(info["answer"]), again) == (right, right, right)
 
 
 def test_a_number_in_the_signs_of_another_language_is_a_number(tmp_path):
@@ -276,11 +273,7 @@ def test_a_kind_that_is_given_wins_and_one_that_cannot_be_is_refused_in_a_senten
         assert env.tasks() and env.describe()["kinds"] == {"text": 2}
     with questions_env(tmp_path, [row | {"kind": "trivia"} for row in rows]) as env:  # a column of the dataset's own
         assert [task.type for task in env.tasks()] == ["number", "text"]
-    refused = {
-        "number": "'Alien' is not a number",
-        "letter": "a letter of what?",
-        "txt": "did you mean text?",
-    }
+    refused = {"number": "'Alien' is not a number", "letter": "a letter of what?", "txt": "did you mean text?"}
     for kind, says in refused.items():
         with pytest.raises(UserError, match=re.escape(says)):
             questions_env(tmp_path, rows, kind=kind).tasks()
