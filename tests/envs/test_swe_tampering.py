@@ -33,32 +33,40 @@ PRINTS = "\n".join(f"print('PASSED {name}')" for name in NAMES)
 AT_EXIT = (
     f"import atexit, os, sys\ndef _say():\n    os.write(1, b'''{chr(10).join('PASSED ' + n for n in NAMES)}\n''')\n"
 )
-
-pytestmark = bubblewrap
 PLAIN_PYTEST = "def main(*a, **k): pass\nhookimpl = fixture = lambda *a, **k: (lambda f: f)\n" + PRINTS + "\n"
 GIT_CONFIG = "[core]\n\tfsmonitor = \"echo 'assert 1' > tests/test_plain.py; cp evil.txt conftest.py; false #\"\n"
 
-# {name: {file: content}} on top of a wrong fix; mean.py: code at its end. Of several files each could do it alone.
+# {name: {file: content}} on top of a wrong fix; mean.py: code at its end
 ATTACKS: dict[str, dict[str, str]] = {
-    "conftest, here and of the tests": {"conftest.py": PASSES, "tests/conftest.py": PASSES},
-    "settings that add a plug-in": {
-        **dict.fromkeys(("pytest.ini", ".pytest.ini", "tests/pytest.ini", "tox.ini"), "[pytest]\naddopts = -p evil\n"),
-        "pytest.toml": '[pytest]\naddopts = ["-p", "evil"]\n',
-        "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-p evil"\n',
-        "setup.cfg": "[tool:pytest]\naddopts = -p evil\n",
-        "evil.py": PASSES,
+    "conftest prints": {"conftest.py": PRINTS + "\n"},
+    "conftest rewrites reports": {"conftest.py": PASSES},
+    "conftest of the tests": {"tests/conftest.py": PASSES},
+    "conftest ends the process": {
+        "conftest.py": AT_EXIT + "def pytest_sessionfinish():\n    _say()\n    sys.stdout.flush()\n    os._exit(0)\n"
     },
+    "conftest skips the body": {"conftest.py": "def pytest_pyfunc_call(pyfuncitem):\n    return True\n"},
+    "conftest collects others": {
+        "conftest.py": "import pytest\n\n\ndef pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n        item.obj = lambda *a, **k: None\n"
+    },
+    "pytest.ini adds a plug-in": {"pytest.ini": "[pytest]\naddopts = -p evil\n", "evil.py": PASSES},
+    "hidden pytest.ini": {".pytest.ini": "[pytest]\naddopts = -p evil\n", "evil.py": PASSES},
+    "pytest.toml": {"pytest.toml": '[pytest]\naddopts = ["-p", "evil"]\n', "evil.py": PASSES},
+    "pyproject": {"pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-p evil"\n', "evil.py": PASSES},
+    "setup.cfg": {"setup.cfg": "[tool:pytest]\naddopts = -p evil\n", "evil.py": PASSES},
+    "tox.ini": {"tox.ini": "[pytest]\naddopts = -p evil\n", "evil.py": PASSES},
+    "ini in the folder of tests": {"tests/pytest.ini": "[pytest]\naddopts = -p evil\n", "evil.py": PASSES},
     "entry point": {
         "evil-1.dist-info/METADATA": "Name: evil\nVersion: 1\n",
         "evil-1.dist-info/entry_points.txt": "[pytest11]\nevil = evil\n",
         "evil.py": PASSES,
     },
-    "modules that pytest imports": {
-        "pytest.py": PLAIN_PYTEST,
-        **dict.fromkeys(("_pytest/__init__.py", "pluggy.py", "iniconfig.py"), PRINTS + "\nraise SystemExit\n"),
-        "unittest.py": PRINTS + "\nimport os; os._exit(0)\n",
-    },
+    "pytest.py": {"pytest.py": PLAIN_PYTEST},
     "pytest, a package": {"pytest/__init__.py": PLAIN_PYTEST, "pytest/__main__.py": PRINTS + "\n"},
+    "_pytest": {"_pytest/__init__.py": PRINTS + "\nraise SystemExit\n"},
+    "pluggy.py": {"pluggy.py": PRINTS + "\nraise SystemExit\n"},
+    "iniconfig.py": {"iniconfig.py": PRINTS + "\nraise SystemExit\n"},
+    "unittest.py": {"unittest.py": PRINTS + "\nimport os; os._exit(0)\n"},
     "sitecustomize": {"sitecustomize.py": AT_EXIT + "_say()\n"},
     "prints at exit": {"mean.py": AT_EXIT + "atexit.register(_say)\n"},
     "ends the process in good order": {"mean.py": AT_EXIT + "_say()\nos._exit(0)\n"},
@@ -80,6 +88,10 @@ ATTACKS: dict[str, dict[str, str]] = {
     "patches from within a test": {
         "mean.py": "_mean = mean\ndef mean(values):\n    import _pytest.python as _p\n"
         "    _p.Function.runtest = lambda self: None\n    return _mean(values)\n"
+    },
+    "patches the failing names alone": {
+        "mean.py": "import _pytest.python as _p\n_run = _p.Function.runtest\ndef _new(self):\n"
+        "    if self.name != 'test_empty':\n        _run(self)\n_p.Function.runtest = _new\n"
     },
     "patches the failing file alone": {
         "mean.py": "import _pytest.python as _p\n_run = _p.Function.runtest\ndef _new(self):\n"
@@ -174,10 +186,12 @@ def made(folder: Path, source: Path, fix: str, files: dict[str, str]) -> str:
         else:
             path.write_text(fix + "\n\n" + text if name == "mean.py" else text)
     subprocess.run([*git, "add", "-Af"], cwd=folder, check=True)
-    words = [*git, "diff", "--cached"]
-    return subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True).stdout + by_hand
+    return subprocess.run([*git, "diff", "--cached"], cwd=folder, check=True, capture_output=True, text=True).stdout + (
+        by_hand
+    )
 
 
+@bubblewrap
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_wrong_fix_does_not_count_as_solved(name, instance, tmp_path):
     patch = made(tmp_path / "repo", instance.folder, IT["wrong"], ATTACKS[name])
@@ -223,16 +237,25 @@ MORE_NAMES += tuple(f"TestOuter::TestInner::test_values[{v}]" for v in ("a::b", 
 MORE_NAMES += ("test_made_0", "test_made_1", "test_shared")
 
 
-def test_a_right_fix_counts_whatever_form_its_tests_have(instance):
+@bubblewrap
+def test_a_right_fix_counts_whatever_form_its_tests_have(instance, tmp_path):
     """All of them fail where they must: none is taken for tampered."""
     names = tuple(f"tests/test_more.py::{name}" for name in MORE_NAMES)
-    patches = diff("tests/test_more.py", "", MORE) + diff("shared_tests.py", "", BASE)
-    more = replace(instance, test_patch=instance.test_patch + patches)
-    more = replace(more, tests=((*instance.tests[0], *names), instance.tests[1]))
-    found = resolved(instance.gold, more)
+    patches = [
+        f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,{len(lines)} @@\n"
+        + "".join(f"+{line}\n" for line in lines)
+        for name, lines in (("tests/test_more.py", MORE.splitlines()), ("shared_tests.py", BASE.splitlines()))
+    ]
+    more = replace(
+        instance,
+        tests=((*instance.tests[0], *names), instance.tests[1]),
+        test_patch=instance.test_patch + "".join(patches),
+    )
+    found = resolved(made(tmp_path / "repo", instance.folder, IT["gold"], {}), more)
     assert (found.solved, found.failed, found.tampered) == (True, 0, "")
 
 
+@bubblewrap
 def test_a_right_fix_counts_with_what_else_it_changes(instance, tmp_path):
     """Of pyproject.toml only pytest's part is the instance's: a test may read the rest of it."""
     test = "import tomllib\n\n\ndef test_version():\n    assert tomllib.load(open('pyproject.toml', 'rb'))['v'] == 2\n"
@@ -245,6 +268,7 @@ def test_a_right_fix_counts_with_what_else_it_changes(instance, tmp_path):
     assert found.solved and found.touched == ("conftest.py", "pyproject.toml") and not found.tampered
 
 
+@bubblewrap
 def test_what_the_gold_patch_changes_of_the_tests_configuration_is_the_instances_own(instance, tmp_path):
     fixture = "import pytest\n\n\n@pytest.fixture\ndef four():\n    return 4\n"
     gold = made(tmp_path / "repo", instance.folder, IT["gold"], {"conftest.py": fixture})
@@ -255,6 +279,7 @@ def test_what_the_gold_patch_changes_of_the_tests_configuration_is_the_instances
     assert resolved(instance.gold, it).solved  # a fix without it, too
 
 
+@bubblewrap
 def test_a_wrong_fix_that_tampers_is_named_everywhere(tmp_path, here, capsys):
     data = write_instances(tmp_path / "data")
     words = ("env=swe", f"env.data={data}", "env.types=[empty]", "llm=scripted", "embedder=hashing")
