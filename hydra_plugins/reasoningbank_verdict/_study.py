@@ -235,10 +235,13 @@ class GrowingStudy:
         return round(mine / base) if mine and base else 0
 
     def _climb(self, looks: list[Interim]) -> None:
-        """Unless memory helps, run the ladder's arms, step by step, until a link breaks, or cannot be run."""
+        """Unless memory helps, run the ladder's arms, step by step, until a link breaks, or cannot be run.
+
+        Where the seeds repeat each other, none of its comparisons could be tested either.
+        """
         last, content = looks[-1], content_looks(self.question, Runs(self.folder, self.question), looks)
-        helps = outcome_of(self.question, last, content) == "better"
-        if self.diagnose is False or (self.diagnose is None and helps):
+        outcome = outcome_of(self.question, last, content)
+        if self.diagnose is False or (self.diagnose is None and outcome in ("better", "alike")):
             return
         question, effect, steps = self.question, self.design.effect, self.question.steps()
         values, baseline, _, _, seeds = Runs(self.folder, question).outcomes(n_run(question, looks))
