@@ -21,7 +21,7 @@ DURATIONS = HERE / "durations.json"
 SLOW_S = 0.3  # of two workers side by side: so `make test` takes five minutes on most machines with two cores
 REFERENCE_S = 0.23  # what `additions` takes on the machine whose seconds these are
 KEPT_S = 0.2  # what takes less is not in the file
-QUICK_ON_POSTGRES = "test_memory_history"  # of the bank's tests, which run on PostgreSQL too, those that `make test` runs
+QUICK_ON_POSTGRES = "test_memory_history"  # of the files of tests that run on PostgreSQL too, what `make test` runs
 # Files that start the same engine share a worker, so that it is started once; any other file has a worker for itself.
 # Two hosts make network interfaces, at which Chromium breaks off what it loads: they are never beside a browser.
 ENGINES = {
