@@ -129,7 +129,7 @@ def test_a_first_look_by_hand():
 
 
 def test_looking_at_every_seed_holds_the_level_that_looking_without_correction_does_not():
-    rng, n = np.random.default_rng(4), 200
+    rng, n = np.random.default_rng(4), 300
     seen = [looks((*grown(rng, 0.0, 10), *NOTHING_BROKE), PLAN) for _ in range(n)]
     assert sum(any(look.outcome == "clear" for look in each) for each in seen) / n < 0.07
     assert sum(any(look.nominal_p < 0.05 for look in each) for each in seen) / n > 0.11

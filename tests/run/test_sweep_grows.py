@@ -270,7 +270,7 @@ def test_a_table_that_breaks_hides_nothing(main_here):
 
 
 def test_a_baseline_that_no_run_has_is_refused_for_each_kind_of_table(main_here, tmp_path, capsys):
-    assert main_here("-m", *TOY, "arm=no_memory,reasoningbank", "limit=1", "run_dir=S")[0] == 0
+    assert main_here("-m", *TOY, "arm=no_memory,reasoningbank", "limit=2", "run_dir=S")[0] == 0
     for table in ("matrix", "main", "funnel"):
         assert tables([str(tmp_path / "S"), "--table", table, "--baseline", "no_memry"]) == 2
         assert "did you mean no_memory?" in capsys.readouterr().err

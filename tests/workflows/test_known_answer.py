@@ -164,7 +164,7 @@ def test_other_seeds_have_other_words_and_the_same_result(experiment, here):
 def test_a_frozen_bank_is_read_and_not_written(experiment, here, tmp_path):
     bank = experiment[0]["reasoningbank"] / "bank.sqlite"
     before = bank.read_bytes()
-    frozen, rate = here(*TOY, "setting=frozen", f"memory.path={bank}", run_dir=tmp_path / "frozen")
+    frozen, rate = here(*TOY, "setting=frozen", f"memory.path='{bank}'", run_dir=tmp_path / "frozen")
     summary = read_json(frozen / "summary.json")
     # Every family's word is in the bank, but a task may not use what it taught itself: others of its family serve.
     assert rate == 1.0

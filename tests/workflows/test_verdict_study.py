@@ -293,12 +293,11 @@ def test_a_budget_that_cannot_pay_the_first_look_is_said_after_the_pilot(tmp_pat
 def test_a_budget_that_ends_the_study_leaves_an_answer_and_more_of_it_goes_on(tmp_path):
     folder = tmp_path / "study"
     chance = ("env.p_word=0.3", "env.p_guess=0.3", "hydra.sweeper.diagnose=false")
-    chance += ("hydra.sweeper.first=2", "hydra.sweeper.most=3")
-    said = verdict(folder, *chance, "budget.run.calls=170").partition("to try next:")[2]
+    said = verdict(folder, *chance, "budget.run.calls=330").partition("to try next:")[2]
     assert read_json(folder / "verdict.json")["outcome"] == "go on"
-    assert "budget.run.calls=340" in said and said.index("budget.run.calls=340") < said.index("budget.run.calls=170")
+    assert "budget.run.calls=660" in said and said.index("budget.run.calls=660") < said.index("budget.run.calls=330")
     verdict(folder, *chance, "budget.run.calls=5000", "budget.run.usd=null")
-    assert read_json(folder / "verdict.json")["outcome"] == "most"
+    assert read_json(folder / "verdict.json")["outcome"] == "futile"
 
 
 def test_killed_at_any_moment_it_comes_to_the_same_answer(tmp_path):
