@@ -268,7 +268,8 @@ def comparison(runs: list[Row]) -> list[str]:
     lines.append(f"  time: {_as_ratio(took)}")
     if told := [run for run in drawn if run["tokens"]]:
         used = _compared(told, lambda run: math.log(run["tokens"]), rates=False)
-        lines.append(f"  tokens, which {len(told)} of {len(drawn)} runs tell: {_as_ratio(used)}")
+        lines.append(f"  tokens: {_as_ratio(used)}")
+        lines += _left_out("their tokens are not known", [run for run in drawn if not run["tokens"]])
     if found.low is not None and found.difference is not None:
         ends = (found.difference, found.low, found.high or 0.0)
         about, least, most = (f"{end * found.n_held:.1f}" for end in ends)
