@@ -24,7 +24,7 @@ from core.memory.open import read_records
 from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
 from core.run.files import CALLS, lines_of
-from core.run.keys import changed_leaves, differences, lasting
+from core.run.keys import changed_leaves, differences, what_decides_outcomes
 from core.run.manifest import BY_CONTENT, identity
 from core.run.metrics import VALID, VALIDATION, followed, rate
 from core.run.records import evaluated, every_try, outcomes_of, place_of, records_of
@@ -252,7 +252,7 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
 def drift(run: Run) -> Iterator[str]:
     """Invariant 10: a configuration or a list of tasks other than what the run was begun with."""
     begun = run.manifest["fingerprint"]
-    for line in differences(lasting(begun["config"], *BY_CONTENT), identity(run.config, *BY_CONTENT)):
+    for line in differences(what_decides_outcomes(begun["config"], *BY_CONTENT), identity(run.config, *BY_CONTENT)):
         yield f"manifest.json: {line}"
     for key, resolved, composed in changed_leaves(identity(run.config), identity(run.composed)):
         if "${" not in str(composed):  # an interpolation

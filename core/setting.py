@@ -55,7 +55,7 @@ class Setting:
             )
 
     @property
-    def kept_back(self) -> frozenset[str]:
+    def withheld(self) -> frozenset[str]:
         """OUTCOME and ANSWER, as far as no judge, distiller or memory is told them."""
         told = {OUTCOME: self.use_gold, ANSWER: self.show_answer}
         return frozenset(name for name, is_told in told.items() if not is_told)
@@ -74,18 +74,18 @@ class Setting:
             )
 
 
-def blanked(attempt: Mapping[str, Any], kept_back: frozenset[str]) -> dict[str, Any]:
+def blanks_for(attempt: Mapping[str, Any], withheld: frozenset[str]) -> dict[str, Any]:
     """{field: value} of an attempt's fields that are not told, as they stand in its place.
 
     attempt     the fields of a Trajectory, as an object has them or a row
-    kept_back   OUTCOME, ANSWER, both or neither
+    withheld   OUTCOME, ANSWER, both or neither
     """
     told: dict[str, Any] = {}
-    if OUTCOME in kept_back:
+    if OUTCOME in withheld:
         stated = attempt.get("info", {}).get("stated")  # read from the reply alone
         told |= {"success": None, "reward": None, "info": {"stated": stated} if isinstance(stated, bool) else {}}
         told |= {"ended_by": "end"} if attempt["ended_by"] == "goal" else {}
-    return told | ({"gold": None} if ANSWER in kept_back else {})
+    return told | ({"gold": None} if ANSWER in withheld else {})
 
 
 def labels_of(record: MemoryRecord) -> set[str]:

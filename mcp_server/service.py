@@ -337,7 +337,7 @@ def new_record(
     about           added to the record's provenance
     """
     task = Task(id=content_id("task", query), query=query)
-    filed, words = bank.filing(task)
+    filed, words = bank.filed_under(task)
     return MemoryRecord(
         id=id,
         original_query=query,

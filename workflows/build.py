@@ -39,7 +39,7 @@ from core.reply_marks import plain_reply
 from core.run.files import EPISODES, has_ended
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
-from core.run.records import RunRecords, as_told
+from core.run.records import RunRecords, as_memory_sees
 from core.run.resume import check_bank, renew, restore
 from core.run.session import Session
 from core.setting import TOLD
@@ -146,15 +146,15 @@ def assemble(
     is_given = given_bank is not None and has_bank(given_bank)
     bank = open_bank(cfg, records, roles, meter, stack, env_lessons, stored)
     bank_labels = labels_given(cfg, bank, stored)
-    seen = stream.types_before(tasks) if cfg.retrieval.get("domain") == SEEN else None
-    workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored, seen)
+    visible_domains = stream.types_before(tasks) if cfg.retrieval.get("domain") == SEEN else None
+    workflow = build_workflow(cfg, envs, bank, roles, records, meter, stored, visible_domains)
     is_empty = is_given and workflow.has_memory and not records.rows and not bank.ids()
     if learn:
         rows = records.rows[: stream.n_consolidated(len(records.rows), len(tasks))]
         if given_bank:
             began = records.read_json("manifest.json") or {}
             check_bank(bank, rows[: -stream.batch], given_bank, was_empty=not began.get("bank_labels"))
-        n_lost = restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
+        n_lost = restore(bank, [as_memory_sees(row, workflow.withheld) for row in rows], own=own_bank)
         if n_lost > sum(len(row["records"]) for row in rows[-stream.batch :]):  # more than a kill leaves
             say_once(f"note: the bank lacked {n_lost} records of {run_dir / EPISODES}: they are added again.")
     workers, notes = tasks_at_once(cfg, workflow.learns, stream), list(stored.notes()) if stored else []
@@ -254,7 +254,7 @@ def notes_of(cfg: Any) -> dict[str, Any]:
     """The configuration's part of each record's provenance: the workflow's class, with k or r if it uses them;
     `use_gold` if judge or extractor knew the outcomes, `show_answer` if the extractor was shown the answers.
 
-    A part from outside may read the outcomes that the setting hands it (`Setting.kept_back`).
+    A part from outside may read the outcomes that the setting hands it (`Setting.withheld`).
     """
     notes = {"workflow": cfg.workflow["_target_"].rpartition(".")[2]}
     notes |= {key: cfg.workflow[key] for key in part(cfg.workflow).scaled_by}
@@ -289,12 +289,12 @@ def build_workflow(
     records: RunRecords | None,
     meter: Meter,
     stored: StoredRun | None = None,
-    seen: dict[tuple[str, ...], tuple[str, ...]] | None = None,
+    visible_domains: dict[tuple[str, ...], tuple[str, ...]] | None = None,
 ) -> ReasoningBank:
     """Build the workflow of `cfg.workflow`. Each part is passed only if the workflow class has a field of that name.
 
-    stored   with attempts_from: that run. Raises UserError if the workflow cannot learn from its attempts
-    seen     with retrieval.domain=seen: `Stream.types_before`
+    stored           with attempts_from: that run. Raises UserError if the workflow cannot learn from its attempts
+    visible_domains  with retrieval.domain=seen: `Stream.types_before`
     """
     agent = roles["agent"]
     rollout = partial(StoredAttempts, stored=stored) if stored else Rollout
@@ -314,7 +314,7 @@ def build_workflow(
         "follows": part(cfg.env).follows,
         "meter": meter,
         "strip_lessons": cfg.strip_lessons,
-        "seen": seen,
+        "visible_domains": visible_domains,
         "when": cfg.retrieval.get("when") or TASK,
         "gate": gate_of(cfg, stored),
     }

@@ -41,7 +41,7 @@ def build_episode(
     retrieved   the rows of `retrieved_rows`
     stopped     the run's budget ended the episode: it counts in no average, adds nothing to the bank, and its task runs
                 again when the run is resumed
-    filed       (domain, tags) of the new records, from `Memory.filing`
+    filed       (domain, tags) of the new records, from `Memory.filed_under`
     candidates  new records are not retrieved before they were tried (memory.validate)
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0

@@ -62,7 +62,7 @@ class MattsParallel(ReasoningBank):
         If only the answer is judged, its verdict waits for the selector, which then has none to read.
         """
         has_verdicts = not self.judge.uses_gold and (self.judge_all or self.selector.uses_judge)
-        handed = replace(attempts, kept_back=frozenset((OUTCOME, ANSWER)), evaluate=lambda _: attempts.verdicts())
+        handed = replace(attempts, withheld=frozenset((OUTCOME, ANSWER)), evaluate=lambda _: attempts.verdicts())
         return handed.only(numbers, verdicts=has_verdicts)
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:

@@ -13,13 +13,13 @@ from typing import ClassVar, TypeVar
 
 from core.concurrency import ordered_map, side_by_side
 from core.errors import InfraError, OverBudget, UserError, check_choice, check_returned
-from core.learning.attempts import Attempts, without_truth
+from core.learning.attempts import Attempts, as_learner_sees
 from core.learning.judges import Judge
 from core.learning.lessons import Contrast, Distills
 from core.memory.protocol import Memory, hits_of
 from core.models.meter import Meter, account_of
 from core.run.metrics import Follows
-from core.run.records import RunRecords, as_told, did_in, records_of, shown_in
+from core.run.records import RunRecords, as_memory_sees, did_in, records_of, shown_in
 from core.setting import Setting
 from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
@@ -53,7 +53,8 @@ class ReasoningBank:
     strip_lessons  the text of retrieved lessons is removed from an attempt before judge, selector and distiller read it
     k              attempts for each task; None: 1
     r              refinements after an attempt; None: 0
-    seen           {`Task.seeded_by`: domains that the task may see lessons of}; None: as retrieval.domain says
+    visible_domains
+                   {`Task.seeded_by`: domains that the task may see lessons of}; None: as retrieval.domain says
     when           task | step | stuck: when an attempt is shown lessons: in its opening, also after each step, or only
                    after a step that was invalid or repeats the one before it (retrieval.when)
     gate           tries new lessons on earlier tasks before others are shown them (memory.validate); None: at once
@@ -73,12 +74,12 @@ class ReasoningBank:
     strip_lessons: bool = True
     k: int | None = None
     r: int | None = None
-    seen: Mapping[tuple[str, ...], tuple[str, ...]] | None = None
+    visible_domains: Mapping[tuple[str, ...], tuple[str, ...]] | None = None
     when: str = TASK
     gate: Gate | None = None
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
     judges: bool = field(init=False)  # whether attempts are judged
-    kept_back: frozenset[str] = field(init=False)  # which of OUTCOME and ANSWER (core/setting.py) nobody is told
+    withheld: frozenset[str] = field(init=False)  # which of OUTCOME and ANSWER (core/setting.py) nobody is told
     has_memory: ClassVar[bool] = True
     scaled_by: ClassVar[tuple[str, ...]] = ()  # which of k and r this workflow uses; a sweep drops the others
 
@@ -86,7 +87,7 @@ class ReasoningBank:
         self.check_sizes()
         self.learns = self.setting.learn and self.has_memory and self.bank.learns
         self.judges = self.learns
-        self.kept_back = self.setting.kept_back
+        self.withheld = self.setting.withheld
         if self.has_memory and self.when != TASK:
             self.rollout.recall, self.rollout.when = self.search, self.when
         self.check_parts()
@@ -119,9 +120,9 @@ class ReasoningBank:
 
     def search(self, task: Task, query: str) -> list[Scored]:
         """The records that the bank finds for a query, best first, of those that the task may see."""
-        if self.seen is None:
-            domain, _ = self.bank.filing(task)
-        elif not (domain := self.seen[task.seeded_by]):
+        if self.visible_domains is None:
+            domain, _ = self.bank.filed_under(task)
+        elif not (domain := self.visible_domains[task.seeded_by]):
             return []
         within = {} if domain is None else {"domain": domain}
         return hits_of(self.bank, "retrieve", self.bank.retrieve(query, exclude_task=task.id, **within))
@@ -201,7 +202,7 @@ class ReasoningBank:
                 for record in records_of(row):
                     self.bank.add_from(record, did_in(row), shown=shown_in(row))
             # Not shielded: it may call a model, and resume repeats what Ctrl-C cut off.
-            self.bank.learn(as_told(row, self.kept_back))
+            self.bank.learn(as_memory_sees(row, self.withheld))
 
     def episode(
         self,
@@ -217,7 +218,7 @@ class ReasoningBank:
         played = self.played(attempts, selection.index if selection else 0)
         n_shown, cited = self.rollout.agent.shown(attempts.memories), self.bank.uses == "cited"
         retrieved = retrieved_rows(attempts, n_shown, played, self.follows, cited=cited)
-        stopped, filed = self.was_stopped(attempts), self.bank.filing(turn.task)
+        stopped, filed = self.was_stopped(attempts), self.bank.filed_under(turn.task)
         how = {"stopped": stopped, "filed": filed, "candidates": self.gate is not None}
         return build_episode(turn.index, retrieved, attempts, verdicts, selection, extractions, **how)
 
@@ -256,7 +257,7 @@ class ReasoningBank:
         def one(sample: int) -> Trajectory:
             with self.envs.lease() as env:
                 run = partial(self.rollout.run, env, attempts.task, attempts.memories, sample)
-                return without_truth(self.envs.limited(env, run), self.kept_back)
+                return as_learner_sees(self.envs.limited(env, run), self.withheld)
 
         return list(ordered_map(one, range(len(attempts), len(attempts) + n), n))
 
@@ -299,7 +300,7 @@ class ReasoningBank:
             strip_lessons=self.strip_lessons,
             select=self.select,
             refused=refused,
-            kept_back=self.kept_back,
+            withheld=self.withheld,
         )
 
     def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:

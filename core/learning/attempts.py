@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from core.concurrency import once
 from core.learning.transcript import given_answer, without_lessons
-from core.setting import blanked
+from core.setting import blanks_for
 from core.types import UNJUDGED, Scored, Selection, Task, Trajectory, Verdict
 
 
@@ -21,7 +21,7 @@ class Attempts:
     strip_lessons  verbatim quotes from `memories` are removed before judges, selectors and distillers read an attempt
     select         chooses the answer; runs once, at the first call of `selection()`. None: there is nothing to choose
     refused        the run's budget refused a call before any attempt began: the episode's status is stopped
-    kept_back      OUTCOME and ANSWER (core/setting.py), as far as judges, selectors and distillers are not told them
+    withheld      OUTCOME and ANSWER (core/setting.py), as far as judges, selectors and distillers are not told them
     """
 
     task: Task
@@ -31,7 +31,7 @@ class Attempts:
     strip_lessons: bool = True
     select: Callable[[Attempts], Selection | None] | None = field(default=None, repr=False)
     refused: bool = False
-    kept_back: frozenset[str] = frozenset()
+    withheld: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.verdicts: Callable[[], list[Verdict]] = once(lambda: self.evaluate(self))
@@ -45,30 +45,30 @@ class Attempts:
         return [number for number, attempt in enumerate(self.trajectories) if attempt.ended_by != "infra_error"]
 
     def read(self) -> list[Trajectory]:
-        """The attempts as judges, selectors and distillers read them (see `strip_lessons` and `kept_back`)."""
-        told = [without_truth(each, self.kept_back) for each in self.trajectories]
+        """The attempts as judges, selectors and distillers read them (see `strip_lessons` and `withheld`)."""
+        told = [as_learner_sees(each, self.withheld) for each in self.trajectories]
         if not self.strip_lessons:
             return told
         later = [shown for each in self.trajectories for shown in each.recalled]
         return [without_lessons(each, self.memories, later) for each in told]
 
     def only(self, numbers: list[int], *, verdicts: bool = True) -> Attempts:
-        """The attempts with these numbers, in that order, as a part is handed them: without what is `kept_back`.
+        """The attempts with these numbers, in that order, as a part is handed them: without what is `withheld`.
 
         verdicts   with their verdicts from here; else all are UNJUDGED
         """
         return Attempts(
             task=self.task,
-            trajectories=[without_truth(self.trajectories[number], self.kept_back) for number in numbers],
+            trajectories=[as_learner_sees(self.trajectories[number], self.withheld) for number in numbers],
             memories=self.memories,
             strip_lessons=self.strip_lessons,
             evaluate=lambda _: [self.verdicts()[number] if verdicts else UNJUDGED for number in numbers],
         )
 
 
-def without_truth(trajectory: Trajectory, kept_back: frozenset[str]) -> Trajectory:
+def as_learner_sees(trajectory: Trajectory, withheld: frozenset[str]) -> Trajectory:
     """An attempt as a part is handed it: what is kept back is None (`info`: `stated` alone; `id`: "")."""
-    return replace(trajectory, **blanked(vars(trajectory), kept_back), **({"id": ""} if kept_back else {}))
+    return replace(trajectory, **blanks_for(vars(trajectory), withheld), **({"id": ""} if withheld else {}))
 
 
 # Notations that `plain_answer` unifies.

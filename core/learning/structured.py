@@ -222,7 +222,7 @@ def _objects(text: str, key: str) -> list[tuple[dict, int]]:
     bare = re.compile(rf"\"{re.escape(key)}\"\s*:").search(text, begin)
     if bare and not repairs:  # the opening brace is missing
         repairs = _read(text[: bare.start()] + "{" + text[bare.start() :], key, _repaired, bare.start(), tries=1)
-    return _of_first_turn(text, objects + repairs)
+    return _before_the_next_turn(text, objects + repairs)
 
 
 def _repaired(text: str, begin: int) -> tuple[Any, int]:
@@ -265,7 +265,7 @@ def _unescaped(text: str) -> str:
     return read.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")  # an escape may be half a letter
 
 
-def _of_first_turn(text: str, objects: list[tuple[dict, int]]) -> list[tuple[dict, int]]:
+def _before_the_next_turn(text: str, objects: list[tuple[dict, int]]) -> list[tuple[dict, int]]:
     """Without the objects that a model writes after its answer, for a task that it invents itself."""
     if len(objects) < 2:
         return objects

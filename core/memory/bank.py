@@ -124,7 +124,7 @@ class MemoryBank(Retrieval, Memory):
         """The journal, rollback, snapshots and permanent deletion."""
         return History(contents=self, store=self._store, change=self.change)
 
-    def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
+    def filed_under(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) of the records that a task adds. Domain None: `memory.domain` sets none."""
         tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
         domain = task.type if self.domain == OF_TASK else self.domain

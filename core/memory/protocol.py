@@ -50,7 +50,7 @@ class Memory(Protocol):
         """
         ...
 
-    def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
+    def filed_under(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) for the records that a task adds. If there is a domain, `retrieve` gets it as `domain`."""
         return None, ()
 

@@ -107,8 +107,8 @@ class Retrieval(Keyed):
 
     def say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
-        self.counts["said"] += 1
-        if self.counts["said"] == 1:
+        self.counts["language_warnings"] += 1
+        if self.counts["language_warnings"] == 1:
             option = "retrieval.other_languages_by_words"
             by_words = f"are retrieved by words ({option}), no threshold applies to them"
             by_cosine = f"have cosines that say little ({option}=true: they are retrieved by words)"

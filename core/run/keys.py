@@ -152,7 +152,7 @@ METHOD_KEYS = tuple(key for key, facts in TOP_KEYS.items() if facts.method)
 HIDDEN_KEYS = tuple(key for key, facts in TOP_KEYS.items() if not facts.shown)
 
 
-def lasting(config: dict[str, Any], *more: str) -> dict[str, Any]:
+def what_decides_outcomes(config: dict[str, Any], *more: str) -> dict[str, Any]:
     """A copy of a configuration without `KEYS_CHANGEABLE_ON_RESUME` and `more`."""
     kept = without(config, (*KEYS_CHANGEABLE_ON_RESUME, *more))
     for node in (kept[key] for key in LLMS if kept.get(key)):

@@ -13,7 +13,7 @@ from typing import Any
 
 from core.checksum import read_whole
 from core.errors import UserError
-from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, lasting, without
+from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, what_decides_outcomes, without
 from core.run.parts import foreign_parts, is_source, own_source
 from core.run.upgrade import by_class
 from core.setting import ANSWERS, joined_labels
@@ -97,7 +97,7 @@ def prompts_of(config: dict[str, Any]) -> Prompts:
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
     """The configuration without `KEYS_CHANGEABLE_ON_RESUME` and `more`; `_target_` is a class name (`by_class`)."""
-    return by_class(lasting(config, *more))
+    return by_class(what_decides_outcomes(config, *more))
 
 
 def flat(config: Any, where: str = "") -> dict[str, str]:

@@ -38,11 +38,11 @@ from core.run.files import (
     read_file,
 )
 from core.run.growth import check_growth
-from core.run.keys import differences, lasting
+from core.run.keys import differences, what_decides_outcomes
 from core.run.manifest import BY_CONTENT, run_id, without_limit
 from core.run.unfinished import RolloutLog
-from core.run.upgrade import placed
-from core.setting import OUTCOME, blanked
+from core.run.upgrade import with_derived_keys
+from core.setting import OUTCOME, blanks_for
 from core.terminal import say_once
 from core.textfile import write_whole
 from core.types import NOT_TAKEN, Episode, MemoryRecord, Usage, total
@@ -234,7 +234,7 @@ class RunRecords:
                 return None
             self.run = manifest["run"]
             then, now = (
-                self.safe(each | {"config": lasting(each["config"], *BY_CONTENT)})
+                self.safe(each | {"config": what_decides_outcomes(each["config"], *BY_CONTENT)})
                 for each in (manifest["fingerprint"], fingerprint)
             )
             if self._allow_changed_parts:
@@ -294,7 +294,7 @@ def episode_row(row: dict[str, Any]) -> dict[str, Any]:
 
     The fields themselves are changed.
     """
-    row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
+    row["trajectories"] = [with_derived_keys(trajectory) for trajectory in row["trajectories"]]
     if row["retries"] is None:
         del row["retries"]
     if not row["validated"]:
@@ -315,13 +315,13 @@ def episode_row(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def as_told(row: dict, kept_back: frozenset[str]) -> dict:
+def as_memory_sees(row: dict, withheld: frozenset[str]) -> dict:
     """An episode's row as a memory may see it, without what is kept back of the truth (core/setting.py)."""
-    if not kept_back:
+    if not withheld:
         return row
-    attempts = [each | blanked(each, kept_back) for each in row["trajectories"]]
+    attempts = [each | blanks_for(each, withheld) for each in row["trajectories"]]
     told = row | {"trajectories": attempts}
-    if OUTCOME in kept_back:
+    if OUTCOME in withheld:
         for attempt in attempts:
             attempt["steps"] = [{**step, "status": None} for step in attempt["steps"]]
         told["reward"] = None

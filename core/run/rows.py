@@ -66,7 +66,9 @@ NARROWER: dict[tuple[type, str], Any] = {  # {(class, field): its type if not No
     (MemoryRecord, "confidence"): Share,
     (MemoryRecord, "trust"): Share,
 }
-DERIVED = {Step: {"step_num": int, "status": Literal["ongoing", "success", "failure"]}}  # keys that `placed` adds
+DERIVED = {
+    Step: {"step_num": int, "status": Literal["ongoing", "success", "failure"]}
+}  # keys that `with_derived_keys` adds
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ import msgspec
 
 from core.jsonl import JsonLines, in_strings
 from core.run.rows import RolloutLine, checked
-from core.run.upgrade import placed
+from core.run.upgrade import with_derived_keys
 from core.types import Trajectory
 
 
@@ -71,10 +71,10 @@ class RolloutLog:
             yield self._row(index, trajectory)
 
     def _row(self, index: int, trajectory: Trajectory) -> dict[str, Any]:
-        found = placed(in_strings(trajectory, self._redact))
+        found = with_derived_keys(in_strings(trajectory, self._redact))
         return {"index": index, "sample": trajectory.sample, "trajectory": found}
 
 
 def trajectory_of(row: dict) -> Trajectory:
-    """A Trajectory from its dictionary, which may have the keys that `placed` adds."""
+    """A Trajectory from its dictionary, which may have the keys that `with_derived_keys` adds."""
     return msgspec.convert(row, Trajectory)

@@ -32,7 +32,7 @@ def check_schema(row: dict[str, Any]) -> None:
         )
 
 
-def placed(trajectory: dict[str, Any]) -> dict[str, Any]:
+def with_derived_keys(trajectory: dict[str, Any]) -> dict[str, Any]:
     """Give the steps of an attempt `step_num`, from 1, and `status`: ongoing | success | failure. Returns the attempt.
 
     Both are derived. Only the last step of an attempt without an infra error is not `ongoing`.

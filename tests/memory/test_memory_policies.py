@@ -480,12 +480,12 @@ def test_a_domain_and_a_confidence_that_make_no_sense_are_refused(open_bank):
 
 def test_a_bank_files_by_the_tasks_type_or_by_a_word(open_bank):
     task = Task(id="t", query="q", type="Heat Things")
-    assert open_bank(Cosine()).filing(task) == (None, ())
-    assert open_bank(Cosine(), domain="type", tags=["type", "Pilot", "pilot"]).filing(task) == (
+    assert open_bank(Cosine()).filed_under(task) == (None, ())
+    assert open_bank(Cosine(), domain="type", tags=["type", "Pilot", "pilot"]).filed_under(task) == (
         "Heat Things",
         ("heat-things", "pilot"),
     )
-    assert open_bank(Cosine(), domain="maths", tags=["type"]).filing(Task(id="t", query="q")) == ("maths", ())
+    assert open_bank(Cosine(), domain="maths", tags=["type"]).filed_under(Task(id="t", query="q")) == ("maths", ())
 
 
 def test_a_run_keeps_to_the_tasks_own_domain(here, tmp_path):

@@ -15,7 +15,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 from core.run.unfinished import RolloutLog, trajectory_of
-from core.run.upgrade import placed
+from core.run.upgrade import with_derived_keys
 from core.types import Lesson, MemoryRecord, Scored, Step, Trajectory, Verdict
 from envs.base import EnvStateError
 from envs.toy import ToyEnv
@@ -86,7 +86,7 @@ def test_what_the_loop_adds_is_what_add_makes(here, tmp_path, bank):
 
 
 def statuses(made):
-    steps = placed(asdict(made))["steps"]
+    steps = with_derived_keys(asdict(made))["steps"]
     assert [step["step_num"] for step in steps] == list(range(1, len(steps) + 1))
     return [step["status"] for step in steps]
 
