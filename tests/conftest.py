@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ pytest_plugins = ["tiers"]
 REPO = Path(__file__).parent.parent
 KITS = os.pathsep.join(forkserver.KITS)
 os.environ["REASONINGBANK_SETTINGS"] = "none"  # no test reads the settings of whoever runs it
+# A shell's background job ignores Ctrl-C, and so would the programs that it starts, which tests stop by it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # The environment of a subprocess that imports the tests' own modules.
 WITH_KITS = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
