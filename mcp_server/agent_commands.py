@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
 
 from core.errors import UserError
 from core.models.token_counts import counts_of
@@ -124,7 +126,32 @@ def tokens_reported(output: str) -> int | None:
                 said.append(json.loads(line).get("usage"))
             except ValueError:  # cut, or no JSON
                 continue
-    each = [(counts_of(usage), usage) for usage in said if isinstance(usage, dict)]
+    return sum(tokens_of(usage) for usage in said if isinstance(usage, dict)) or None
+
+
+def tokens_recorded(entries: Iterable[dict[str, Any]]) -> int | None:
+    """The tokens that a client's transcript says its model read and wrote so far; None: it says nothing.
+
+    entries   its lines. Claude Code writes a message's usage on each of its lines, Codex a running total, Gemini CLI
+              the tokens of each message
+    """
+    used: dict[Any, int] = {}
+    for number, entry in enumerate(entries):
+        message, tokens = entry.get("message"), entry.get("tokens")
+        payload = entry.get("payload") if entry.get("type") == "event_msg" else None
+        info = payload.get("info") if isinstance(payload, dict) else None
+        running = info.get("total_token_usage") if isinstance(info, dict) else None
+        if isinstance(message, dict) and isinstance(usage := message.get("usage"), dict):
+            used[message.get("id") or number] = tokens_of(usage)
+        elif isinstance(running, dict):
+            used["running"] = max(used.get("running", 0), tokens_of(running))
+        elif isinstance(tokens, dict) and isinstance(total := tokens.get("total"), int):
+            used[entry.get("id") or number] = total
+    return sum(used.values()) or None
+
+
+def tokens_of(usage: dict[str, Any]) -> int:
+    """The tokens of a usage object, cached ones among them."""
     apart = ("cache_read_input_tokens", "cache_creation_input_tokens")  # Anthropic's: not among its input_tokens
-    read = sum(count for _, usage in each for name in apart if isinstance(count := usage.get(name), int))
-    return read + sum(counts.prompt + counts.completion for counts, _ in each) or None
+    counts = counts_of(usage)
+    return counts.prompt + counts.completion + sum(n for name in apart if isinstance(n := usage.get(name), int))

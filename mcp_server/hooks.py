@@ -18,6 +18,7 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 from core.memory.long_texts import both_ends
+from mcp_server.agent_commands import tokens_recorded
 from mcp_server.config import bank_or_server_options, bank_path, has_bank
 from mcp_server.recall import recall
 from mcp_server.service import open_service
@@ -130,14 +131,15 @@ def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
 
     At an event that ends a turn, not the session, the last turn: those before it were sent when they ended.
     """
-    turns = list(read_turns(Path(event["transcript_path"]).expanduser()))
+    turns = list(read_turns(transcript := Path(event["transcript_path"]).expanduser()))
     if str(event.get("hook_event_name")).lower() == "stop":
         turns = turns[max((place for place, turn in enumerate(turns) if turn["role"] == "user"), default=0) :]
     query = next((turn["content"] for turn in turns if turn["role"] == "user"), "")
     if not any(turn["role"] == "assistant" for turn in turns) or not query.strip():
         return
     arguments = {"query": both_ends(query, MAX_QUERY), "trajectory": last_turns(turns), "agent_id": given.agent_id}
-    arguments["session"] = session_of(event)
+    if session := session_of(event):  # the tokens of the whole session so far, as it is one task of server.holdout
+        arguments |= {"session": session, "tokens": tokens_recorded(entries_of(transcript))}
     if given.check:
         from mcp_server.run_command import passes
 
@@ -164,13 +166,8 @@ def read_turns(path: Path) -> Iterator[dict[str, str]]:
     subagents), are left out.
     """
     entries: dict[Any, dict[str, Any]] = {}
-    # Not splitlines(): U+0085 and U+2028 may stand within a line of JSON.
-    for number, line in enumerate(path.read_bytes().split(b"\n")):
-        try:
-            entry = json.loads(line.decode("utf-8", "replace"))
-        except ValueError:
-            continue
-        if isinstance(entry, dict) and not any(entry.get(mark) for mark in CLIENTS_OWN):
+    for number, entry in enumerate(entries_of(path)):
+        if not any(entry.get(mark) for mark in CLIENTS_OWN):
             entries[str(entry.get("id") or number)] = entry
     for entry in entries.values():
         message = next((entry[key] for key in ("message", "payload") if isinstance(entry.get(key), dict)), entry)
@@ -184,6 +181,18 @@ def read_turns(path: Path) -> Iterator[dict[str, str]]:
             text = said_by_user(text) if speaker == "user" else text
             if text.strip():
                 yield {"role": speaker, "content": text[:MAX_TURN]}
+
+
+def entries_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a client's transcript that are objects of JSON."""
+    # Not splitlines(): U+0085 and U+2028 may stand within a line of JSON.
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            entry = json.loads(line.decode("utf-8", "replace"))
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            yield entry
 
 
 def text_of(block: dict[str, Any]) -> str:

@@ -170,16 +170,20 @@ def count_retrieved(bank: Path, run: int, n: int) -> None:
         db.execute("UPDATE runs SET retrieved = retrieved + ? WHERE id = ?", (n, run))
 
 
-def end(bank: Path, query: str, namespace: str, session: str, verdict: Verdict) -> None:
-    """Note how a task ended that `begin` has begun, if it has, and how long it took; the first label counts."""
+def end(bank: Path, query: str, namespace: str, session: str, verdict: Verdict, tokens: int | None = None) -> None:
+    """Note how a task that `begin` has begun, if it has, ended, and how long it took; the first label counts.
+
+    tokens   that the task took until now, which a later call may raise; None: not known
+    """
     if not file_of(bank).exists():
         return
     said = (verdict.label, verdict.source if verdict.label else None)
     took = "coalesce(duration_s, strftime('%s', 'now') - strftime('%s', at))"
-    going = f"SELECT max(id) FROM runs WHERE {_OF_CLIENT} AND verdict IS NULL"
+    id, its = task_id(query, namespace, session), f"SELECT max(id) FROM runs WHERE {_OF_CLIENT}"
     with _opened(file_of(bank)) as db:
-        change = f"UPDATE runs SET verdict = ?, label_source = ?, duration_s = {took} WHERE id = ({going})"
-        db.execute(change, (*said, task_id(query, namespace, session)))
+        db.execute(f"UPDATE runs SET tokens = coalesce(?, tokens) WHERE id = ({its})", (tokens, id))
+        change = f"UPDATE runs SET verdict = ?, label_source = ?, duration_s = {took} WHERE id = ({its}"
+        db.execute(f"{change} AND verdict IS NULL)", (*said, id))
 
 
 def mark(bank: Path, run: str, label: str) -> None:

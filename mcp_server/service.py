@@ -239,14 +239,17 @@ class Service:
         except UserError as error:
             log.warning(f"what was retrieved is not counted: {error}")
 
-    def end_task(self, bank: MemoryBank, payload: dict[str, Any], verdict: Verdict) -> None:
-        """Note how a task of server.holdout ended (`run_records.end`). An error is logged and not raised."""
+    def end_task(self, bank: MemoryBank, payload: dict[str, Any], verdict: Verdict, tokens: int | None = None) -> None:
+        """Note how a task of server.holdout ended (`run_records.end`). An error is logged and not raised.
+
+        tokens   that it took so far; None: not known
+        """
         if (file := file_of(self.bank.path)) is None:
             return
         from mcp_server import run_records
 
         try:
-            run_records.end(file, payload["query"], bank.namespace, payload.get("session", ""), verdict)
+            run_records.end(file, payload["query"], bank.namespace, payload.get("session", ""), verdict, tokens)
         except UserError as error:
             log.warning(f"how a task ended is not noted: {error}")
 

@@ -107,13 +107,14 @@ class MemoryTools:
         async_mode: bool | None = None,
         agent_id: str = "",
         session: str = "",
+        tokens: int | None = None,
     ) -> CallToolResult:
         """A model learns from an attempt."""
         async_mode = self._checked_mode(async_mode)
         payload = checks.attempt([asdict(turn) for turn in trajectory], query, self._service.settings)
         payload |= {} if success_signal is None else {"success": success_signal}
         payload |= {"session": checks.text("session", session, 200)} if session else {}
-        return self._learn(payload, async_mode, agent_id)
+        return self._learn(payload, async_mode, agent_id, tokens)
 
     def task_status(self, task_id: str, agent_id: str = "") -> CallToolResult:
         """How an extraction is going: processing, completed, or failed and why."""
@@ -299,12 +300,15 @@ class MemoryTools:
             service.roles()
         return async_mode
 
-    def _learn(self, payload: dict[str, Any], async_mode: bool, agent_id: str) -> CallToolResult:
-        """Learn from one attempt, or from several at one task, now or in the queue."""
+    def _learn(
+        self, payload: dict[str, Any], async_mode: bool, agent_id: str, tokens: int | None = None
+    ) -> CallToolResult:
+        """Learn from one attempt, or from several at one task, now or in the queue. tokens: see `Service.end_task`."""
         service = self._service
         bank = service.bank_for(agent_id)
         id = content_id("job", bank.namespace, payload)  # the same attempt sent again is the same job
-        service.end_task(bank, payload, clients_verdict(payload["success"]) if "success" in payload else UNJUDGED)
+        verdict = clients_verdict(payload["success"]) if "success" in payload else UNJUDGED
+        service.end_task(bank, payload, verdict, tokens)
         if not async_mode:
             learned = learn_attempt(service, bank, id, payload)
             done = {"status": "success", "message": "Memory extraction successful", "task_id": id, "async_mode": False}

@@ -103,7 +103,9 @@ def test_the_prompts_of_a_session_fall_alike_and_its_end_is_judged(tmp_path, mon
     monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
     path, log = tmp_path / "b.sqlite", tmp_path / "t.jsonl"
     saved(path)
-    turns = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": "I filter on the status."}]
+    usage = {"input_tokens": 100, "cache_read_input_tokens": 900, "output_tokens": 20}
+    reply = {"role": "assistant", "content": "I filter on the status.", "id": "m1", "usage": usage}
+    turns = [{"role": "user", "content": QUERY}, {"type": "assistant", "message": reply}]
     log.write_text("\n".join(map(json.dumps, turns)))
     for n in range(12):
         for prompt in (QUERY, "Now the other exports"):
@@ -119,6 +121,7 @@ def test_the_prompts_of_a_session_fall_alike_and_its_end_is_judged(tmp_path, mon
         worker._work()
     assert rows(path, "verdict", "label_source") == [("success", "llm"), *by_check] * 4
     assert {shown for (shown,) in rows(path, "shown")} == {0, 1} and None not in rows(path, "duration_s")
+    assert set(rows(path, "tokens")) == {(1020,)}  # as the transcript says
 
 
 def test_a_session_whose_check_takes_too_long_is_learned_from_without_it(tmp_path, monkeypatch, capfd):

@@ -16,6 +16,7 @@ from core.memory.moment import since
 from core.redact import HIDDEN
 from mcp_server import run_records
 from mcp_server.__main__ import main
+from mcp_server.agent_commands import tokens_recorded
 from mcp_server.best_effort import BestEffort
 from mcp_server.run import options
 from mcp_server.task_memory import TaskMemory
@@ -201,6 +202,21 @@ TOLD = [  # (output, tokens)
 @pytest.mark.parametrize(("output", "tokens"), TOLD)
 def test_the_tokens_that_an_agent_reports_are_counted(run, output, tokens):
     assert run(command=("printf", "%s", output))[0]["tokens"] == tokens
+
+
+def test_the_tokens_of_a_transcript_are_counted_once():
+    """Claude Code: 1 234 of a message on two lines and 30 of another; Codex: the last running total; Gemini: 40 + 2."""
+
+    def codex(total):
+        info = total and {"total_token_usage": {"input_tokens": total, "output_tokens": 5, "total_tokens": total + 5}}
+        return {"type": "event_msg", "payload": {"type": "token_count", "info": info}}
+
+    message = {"id": "m1", "usage": CLAUDE}
+    other = {"message": {"id": "m2", "usage": {"input_tokens": 10, "output_tokens": 20}}, "isSidechain": True}
+    assert tokens_recorded([{"message": message}, {"type": "user"}, {"message": message}, other]) == 1264
+    assert tokens_recorded([codex(None), codex(100), codex(100), codex(400)]) == 405
+    assert tokens_recorded([{"id": n, "type": "gemini", "tokens": {"total": n}} for n in (40, 2)]) == 42
+    assert tokens_recorded([{"message": "none"}, {"payload": 3, "type": "event_msg"}, {"tokens": 7}]) is None
 
 
 def test_a_check_decides_and_a_share_that_is_none_is_refused(run):
