@@ -32,12 +32,12 @@ CEILINGS = {
     "hatch_build.py": 15,
     "hydra_plugins": 740,
     "main.py": 190,
-    "mcp_server": 5_530,  # held-out tasks, old sessions, groups, a bank in one's own program, tokens of runs
+    "mcp_server": 5_580,  # held-out tasks, old sessions, groups, a bank in one's own program, tokens of runs
     "prompts": 130,
     "reasoningbank_harness": 240,  # the one public module, and the commands of an installation
     "scripts": 1_935,
     "single_turn_bench": 3_845,  # rows with pictures, the words of validate's own advice
-    "tests": 53_510,
+    "tests": 53_560,
     "workflows": 2_610,  # lessons that earn their place, retrieval within an attempt, parts that have changed
 }
 
