@@ -346,11 +346,11 @@ class GrowingStudy:
         def seed_of(runs: Iterable[dict[str, Any]]) -> dict[str, float]:
             return {key: used(runs, key, unknown=nan) * n_tasks / n_pilot for key in LIMITS}
 
-        a_seed, controls = seed_of(found.values()), ""
+        a_seed = seed_of(found.values())
+        print(f"after {n_pilot} tasks of both arms, the study will cost about (a ladder is not included):")
+        print(f"  both arms: {_amounts(a_seed, design)}", flush=True)
         if self.question.control:  # two of them, each like the arm
-            controls = f", nor its controls if the arms differ, {_amounts(seed_of([*mine, *mine]), design)}"
-        whole = f"the whole study is about {_amounts(a_seed, design)}, without the ladder{controls}"
-        print(f"after {n_pilot} tasks of both arms, {whole}", flush=True)
+            print(f"  two controls, if the arms differ: {_amounts(seed_of([*mine, *mine]), design)}", flush=True)
         for key, limit in self.budget.items():
             if (needed := a_seed[key] * design.first) > limit:
                 raise UserError(
@@ -367,8 +367,8 @@ def _amounts(a_seed: dict[str, float], design: Design) -> str:
     """What the fewest and the most seeds cost. a_seed: of one seed, by the keys of LIMITS."""
     usd, tokens, wall_s = (a_seed[key] for key in ("usd", "tokens", "wall_s"))
     sizes = (design.first, design.most)
-    told = (f"{usd * n:.2f} USD, {tokens * n:,.0f} tokens, {wall_s * n / 60:.0f} min ({n} seeds)" for n in sizes)
-    return " to ".join(told).replace("nan", "unknown")
+    told = (f"{n} seeds {usd * n:.2f} USD, {tokens * n:,.0f} tokens, {wall_s * n / 60:.0f} min" for n in sizes)
+    return "; ".join(told).replace("nan", "unknown")
 
 
 def _limit(key: str, amount: float) -> str:
