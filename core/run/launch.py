@@ -143,17 +143,34 @@ def resume_hint(run_dir: Path, used_up: str = "") -> str:
 
 
 def quoted(words: list[str]) -> list[str]:
-    """The words of a command, quoted as Hydra requires: values with a "=", such as a cell's folder, or with letters
-    beyond ASCII, such as a column's name.
+    """The words of a command, quoted as Hydra requires: values with letters beyond ASCII, such as a column's name, and
+    those that its grammar refuses, such as a command with {task_file} or a cell's folder with a "=".
 
     The ~/ of a path, which few shells replace behind a "=", is the user's folder.
     """
     words = [re.sub(r"(?<=[\w.]=)~(?=/)", str(Path.home()), word) for word in words]
-    plain = [re.fullmatch(r"""([+~]*[\w.@/]+)=([^'"\[\]{}()]*=[^'"\[\]{}()]*)""", word) for word in words]
-    words = [f'{found[1]}="{found[2]}"' if found else word for word, found in zip(words, plain, strict=True)]
-    return [
+    words = [
         word if word.isascii() or re.search(r"""['"\\]""", word) else _FOREIGN.sub(r'"\g<0>"', word) for word in words
     ]
+    return list(map(_readable, words))
+
+
+def _readable(word: str) -> str:
+    """KEY=VALUE with the value as a quoted text if Hydra's grammar refuses it.
+
+    Not what was to be a list, quoted or another user's folder.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import OverrideParseException
+
+    key, _, value = word.partition("=")
+    if word.startswith("-") or value[:1] in ("", *"~[{('\""):
+        return word
+    try:
+        OverridesParser.create().parse_overrides([word])
+    except OverrideParseException:
+        return override(key, value)
+    return word
 
 
 def other_arm(run_dir: Path) -> str | None:

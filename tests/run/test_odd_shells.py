@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import TOY, command, read_json
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 from provider import completion
 from test_token_counts import said_to
 
@@ -106,11 +107,15 @@ def test_the_same_question_under_several_ids_is_said_beside_the_number(here, ser
         ("env.columns={context: [Titel, Größe der Straße]}", {"context": ["Titel", "Größe der Straße"]}),
         ("env.path=/tmp/Übung/fragen.csv", "/tmp/Übung/fragen.csv"),
         ("env.columns.answer='Lösung'", "Lösung"),
+        ("agent.command=my-agent --task {task_file}", "my-agent --task {task_file}"),
+        ('agent.command=sh -c "cat {task_file}" \\', 'sh -c "cat {task_file}" \\'),
+        ("agent.command=run; echo ${HOME}", "run; echo ${HOME}"),
     ],
 )
-def test_letters_that_are_not_of_english_need_no_quotes(word, value):
+def test_what_hydra_does_not_read_by_itself_needs_no_quotes(word, value):
     [typed] = quoted([word])
-    assert OverridesParser.create().parse_override(typed).value() == value
+    read = OverridesParser.create().parse_override(typed).value()
+    assert OmegaConf.create({"key": read}).key == value
 
 
 def test_a_text_in_the_place_of_keys_is_one_sentence(main_here, tmp_path):
