@@ -48,8 +48,8 @@ class CommandAgent(Agent):
                  `skill` | mcp, by the bank's own server, which {mcp_config} names in the form that most clients read
     file, skill  paths in the repository; both are as they were before the answer is taken
     own_file     a file of yours that is delivered in their place (arm=no_memory): does it help? null: lessons are
-    shows        folders of this machine with the program, which it sees read-only at the same place; their bin/ comes
-                 first in PATH
+    shows        folders or files of this machine with the program, which it sees read-only at the same place; the
+                 folders' bin/ comes first in PATH
     variables    further environment variables; the values have the command's fields, too
     needs_model  false: it asks no model, so it gets no network at all
     timeout_s    after which it is ended; what it left by then is its answer
@@ -91,9 +91,9 @@ class CommandAgent(Agent):
             path = Path(getattr(self, name))
             if path.is_absolute() or ".." in path.parts:
                 raise UserError(f"agent.{name}={path}: give a path within the repository.")
-        for folder in self.shows:
-            if not Path(folder).expanduser().is_dir():
-                raise UserError(f"agent.shows: there is no folder {folder}.")
+        for place in self.shows:
+            if not Path(place).expanduser().exists():
+                raise UserError(f"agent.shows: there is no {place}.")
         self._own_text = (
             self.own_file and read_text(Path(self.own_file).expanduser(), f"agent.own_file={self.own_file}").strip()
         )

@@ -19,7 +19,7 @@ class Outfit:
     timeout_s    after which the command is ended; what it has left by then is submitted all the same
     given        {name: text} of files at GIVEN
     placed       {path in the repository: text}: put at the file's end, or into a new one, and no part of the answer
-    shows        folders of this machine that it sees, read-only, at their own paths
+    shows        folders and files of this machine that it sees, read-only, at their own paths
     relay        a folder of this machine that it sees at RELAY; None: none
     before       a line for bash that runs before the command, in the same shell
     variables    further environment variables

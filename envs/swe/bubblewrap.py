@@ -267,16 +267,17 @@ def _binds(folder: Path) -> list[str]:
 
 
 def _worn(outfit: Outfit | None) -> list[str]:
-    """Options for what an agent's program finds besides. Raises UserError for a folder that it may not read."""
+    """Options for what an agent's program finds besides. Raises UserError for what it may not read."""
     if outfit is None:
         return []
     words = []
-    for folder in map(Path, outfit.shows):
-        if os.geteuid() == 0 and not folder.stat().st_mode & 0o005 == 0o005:
-            raise UserError(f"agent.shows: as root the program runs as another user, who may not read {folder}.")
-        for parent in reversed(folder.parents[:-1]):  # of a folder that it makes by itself bwrap bars all other users
+    for place in map(Path, outfit.shows):
+        needed = 0o005 if place.is_dir() else 0o004
+        if os.geteuid() == 0 and place.stat().st_mode & needed != needed:
+            raise UserError(f"agent.shows: as root the program runs as another user, who may not read {place}.")
+        for parent in reversed(place.parents[:-1]):  # of a folder that it makes by itself bwrap bars all other users
             words += ["--perms", "0755", "--dir", str(parent)]
-        words += ["--ro-bind", str(folder), str(folder)]
+        words += ["--ro-bind", str(place), str(place)]
     words += ["--ro-bind", outfit.relay, RELAY] if outfit.relay else []
     return words + [word for name, value in outfit.variables.items() for word in ("--setenv", name, value)]
 

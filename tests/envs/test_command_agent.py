@@ -122,7 +122,7 @@ def test_lessons_are_asked_for_over_mcp(tasks, tmp_path_factory, tmp_path, here)
     folder.chmod(0o755)
     (folder / "client.py").write_text(CLIENT)
     line = f"python3 {folder}/client.py {{mcp_config}}"
-    words = ("env=folders", f"env.path={tasks}", *ALONE, run(line), f"agent.shows=[{folder}]")
+    words = ("env=folders", f"env.path={tasks}", *ALONE, run(line), f"agent.shows=[{folder}/client.py]")
     words += ("agent.deliver=mcp", "limit=1")
     for arm, rate in (("told_lesson", 1.0), ("no_memory", 0.0), ("placebo", 0.0)):
         _, found = here(*words, f"arm={arm}", run_dir=tmp_path / arm)
@@ -260,7 +260,7 @@ def test_a_killed_run_goes_on_and_leaves_nothing(tasks, tmp_path):
         ({"command": "x", "deliver": "mcp"}, "must hand the file {mcp_config} to the program"),
         ({"command": "x", "file": "../AGENTS.md"}, "give a path within the repository"),
         ({"command": "x", "own_file": "/nowhere"}, "cannot be read"),
-        ({"command": "x", "shows": ["/nowhere"]}, "there is no folder /nowhere"),
+        ({"command": "x", "shows": ["/nowhere"]}, "there is no /nowhere"),
     ],
 )
 def test_what_it_cannot_do_is_one_sentence(wrong, said):
