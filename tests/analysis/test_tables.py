@@ -25,12 +25,13 @@ from analysis.load import load_runs
 from analysis.matrix import build_matrix, print_matrix
 from analysis.runs import find_runs, read_run
 from analysis.tables import COLUMN, EXPERIMENTS, build_tables, load_episodes, tables, wanted
+from analysis.text_table import TextTable
 from benchmarks import bench_tables
 from core.errors import UserError
 from core.proportions import wilson
 from core.run import launch
 from scripts.compare import main as compare
-from scripts.tables import main
+from scripts.tables import is_table, main
 
 SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_sequential", "seed=0,1", "limit=12")
 
@@ -442,6 +443,12 @@ def test_a_table_has_the_columns_that_are_named(sweep, capsys):
     assert main([str(sweep), "--columns", "stps"]) == 2
     assert "there is no column stps: did you mean steps" in capsys.readouterr().err
     assert "tables" not in read_run(find_runs([sweep])[0]).config  # no run depends on them
+
+
+def test_what_a_function_for_a_table_may_return(sweep):
+    cells, text = make_cells(load_runs([sweep])), TextTable(title="t", head=["a"], rows=[["1"]])
+    wrong = (None, cells, (cells, text), (cells, []), (None, [text]), (cells, [text], 1))
+    assert is_table((cells, [text])) and not any(map(is_table, wrong))
 
 
 def test_an_experiment_holds_deltas_only():

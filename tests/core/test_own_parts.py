@@ -68,6 +68,7 @@ def test_a_method_that_cannot_be_called_as_the_loop_does_is_refused():
     with pytest.raises(UserError, match=r"ByItself.retrieve\(self, text\) .* argument 'exclude_task'"):
         check_methods(ByItself, Memory)
     check_methods(WithOtherNames, Memory)  # what is passed by place may have any name
+    check_methods(len, Memory)  # a function has no methods
 
 
 def test_a_misspelt_key_is_told_with_the_file_and_the_fields(main_here, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 
 from single_turn_bench.equivalence import grade_response, shared_grader
+from single_turn_bench.relations import interval, read
 
 
 @pytest.fixture(scope="module")
@@ -294,6 +295,12 @@ DIFFERENT = {
         (r"0<x<1, x \ne \frac12", "0<x<1"),
     ],
 }
+
+
+def test_an_inequality_that_bounds_a_name_is_an_interval():
+    """|AB| is a length, which no interval replaces."""
+    told = {r"-2 \le x < 7": "[-2, 7)", "5 > x": r"(-\infty, 5)", "|AB| > 3": None, "1 < 2": None}
+    assert {text: interval(read(text)) for text in told} == told
 
 
 @pytest.mark.parametrize("kind", SAME)

@@ -6,6 +6,7 @@ from single_turn_bench.answers import gold_answer
 from single_turn_bench.choice import find_choice
 from single_turn_bench.equivalence import grade_response, shared_grader
 from single_turn_bench.languages import MAX_READ, in_english
+from single_turn_bench.prose import is_bare
 from single_turn_bench.verbatim import verbatim_answer
 
 LETTERS = {
@@ -180,6 +181,10 @@ def test_a_number_that_is_stated_in_another_language_and_in_other_digits(grader)
 def test_text_that_states_nothing_in_another_language_is_left_as_it_is():
     for text in ("The answer is (C), not D.", "It is 3 m/s, so A is correct.", "Answer: la respuesta", "", "x" * 50):
         assert in_english(text) == text
+
+
+def test_a_number_with_a_foreign_word_is_no_answer_by_itself():
+    assert [is_bare(line) for line in ("12 km", "12 яблок", "5 个", "Hund, Katze")] == [True, False, False, True]
 
 
 def test_a_gold_answer_may_be_stated_in_another_language_too():

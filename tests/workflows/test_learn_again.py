@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
 import forkserver
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
 from kill_kit import kill_at
-from report_kit import run_once
+from report_kit import change_manifest, run_once
+
+from core.errors import UserError
+from workflows.stored_attempts import StoredRun
 
 
 def learn(*words):
@@ -83,6 +87,14 @@ def test_bad_input_is_one_sentence(source, tmp_path):
     assert "leave it out" in learn(source, f"bank={tmp_path}/a.sqlite", "env=toy")[2]
     (tmp_path / "a.sqlite").write_text("someone else's")
     assert "is there already" in learn(source, f"bank={tmp_path}/a.sqlite")[2]
+
+
+def test_attempts_that_were_not_stored_whole_are_refused(toy_runs, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(toy_runs / "bank-0", run)
+    change_manifest(run, lambda made: made["config"].update(scrub_episodes=True))
+    with pytest.raises(UserError, match="did not store its attempts whole: scrub_episodes=true"):
+        StoredRun.read(run)
 
 
 def test_judges_against_the_truth(source, tmp_path):
