@@ -94,7 +94,9 @@ def test_a_reply_without_operations_is_counted_unless_it_says_that_none_is_neede
     assert not any(asked(reply).lessons for reply in replies)
 
 
-def test_operations_beyond_the_most_are_dropped():
+def test_operations_beyond_the_most_are_dropped(caplog):
     rows = [{"operation": "ADD", "content": f"Rule {n}."} for n in range(7)]
     found = asked(json.dumps({"operations": rows}), most=2)
     assert ([lesson.content for lesson in found.lessons], found.n_dropped) == (["Rule 0.", "Rule 1."], 5)
+    asked(json.dumps({"operations": rows[:2]}), most=2)
+    assert caplog.text.count("operations dropped from the reply") == 1
