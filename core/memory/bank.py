@@ -219,8 +219,6 @@ class MemoryBank(Retrieval, Memory):
 
         wait_s   seconds to wait for other writers, then Busy is raised; None: BUSY_S seconds
         """
-        if self.read_only:
-            raise UserError(f"the bank {self.path} is opened for reading only.")
         with self._store.change(reason, self.namespace, self.keys_of, self.embedder.name, wait_s) as change:
             yield change
         if change.erased:
