@@ -193,6 +193,15 @@ def test_forget_takes_the_beginning_of_an_id_and_the_versions_that_the_lesson_co
         assert (status, out.partition(":")[0]) == (1, "nothing was deleted")
 
 
+def test_the_bank_may_stand_behind_its_option_as_elsewhere(bank, capsys):
+    bank.close()
+    assert run(capsys, "list", "--bank", bank.path) == run(capsys, "list", bank.path)
+    assert "query number 1" in run(capsys, "show", "--bank", bank.path, "r1")[1]
+    assert "helpful 1" in run(capsys, "mark", "r1", "helpful", "--bank", bank.path)[1]
+    with pytest.raises(SystemExit):  # of one word that may be the bank or a name
+        run(capsys, "snapshot", "--bank", bank.path, "before")
+
+
 def test_contradictions_by_hand(tmp_path, capsys, monkeypatch):
     """The cross-encoder here finds that everything contradicts everything."""
     asked = []
