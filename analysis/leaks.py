@@ -103,13 +103,13 @@ def shown_items(run: Run) -> Iterator[str]:
 
 
 def one_system_prompt(run: Run) -> Iterator[str]:
-    """System prompts that differ between tasks in more than the lessons shown."""
-    kinds: dict[bool, list[tuple[dict, str]]] = {True: [], False: []}
+    """System prompts that differ between tasks, of one kind of answer, in more than the lessons shown."""
+    kinds: dict[tuple, list[tuple[dict, str]]] = defaultdict(list)
     for row in run.rows:
         for attempt in row["trajectories"]:
             for message in attempt["opening"][:1]:
                 text = MEMORY.sub("", message["content"])
-                kinds[text != message["content"]].append((row, text))
+                kinds[text != message["content"], attempt.get("info", {}).get("kind")].append((row, text))
     for prompts in kinds.values():
         usual = Counter(text for _, text in prompts).most_common(1)
         for line in dict.fromkeys(where(row) for row, text in prompts if text != usual[0][0]):

@@ -12,7 +12,7 @@ from analysis.notes import labels, learned, limits, qualified, share
 from analysis.reach import findable
 from analysis.tables import gaps, print_tables, published, tables_of, usual_baseline, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
-from analysis.verdict import LEVEL, ONE_TABLE, UNTESTED, comparison_outcome, of_banks, orders, unended
+from analysis.verdict import LEVEL, ONE_TABLE, comparison_outcome, of_banks, orders, unended
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +138,8 @@ def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
     if any(row["n_shared_banks"] for row in rows):
         notes.append("Of this bank alone: seeds began from one given bank, so no test here allows for another one.")
     if any(row.get("difference") is not None and row["p_holm"] is None for row in rows):
-        notes.append(f"Untested: {UNTESTED}")
+        one = "one seed, or seeds that repeat each other"
+        notes.append(f"Untested: {one}; another bank may come out otherwise, and no test here allows for that.")
     notes.append("n: episodes that count; broken ones are in no rate.")
     sources = {row["label_source"] for row in rows if row["n"]} - {"none"}
     if "llm" in sources:

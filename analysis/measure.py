@@ -62,7 +62,8 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         rounds = episodes.drop_duplicates("run_dir")[f"{name}_consolidation"]
         whole = episodes[name].sum(skipna=False) + rounds.sum(skipna=False)
         facts[f"{name}_per_success"] = _plain(whole / len(won)) if len(won) else None
-    facts |= {f"n_{name}": int(episodes[f"n_{name}"].sum()) for name in ("lessons", "distillations_cut")}
+    facts |= {f"n_{name}": int(episodes[f"n_{name}"].sum()) for name in ("lessons", "dropped", "distillations_cut")}
+    facts["n_unread"] = int(valid["verdict_parsed"].eq(False).sum())
     facts["lessons_per_100"] = 100 * episodes["n_lessons"].sum() / len(valid) if len(valid) else None
     facts["hit_rate"] = float((valid["n_retrieved"] > 0).mean()) if len(valid) else None
     facts |= lesson_counts(valid)

@@ -27,6 +27,7 @@ REPEATED = (
     "for attempt count once in interval and p."
 )
 LIMITS = {"length": "replies cut off"}  # words for a limit (core.run.metrics.limit_of) where its name is none
+MOST_UNREAD = 0.05  # share of unreadable verdicts, which count as failure, up to which a cell does not tell
 MOST_BASELINES = 6  # possible baselines that a note proposes
 MOST_SEEDS = 10  # seeds that a note lists
 MOST_VALUES = 3  # values that a note lists for one arm and key: memory.path may have one for each seed
@@ -101,9 +102,11 @@ def labels(row: dict[str, Any]) -> str:
 
 
 def learned(row: dict[str, Any]) -> Iterator[str]:
-    """That a cell learned nothing although it labels its attempts, and how many distillations were cut off."""
+    """That a cell learned nothing although it labels its attempts, and what of judge and distiller was lost."""
     if row["label_source"] != "none" and not row["n_lessons"]:
-        yield "no lesson learned"
+        yield "no lesson learned" + (f": {row['n_dropped']} dropped" if row["n_dropped"] else "")
+    if row["n_unread"] > row["n"] * MOST_UNREAD:
+        yield f"verdicts not readable in {share(row['n_unread'], row['n'])}"
     if row["n_distillations_cut"]:
         yield f"distillations cut off {row['n_distillations_cut']}"
 

@@ -34,6 +34,7 @@ def make(node: Any, **deps: Any) -> Any:
     try:
         check_types(node, given=deps)
         check_methods(part(node))
+        check_fields(part(node), node)
         plain = _plain(node)
     except MissingMandatoryValue as error:
         raise UserError(f"{error.full_key} is not given: it has no default, give {error.full_key}=VALUE.") from error
@@ -133,6 +134,19 @@ def check_methods(target: Any, like: type | None = None) -> None:
                 )
     if lacking := [name for name in getattr(like, "__abstractmethods__", ()) if not hasattr(target, name)]:
         raise UserError(f"{target.__name__} has no method {' and no method '.join(sorted(lacking))}.")
+    if like and (lacking := [name for name in vars(like) if name[0] != "_" and not hasattr(target, name)]):
+        like_it = f"class {target.__name__}({like.__name__}), from {like.__module__}"
+        raise UserError(f"{target.__name__} has no {', '.join(lacking)}: inherit them, as {like_it}.")
+
+
+def check_fields(target: Any, keys: Iterable[str]) -> None:
+    """Raise UserError for a key that a class from outside annotates, and no dataclass has made a field of."""
+    own = [cls for cls in getattr(target, "__mro__", ()) if cls.__module__.partition(".")[0] not in OURS]
+    annotated = {name for cls in own for name in vars(cls).get("__annotations__", ())}
+    for key in annotated.intersection(keys).difference(getattr(target, "__dataclass_fields__", ())):
+        if key not in signature(target).parameters:
+            name = target.__name__
+            raise UserError(f"{name}.{key} is no field: write @dataclass(kw_only=True) above class {name}.")
 
 
 def _unlike(own: Any, base: Any) -> str:

@@ -62,7 +62,7 @@ class SingleTurnEnv(BaseEnv):
         return data
 
     def load(self) -> Dataset:
-        columns = Columns(**self.columns) if self.columns else None
+        columns = Columns.of(self.columns)
         return load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256, columns=columns)
 
     @cached_property

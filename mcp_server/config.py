@@ -218,7 +218,14 @@ def bank_options(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--embedder", metavar="NAME", help="of a new bank: all-MiniLM-L6-v2, hashing-256, ...")
     sub.add_argument("--require-agent-id", action="store_true", help="refuse calls that do not say whose memory")
-    sub.add_argument("overrides", nargs="*", metavar="key=value", help="preset=NAME, llm=NAME, retrieval.top_k=3, ...")
+    keys = "preset=NAME, llm=NAME, retrieval.top_k=3, ..."
+    sub.add_argument("overrides", nargs="*", type=_key_and_value, metavar="key=value", help=keys)
+
+
+def _key_and_value(word: str) -> str:
+    if "=" not in word and not word.startswith("~"):  # as Hydra takes a key away
+        raise argparse.ArgumentTypeError(f"{word!r} is no key=value: give a bank as --bank PATH, a command after --")
+    return word
 
 
 def bank_or_server_options(sub: argparse.ArgumentParser) -> None:

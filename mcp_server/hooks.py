@@ -72,7 +72,8 @@ def run_hook(argv: list[str]) -> int:
         else:
             extract(given, event)
     except (UserError, InfraError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        about = {KeyError: "the event on stdin has no ", json.JSONDecodeError: "stdin is no event in JSON: "}
+        print(f"{name}: {about.get(type(error), '')}{error}", file=sys.stderr)
         return 1
     return 0
 

@@ -54,12 +54,12 @@ WORDS = 44  # characters of a task's question beside its id
 
 
 def episodes(run: Run, status: str | None, kind: str | None, flagged: bool, width: int) -> Table:
-    """A line an episode. Where it is narrow the tasks' ids are left out: the place names an episode as well."""
+    """A line an episode. Where it is narrow, ids and costs are left out: the place names an episode as well."""
     look = {"box": SIMPLE_HEAD, "show_edge": False, "padding": (0, 1, 0, 0)}
     table = Table(title=clean(str(run.path)), title_justify="left", **look)
     for heading in ("place", "task", "question", "status", "judged", "shown", "lessons", "steps", "tokens", "note"):
         left = heading in ("task", "question", "status", "judged", "note")
-        if heading != "task" or width >= WIDE:
+        if width >= WIDE or heading not in ("task", "steps", "tokens"):
             table.add_column(heading, justify="left" if left else "right", no_wrap=heading not in ("question", "note"))
     for row in run.rows:
         facts = episode_columns(row)
@@ -68,7 +68,8 @@ def episodes(run: Run, status: str | None, kind: str | None, flagged: bool, widt
         if (status and row["status"] != status) or (kind and row["task_type"] != kind) or (flagged and not note):
             continue
         state = Text(status_of(row), COLOUR[row["status"]])
-        cells = [facts["lessons_shown"], facts["n_lessons"], facts["steps"], counted(facts["tokens"])]
+        cells = [facts["lessons_shown"], facts["n_lessons"]]
+        cells += [facts["steps"], counted(facts["tokens"])] if width >= WIDE else []
         task, verdict = clean(row["task_id"]), facts["verdict"] or "-"
         asked = shorten(clean(row["query"]), WORDS, placeholder=" ...")
         named = [task, asked] if width >= WIDE else [asked]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from single_turn_bench.rows import Row
 from single_turn_bench.specs import SPECS
 
 WIDTH = 80
-COLUMN = "env.columns."
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     check.add_argument(
         "--columns",
         type=columns,
+        default={},
         metavar="COLUMNS",
         help="as env.columns: '{question: q, options: [a, b]}'",
     )
@@ -58,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         with MathGrader() as grader:
             if arguments.command == "grade":
                 return agreement(arguments.file, grader)
-            said = [name for name in arguments.names if name.startswith(COLUMN)]
+            said = [name for name in arguments.names if name.startswith("env.") and "=" in name]
             names = [name for name in arguments.names if name not in said]
             return validate(names, arguments.path, grader, with_columns(arguments.columns, said))
     except UserError as error:
@@ -66,23 +65,22 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
-def columns(text: str) -> Columns:
+def columns(text: str) -> dict[str, Any]:
     """`env.columns` of a command line."""
     try:
-        return Columns(**yaml.safe_load(text))
+        return {**yaml.safe_load(text)}
     except (TypeError, yaml.YAMLError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not as '{{question: q, answer: gold}}'") from error
 
 
-def with_columns(said: Columns | None, words: list[str]) -> Columns | None:
-    """The columns, changed by words like env.columns.question=q, as an error names them and a run takes them."""
-    more = {
-        key: yaml.safe_load(value) for key, _, value in (word.removeprefix(COLUMN).partition("=") for word in words)
-    }
-    try:
-        return replace(said or Columns(), **more) if more else said
-    except TypeError as error:
-        raise UserError(f"{' '.join(words)}: {error}.") from error
+def with_columns(said: dict[str, Any], words: list[str]) -> Columns | None:
+    """The columns, changed by words like env.columns.question=q or env.columns={question: q}, as a run takes them."""
+    from omegaconf import OmegaConf
+
+    given = OmegaConf.to_object(OmegaConf.from_dotlist(words)).get("env", {})
+    if other := given.keys() - {"columns"}:
+        raise UserError(f"env.{min(other)} is not taken here: of a run's keys only env.columns is.")
+    return Columns.of({**said, **(given.get("columns") or {})})
 
 
 def validate(names: list[str], path: Path | None, grader: MathGrader, said: Columns | None = None) -> int:

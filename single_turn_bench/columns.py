@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from ast import literal_eval
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -18,7 +18,7 @@ from mimetypes import guess_type
 from typing import Any
 
 from core import normal_form
-from core.errors import UserError
+from core.errors import UserError, meant
 from single_turn_bench.boxes import boxed_answer
 
 # Names of columns in lower case without blanks and signs; of several that are there, the first counts.
@@ -70,6 +70,14 @@ class Columns:
     level: str | None = None
     kind: str | None = None
     image: Sequence[str] | None = None
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any] | None) -> Columns | None:
+        """Those of keys and values; None without any. Raises UserError for a key that there is not."""
+        known = cls.__dataclass_fields__
+        for key in (said or {}).keys() - known.keys():
+            raise UserError(f"there is no key env.columns.{key}{meant(key, known)} It has {', '.join(known)}.")
+        return cls(**said) if said else None
 
     def __post_init__(self) -> None:
         if self.image:

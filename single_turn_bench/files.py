@@ -111,15 +111,13 @@ def table_rows(name: str, text: str) -> Iterator[tuple[str, dict]]:
     sign = given[1] if given else DELIMITERS[widest]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, strict=True)
     header: list[str] = []
-    number = 0
     try:
-        for cells in reader:
+        for number, cells in enumerate(reader, start=1):  # as a spreadsheet counts, with the first line and blank ones
             if not any(cell.strip() for cell in cells):
                 continue
             if not header:
                 header = checked_header(name, [cell.strip() for cell in cells])
                 continue
-            number += 1
             where = f"{name} row {number}"
             if len(cells) != len(header):
                 raise UserError(f"{where}: it has {len(cells)} cells, and the first line names {len(header)} columns.")

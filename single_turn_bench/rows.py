@@ -65,7 +65,8 @@ def parse_rows(raws: Sequence[tuple[str, dict]], dataset: str, columns: Columns 
     for fields, question, choice in zip(read, questions, choices, strict=True):
         check_seen(fields, (question, *(choice.options if choice else ())), taken)
         if choice is None and (empty := taken & set(fields.names)):
-            raise fields.error(f"{fields.names[min(empty)]!r} is empty, and so there are no options")
+            why = f"{fields.names[min(empty)]!r} is empty, and so there are no options"
+            raise fields.error(f"{why}: put questions without options into a file of their own")
     settle([choice for choice in choices if choice])
     free = [answer_of(fields) if choice is None else {} for fields, choice in zip(read, choices, strict=True)]
     check_free(

@@ -82,7 +82,7 @@ class Plan:
     kept         how many of the newest observations a prompt of the agent contains; None: all
     unseen       the agent's first prompt in `asked` lacks the first observation, which has `observation` tokens
     rounds       number of attempts that follow each other in one conversation
-    kinds        {how an answer is read (`BaseEnv.answer_kind`): number of such tasks}
+    kinds        {how an answer is read (`BaseEnv.answer_kind`), with the first such answer: number of such tasks}
     others       {kind: the agent's first prompt for a task of it}, of all kinds but the first task's
     lessons      tokens of the lessons in a prompt of the agent, at most
     """
@@ -216,10 +216,12 @@ def build_plan(
         begin = begin and env.page_tokens is None
         observation = env.reset(tasks[0]) if begin else tasks[0].query
         opening = agent.opening(observation, env.instructions, [])
-        kinds, others = Counter(map(env.answer_kind, tasks)), {}
+        kinds, others, golds = Counter(map(env.answer_kind, tasks)), {}, {}
         for kind, task in {env.answer_kind(task): task for task in reversed(tasks)}.items() if begin else ():
-            if kind != env.answer_kind(tasks[0]):
+            if kind:
                 others[kind] = agent.opening(env.reset(task), env.instructions, [])
+                golds[kind] = f" ({' '.join(str(env.get_ground_truth()).split())[:30]})"
+        others.pop(env.answer_kind(tasks[0]), None)
         length = len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS
         steps, length, paged = cfg.max_steps or env.max_steps, env.page_tokens or length, env.page_tokens or env.pages
     plan = Plan(
@@ -231,7 +233,7 @@ def build_plan(
         kept=agent.keep_observations if paged else None,
         unseen=bool(env.page_tokens),
         rounds=rounds,
-        kinds=dict(kinds) if len(kinds) > 1 or "" not in kinds else {},
+        kinds={kind + golds.get(kind, ""): n for kind, n in kinds.items()} if kinds.keys() != {""} else {},
         others=others,
     )
     whole = workflow.learns and "extractor" not in heard  # no model writes lessons: a record is a whole attempt
@@ -336,7 +338,7 @@ def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], who
     known   (role, first message) of the prompts printed so far; added to
     whose   appended to the headings
     """
-    of_kind = "agent: first prompt of an answer that is a"
+    of_kind = "agent: first prompt of an answer taken for"
     prompts = [(role, calls[0][0], f"{role}: first prompt", calls[0]) for role, calls in plan.asked.items()]
     prompts += [(kind, messages[-1], f"{of_kind} {kind}", messages) for kind, messages in plan.others.items()]
     for kind, told_by, heading, messages in prompts:

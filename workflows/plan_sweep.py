@@ -21,6 +21,7 @@ from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from core.console import Console
 from core.errors import UserError, extra_for
@@ -203,7 +204,7 @@ def print_sweep(found: list[SeedGroup]) -> int:
     problems = {problem: 0 for plan in plans for problem in plan.problems()}
     first = [in_one_line(found).removesuffix(HOW), *(f"answers taken for: {each}" for each in kinds), *problems]
     for line in first:
-        console.print(line)
+        console.print(Text(line))
     known: set[tuple[str, str]] = set()
     for each in found:
         if each.plan:

@@ -35,6 +35,10 @@ def main(argv: list[str] | None = None) -> int:
     refuse_little_memory()
     open_standard_streams()
     given = parser().parse_args(argv)
+    if named := getattr(given, "named", None):
+        if given.bank != HERE:
+            parser().error(f"the bank is {given.bank} or --bank {named}: give one of them")
+        given.bank = named
     if given.bank == HERE:
         given.bank, why = unnamed_bank()
         print(f"the bank is {given.bank}, {why}.", file=sys.stderr)
@@ -145,6 +149,8 @@ def parser() -> argparse.ArgumentParser:
         beside_a_file = name in ("export", "import")
         how: dict[str, Any] = {} if beside_a_file else {"nargs": "?", "default": HERE}
         sub.add_argument("bank", metavar="BANK", help=where + (", as if it is left out" if how else ""), **how)
+        if how:  # as the server's commands take it
+            sub.add_argument("--bank", dest="named", metavar="BANK", help=argparse.SUPPRESS)
     for name, what in (("backup", "copy a bank into one file"), ("restore", "make a bank from a backup")):
         sub = add(name, help=what, description=f"{what}; every page of the copy is checked")
         for word in ("bank", "file") if name == "backup" else ("file", "bank"):

@@ -209,12 +209,19 @@ def rollback(bank: Any, given: Namespace) -> Generator[str, None, int]:
     return 1
 
 
-def forget(bank: Any, given: Namespace) -> Iterator[str]:
-    """delete records, and what was merged from them, for good"""
-    gone = bank.history.forget(id=given.id, task=given.task, run=given.run)
-    yield f"{n_records(len(gone))} deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
-    if gone and bank.remains:
+def forget(bank: Any, given: Namespace) -> Generator[str, None, int]:
+    """delete records, what was merged from them, and with --id the older versions of the lesson, for good"""
+    from core.memory.by_hand import versions
+
+    ids = [None] if given.id is None else versions(bank, _id(bank, given.id))
+    gone = [one for id in ids for one in bank.history.forget(id=id, task=given.task, run=given.run)]
+    if not gone:
+        yield "nothing was deleted: no record has this id, task or run; `reasoningbank bank list` shows what there is."
+        return 1
+    yield f"{n_records(len(gone))} deleted for good: {', '.join(gone[:20])}"
+    if bank.remains:
         yield bank.remains
+    return 0
 
 
 def retry(bank: Any, given: Namespace) -> Iterator[str]:

@@ -257,8 +257,10 @@ class RunRecords:
             )
         keys = [change.partition(":")[0].removeprefix("config.") for change in changes]
         named = ", ".join(keys[:MOST_KEYS]) + (f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")
+        data = all(change.startswith("dataset.") for change in apart)
+        what = "other tasks, whose data have changed since" if data else "another configuration"
         raise UserError(
-            f"run_dir={self.path} was made with another configuration ({named}): give another run_dir, or its values.\n"
+            f"run_dir={self.path} was made with {what} ({named}): give another run_dir, or its values.\n"
             + "\n".join(f"  {change}" for change in changes)
         )
 

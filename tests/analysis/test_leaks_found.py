@@ -177,6 +177,15 @@ def a_wrong_answer_stored_as_right(rows, prompts):
     rows[1]["status"] = "success"
 
 
+def test_questions_whose_answers_are_of_several_kinds_raise_no_alarm(here, tmp_path):
+    asked = {"How many sides has a cube?": "6", "Where is the Eiffel tower?": "Paris", "How many legs has an ant?": "6"}
+    lines = [json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in asked.items()]
+    (tmp_path / "mine.jsonl").write_text("".join(lines))
+    words = ("agent=gold", "workflow=vanilla", "llm=scripted", "embedder=hashing")
+    run, _ = here("env=questions", f"env.path={tmp_path / 'mine.jsonl'}", *words, run_dir=tmp_path / "run")
+    assert "one_system_prompt" in audit(read_run(run))["ok"]
+
+
 def a_right_answer_stored_as_wrong(rows, prompts):
     rows[3]["trajectories"][0] |= {"success": False, "reward": 0.0}
     rows[3]["status"] = "failure"

@@ -99,12 +99,23 @@ def test_what_broke_and_what_is_not_finished_stands_in_its_cell(copy):
     assert matrix(copy)[1]["reasoningbank"]["toy"] == ["partial"]
 
 
+def test_a_judge_and_a_distiller_that_could_not_be_read_stand_in_their_cell(copy):
+    for seed in SEEDS:
+        rows = read_rows(run := run_of(copy, "toy", "reasoningbank", seed))
+        for row in rows:
+            row["verdict"]["parsed"], row["lessons"], row["n_dropped"] = False, [], 2
+        write_rows(run, rows)
+    rows = matrix(copy)[1]["reasoningbank"]
+    assert rows["toy"][-2:] == ["no lesson learned: 72 dropped", "verdicts not readable in 36 (100.0 %)"]
+    assert "readable" not in " ".join(rows["toy_chance"])
+
+
 def test_one_seed_is_shown_and_not_tested(copy):
     for path in (path for seed in (1, 2) for path in copy.glob(f"*seed={seed}")):
         shutil.rmtree(path)
     _, rows, notes = matrix(copy)
     assert re.fullmatch(r"\+[\d.]+ untested · n 12", rows["reasoningbank"]["toy"][1])
-    assert any(note.startswith("Untested: one seed") for note in notes)
+    assert any(note.startswith("Untested: one seed, or seeds that repeat each other") for note in notes)
     assert not any(BETTER in note for note in notes)
 
 

@@ -290,3 +290,4 @@ def test_what_show_lists_fits_a_terminal_of_80_columns(runs):
     lines = out.file.getvalue().splitlines()
     assert sum(line.split()[:1] == [str(n)] for n in range(12) for line in lines) == 12
     assert {"success", "failure"} <= {word for line in lines for word in line.split()} and "…" not in "".join(lines)
+    assert len(lines) <= 4 + 3 * 12 and not {"steps", "tokens"} & {*lines[1].split(), *lines[2].split()}

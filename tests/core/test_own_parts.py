@@ -218,6 +218,24 @@ def test_a_part_that_inherits_nothing_and_lacks_a_method_is_refused():
 
     with pytest.raises(UserError, match="RetrievesAlone has no method add"):
         check_methods(RetrievesAlone, Memory)
+    RetrievesAlone.add = WithOtherNames.add
+    with pytest.raises(UserError, match=r"has no learns, .*, close: inherit them, as class RetrievesAlone\(Memory\)"):
+        check_methods(RetrievesAlone, Memory)
+
+
+class NoDataclass(WithOtherNames):
+    most: int = 1
+
+
+class NoDataclassBelow(Kept):
+    most: int = 1
+
+
+@pytest.mark.parametrize("part", [NoDataclass, NoDataclassBelow])
+def test_a_class_without_the_decorator_that_makes_its_fields_is_told_so(part):
+    said = rf"{part.__name__}.most is no field: write @dataclass\(kw_only=True\) above class {part.__name__}\."
+    with pytest.raises(UserError, match=said):
+        make({"_target_": f"test_own_parts.{part.__name__}", "most": 2})
 
 
 @dataclass(kw_only=True)

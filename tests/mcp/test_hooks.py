@@ -18,7 +18,7 @@ from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 from mcp_server.__main__ import main as server
 from mcp_server.client_settings import CLIENTS
-from mcp_server.hooks import read_turns, said_by_user
+from mcp_server.hooks import read_turns, run_hook, said_by_user
 
 P, R = "Make the invoice export skip cancelled orders", "I filter on the status."
 SAVED = ("--embedder", "hashing-256", "--query", P, "--title", "Cancelled orders", "--content", "Filter on status.")
@@ -204,3 +204,10 @@ def test_a_hook_says_what_the_tool_says_without_the_sdk_of_mcp(lesson, capsys):
     assert capsys.readouterr().out == hook.stdout
     with closing(MemoryBank(path=lesson, embedder=HashingEmbedder(), policy=Cosine())) as bank:
         assert [record.n_used for record in bank.records()] == [2]  # each counts it as shown
+
+
+def test_what_is_no_event_is_said_in_a_sentence(monkeypatch, capsys):
+    for said, why in {"{}": "the event on stdin has no 'prompt'", "hi": "stdin is no event in JSON: Expecting"}.items():
+        monkeypatch.setattr("sys.stdin", io.StringIO(said))
+        assert run_hook(["retrieve", "--bank", "none.sqlite"]) == 1
+        assert capsys.readouterr().err.startswith(f"reasoningbank hook retrieve: {why}")

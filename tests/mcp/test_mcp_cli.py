@@ -104,6 +104,14 @@ def test_what_is_wrong_is_one_sentence_and_exit_code_2(by_hand, words, sentence)
     assert all("new bank made at" in line for line in new)
 
 
+@pytest.mark.parametrize("words", [["runs"], ["client", "claude"], ["retrieve_memory", "--query", "x"]])
+def test_a_bank_without_its_option_is_refused_by_name(capsys, words):
+    with pytest.raises(SystemExit) as left:
+        main([*words, "mine.sqlite"])
+    assert left.value.code == 2
+    assert "'mine.sqlite' is no key=value: give a bank as --bank PATH, a command after --" in capsys.readouterr().err
+
+
 def test_twins_and_hooks_work_on_a_running_server(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("REASONINGBANK_MCP_TOKEN", TOKEN)
     with http_server(tmp_path / "b.sqlite", token=TOKEN) as url:

@@ -181,6 +181,27 @@ def test_the_command_line_from_the_first_lesson_to_the_last(tmp_path, capsys):
     assert run(capsys, "list", bank)[1:] == ("", "nothing is there to show.\n")
 
 
+def test_forget_takes_the_beginning_of_an_id_and_the_versions_that_the_lesson_corrected(bank, capsys):
+    with bank.change("correct") as change:
+        change.link("r2", "supersedes", "r0", "")
+        change.add(record("another", id="abcdef0123", items=()))
+    bank.close()
+    assert run(capsys, "forget", bank.path, "--id", "abcde")[:2] == (0, "1 record deleted for good: abcdef0123\n")
+    assert run(capsys, "forget", bank.path, "--id", "r2")[:2] == (0, "2 records deleted for good: r2, r0\n")
+    for words in (("--id", "abcde"), ("--task", "t7"), ("--run", "none")):
+        status, out, _ = run(capsys, "forget", bank.path, *words)
+        assert (status, out.partition(":")[0]) == (1, "nothing was deleted")
+
+
+def test_the_bank_may_stand_behind_its_option_as_elsewhere(bank, capsys):
+    bank.close()
+    assert run(capsys, "list", "--bank", bank.path) == run(capsys, "list", bank.path)
+    assert "query number 1" in run(capsys, "show", "--bank", bank.path, "r1")[1]
+    assert "helpful 1" in run(capsys, "mark", "r1", "helpful", "--bank", bank.path)[1]
+    with pytest.raises(SystemExit):  # of one word that may be the bank or a name
+        run(capsys, "snapshot", "--bank", bank.path, "before")
+
+
 def test_contradictions_by_hand(tmp_path, capsys, monkeypatch):
     """The cross-encoder here finds that everything contradicts everything."""
     asked = []

@@ -55,10 +55,10 @@ def test_it_begins_with_what_matters_and_shows_each_kind_of_answer(here, tmp_pat
     here(*words, "dry_run=true")
     said = capsys.readouterr().out
     first = said.splitlines()
-    assert first[0] == "3 tasks, their answers taken for: 2 number, 1 letter"
+    assert first[0] == "3 tasks, their answers taken for: 2 number (6), 1 letter (B)"
     assert first[1].startswith("9 to 9 calls, ") and first[2].startswith("ready to run, with free")
     assert "How many sides" in said and "Which is a fruit" in said and "How many legs" not in said
-    assert "an answer that is a letter" in said
+    assert "an answer taken for letter" in said
 
 
 def test_without_memory_only_the_agent_is_asked(cli):

@@ -162,8 +162,12 @@ def test_validate_takes_a_column_by_the_words_that_the_error_names(tmp_path, cap
     assert "say it with env.columns.question=NAME" in capsys.readouterr().err
     assert main(["validate", str(path), "env.columns.question=Frage", "env.columns.answer=Lösung"]) == 0
     assert "mine.csv 1/1" in capsys.readouterr().out
-    assert main(["validate", str(path), "env.columns.quest=Frage"]) == 2
-    assert "env.columns.quest=Frage: " in capsys.readouterr().err
+    assert main(["validate", "env.columns={question: Frage, answer: Lösung}", str(path)]) == 0
+    refused = {"columns.quest=Frage": "env.columns.quest: did you mean question?"}
+    refused |= {"colums.question=Frage": "env.colums is not taken", "kind=text": "only env.columns is"}
+    for words, why in refused.items():
+        assert main(["validate", str(path), *f"env.{words}".split()]) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_rows_of_one_question_are_refused_with_what_to_do(tmp_path, capsys):

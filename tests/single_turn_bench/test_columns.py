@@ -283,7 +283,8 @@ REFUSED = {
     ),
     "objects in no form": ([{"question": "W?", "options": [{"x": 1, "y": 2}], "answer": "A"}], ["line 1", "'options'"]),
     "options in some rows": (
-        [{**FOUR, "id": 1, "answer": "A"}, {**FOUR, "choices": [], "answer": "A"}], ["line 2", "'choices' is empty"]
+        [{**FOUR, "id": 1, "answer": "A"}, {**FOUR, "choices": [], "answer": "A"}],
+        ["line 2", "'choices' is empty", "a file of their own"]
     ),
     "an unknown list, letter": ([{"question": "W?", "picks": COLOURS, "answer": "B"}], ["picks", "options=NAME"]),
     "an unknown list, text": ([{"question": "W?", "auswahl": COLOURS, "answer": "blue"}], ["'auswahl'", "options"]),
@@ -459,7 +460,7 @@ UNREADABLE = {
     "pointer.jsonl": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "'version https://git-lfs"),
     "page.jsonl": (b"\n<!doctype html><html>", "'<!doctype html>"),
     "torn.csv": (b'question,answer\n"W?,1\n', "torn.csv line 2: not CSV"),
-    "wide.csv": (b"question,answer\nW?,1,2\n", "wide.csv row 1: it has 3 cells, and the first line names 2"),
+    "wide.csv": (b"question,answer\n\nW?,1,2\n", "wide.csv row 3: it has 3 cells, and the first line names 2"),
     "twice.csv": (b"question,answer,answer\nW?,1,2\n", "names the column 'answer' twice"),
     "headless.csv": (b"What is it?,red,blue,B\nAnd this?,x,y,A\n", "no column is known to be the question"),
     "one.csv": (b"question\nW?\n", "does not name several columns"),
@@ -610,8 +611,8 @@ def test_validate_tells_what_is_refused_and_takes_what_is_said(tmp_path, capsys)
     assert "env.columns.question=NAME" in capsys.readouterr().err
     assert main(["validate", str(path), "--columns", "{question: q, answer: gold, options: [a, b, c]}"]) == 0
     assert "gold: (" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["validate", str(path), "--columns", "{frage: q}"])
+    assert main(["validate", str(path), "--columns", "{frage: q}"]) == 2
+    assert "there is no key env.columns.frage" in capsys.readouterr().err
 
 
 def test_a_file_whose_columns_are_said_is_played(here, tmp_path):
