@@ -19,7 +19,7 @@ from analysis.notes import qualified
 from analysis.pairing import against, luck, paired_outcomes
 from analysis.runs import read_run
 from analysis.sequential import Design, Interim
-from analysis.verdict import VERDICTS
+from analysis.verdict import VERDICTS, of_banks
 from core.errors import UserError
 from core.textfile import write_whole
 from core.types import total, types_before
@@ -208,10 +208,28 @@ def content_looks(question: Question, runs: Runs, looks: list[Interim]) -> list[
     """What the study saw of the lessons' content, against the control: from the look that was clear on the arms.
 
     Both tests must be passed, and each holds the level at whichever look it is passed, so no p needs a correction.
+    None of a control that is none (`unlike`).
     """
-    if not looks or looks[-1].outcome != "clear" or not question.control:
+    if not looks or looks[-1].outcome != "clear" or not question.control or unlike(question, runs):
         return []
     return looks_of(question, runs, question.control, n_run(question, looks))
+
+
+def unlike(question: Question, runs: Runs) -> str:
+    """Why the control is none of the lessons' content, as words that follow its name; "" where it is one, or not run.
+
+    Where the arm shows lessons it has to show another text, on the whole of about their length: half to twice as much.
+    """
+    mine, other = runs.of(question.arm), runs.of(question.control)
+    both = mine.merge(other, on=["task_id", "visit", "seed"], suffixes=("", "_control"))
+    shown, its = (both[name].mean() for name in ("lesson_tokens", "lesson_tokens_control"))
+    if not len(both) or not shown:
+        return ""
+    told = both[both["lesson_tokens"] > 0]
+    if (told["blocks"] == told["blocks_control"]).mean() > 0.5:
+        return f"shows what {question.arm} shows"
+    how_long = f"shows {its:.0f} tokens of lessons a task where {question.arm} shows {shown:.0f}"
+    return "" if 0.5 <= its / shown <= 2 else how_long
 
 
 def answer_of(folder: Path, question: Question) -> dict[str, Any]:
@@ -224,7 +242,8 @@ def answer_of(folder: Path, question: Question) -> dict[str, Any]:
     ladder = climb(question.steps(), runs.compare, effect, runs.recur()) if has_ended else []
     outcome = outcome_of(question, last, content)
     rows = runs.cells(n_run(question, looks)) if looks else []
-    said = sentence(_named(question, rows), last, runs.n_seeds(), content)
+    n_banks = max((row["n_shared_banks"] for row in rows), default=0)
+    said = sentence(_named(question, rows), last, runs.n_seeds(), content, unlike(question, runs), n_banks)
     equal = same_cost(question, runs, looks)
     return {
         "question": _asked(question),
@@ -266,8 +285,15 @@ def _named(question: Question, rows: list[dict[str, Any]]) -> Question:
     return replace(question, baseline=rows[0]["label"], arm=rows[1]["label"]) if rows else question
 
 
-def sentence(question: Question, last: Interim | None, n_seeds: int, content: list[Interim]) -> str:
-    """The answer in one sentence. content: `content_looks`."""
+def sentence(
+    question: Question,
+    last: Interim | None,
+    n_seeds: int,
+    content: list[Interim],
+    no_control: str = "",
+    n_banks: int = 0,
+) -> str:
+    """The answer in one sentence. content: `content_looks`; no_control: `unlike`; n_banks: its `shared_banks`."""
     facts = {"arm": question.arm, "baseline": question.baseline, "effect": f"{100 * question.design.effect:g}"}
     facts |= {"first": question.design.first, "n_seeds": n_seeds}
     if last is None or last.p is None:
@@ -283,18 +309,23 @@ def sentence(question: Question, last: Interim | None, n_seeds: int, content: li
     outcome = outcome_of(question, last, content)
     opposed = bool(content) and content[-1].verdict in VERDICTS and outcome.startswith(BLOCK)
     facts["claim"] = (OPPOSED if opposed else CLAIMS).get(outcome)
-    facts["control"] = _against_control(question, content)
+    if facts["claim"] and n_banks:
+        facts["claim"] = facts["claim"].replace(", with the usual bank", of_banks(n_banks))
+    facts["control"] = _against_control(question, content, no_control)
     if not question.control:  # no claim on memory
         facts["claim"] = f"{question.arm} is {outcome} than {question.baseline} here"
     return SENTENCES["clear" if outcome in CLAIMS else outcome].format(**facts)
 
 
-def _against_control(question: Question, content: list[Interim]) -> str:
+def _against_control(question: Question, content: list[Interim], no_control: str) -> str:
     """The end of the sentence: what the arm solves beside its control, which has all but the lessons' content."""
     if not question.control:
         return ""
+    if no_control:
+        return f"; {question.control} {no_control}, so it is no control of the lessons' content"
     if not content or content[-1].p is None:
-        return f"; {question.control}, which has the form of lessons without their content, was not run on these seeds"
+        why = "broke on, or repeats itself over," if content else "was not run on"
+        return f"; {question.control}, which has the form of lessons without their content, {why} these seeds"
     last = content[-1]
     return (
         f", and {abs(100 * last.difference):.1f} points {'more' if last.difference >= 0 else 'less'} than "
@@ -305,19 +336,26 @@ def _against_control(question: Question, content: list[Interim]) -> str:
 def same_cost(question: Question, runs: Runs, looks: list[Interim]) -> dict[str, Any] | None:
     """The arm against attempts without memory for what memory costs (SAME_COST), on the study's seeds; None: no test.
 
-    {k: the attempts, n_seeds, difference, low, high, p, tokens: {arm, same_cost}}; p and the interval as at the study's
-    last look, tokens as multiples of the baseline's
+    {k: the attempts, agreed: the share of tasks in which two of them gave the answer, n_seeds, difference, low, high,
+    p, tokens: {arm, same_cost}}; p and the interval as at the study's last look, tokens as multiples of the baseline's
     """
-    if not looks or looks[-1].outcome == "go on" or runs.n_seeds(SAME_COST) < n_run(question, looks):
+    n_seeds, attempts = n_run(question, looks), runs.of(SAME_COST, n_run(question, looks))
+    if not looks or looks[-1].outcome == "go on" or runs.n_seeds(SAME_COST) < n_seeds:
         return None
-    look = asdict(runs.look(n_run(question, looks), SAME_COST))
-    if look["p"] is None:  # its runs broke, or repeat each other
+    look, agreed = asdict(runs.look(n_seeds, SAME_COST)), float((attempts["n_agreed"] > 1).mean())
+    if look["p"] is None or not agreed:  # its runs broke, or repeat each other; no vote was taken
         return None
-    k = int(runs.of(SAME_COST)["k"].iloc[0])
-    n_seeds = n_run(question, looks)
+    k = int(attempts["k"].iloc[0])
     mine, base, other = (spent(runs.of(arm, n_seeds))["tokens"] for arm in (question.arm, question.baseline, SAME_COST))
     tokens = {"arm": mine / base, "same_cost": other / base} if mine and base and other else None
-    return {"k": k, "tokens": tokens} | {name: look[name] for name in ("n_seeds", "difference", "low", "high", "p")}
+    return {"k": k, "agreed": agreed, "tokens": tokens} | {
+        name: look[name] for name in ("n_seeds", "difference", "low", "high", "p")
+    }
+
+
+def can_vote(question: Question, runs: Runs) -> bool:
+    """Whether attempts without memory state answers, among which most could agree: where each acts, they may not."""
+    return bool((runs.of(question.baseline)["n_agreed"] > 0).any())
 
 
 def costs(question: Question, runs: Runs, looks: list[Interim]) -> dict[str, Any]:
@@ -384,10 +422,13 @@ def not_tested(
     said = [f"other tasks than these {n_tasks}, other models and other prompts"]
     if frame["task_order"].nunique() == 1:
         said.append("other orders of the tasks (stream.order=shuffled)")
-    if outcome.endswith(VERDICTS):
+    if outcome.endswith(VERDICTS) and frame["given_bank"].notna().any():
+        said.append("other banks than the given")
+    elif outcome.endswith(VERDICTS):
         said.append("banks that collapse once in many seeds: the mean of a few seeds is that of the usual bank")
     if outcome.endswith("better") and question.control and not has_same_cost:
-        said.append(f"attempts without memory for what memory costs (arm={SAME_COST})")
+        why = "" if can_vote(question, runs) else ": attempts here state no answer on which most could agree"
+        said.append(f"attempts without memory for what memory costs (arm={SAME_COST}){why}")
     if not question.lessons:
         said.append("whether the right lesson would be used, and found: this environment has no lessons to tell")
     if not question.strong_extractor:

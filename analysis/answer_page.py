@@ -20,8 +20,9 @@ def page(folder: Path, found: dict[str, Any]) -> list[str]:
     if equal := found.get("same_cost"):
         lines += [
             "",
-            f"  against {equal['k']} attempts without memory and the answer that most of them gave"
-            f"{_at_tokens(equal['tokens'])}: {100 * equal['difference']:+.1f} points "
+            f"  against {equal['k']} attempts without memory and the answer that most of them gave (two or more in "
+            f"{100 * equal['agreed']:.0f} % of the tasks, else the first){_at_tokens(equal['tokens'])}: "
+            f"{100 * equal['difference']:+.1f} points "
             f"({100 * equal['low']:+.1f} to {100 * equal['high']:+.1f}, p = {equal['p']:.3g})",
         ]
     lines += _cost_line(found["costs"])

@@ -11,6 +11,7 @@ import numpy as np
 from analysis.runs import Run
 from analysis.stats import calibration, confusion, rate_interval
 from core.run.records import evaluated
+from core.types import UNJUDGED
 
 Item = TypeVar("Item")
 RESAMPLES = 2000
@@ -44,14 +45,19 @@ class JudgedAttempt:
 
 
 def judged_in(run: Run) -> Iterator[JudgedAttempt]:
-    """The judged attempts of a run, without those that broke, and those whose outcome is not known."""
+    """The judged attempts of a run, without those that broke, and those whose outcome is not known.
+
+    A judge that broke is there without a label; where none was asked there is nothing.
+    """
     visits: dict[str, int] = {}
     for row in run.rows:
         visit = visits[row["task_id"]] = visits.get(row["task_id"], -1) + 1
         if row["status"] == "infra_error" or not evaluated(row):
             continue
+        judge_broke = any(error.startswith("judge:") for error in row["learning_errors"])
         for attempt, verdict in zip(row["trajectories"], row["verdicts"], strict=True):
-            if attempt["ended_by"] != "infra_error":
+            asked = verdict["source"] != UNJUDGED.source or judge_broke
+            if asked and attempt["ended_by"] != "infra_error":
                 yield JudgedAttempt(
                     task_id=row["task_id"],
                     task_type=row["task_type"],

@@ -39,6 +39,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n_shared_banks": shared_banks(episodes),
         "n_bank_names": episodes["knobs"].nunique(),  # several, where one bank was given under several
         "n_tampered": int(episodes["n_tampered"].sum()),
+        "n_no_vote": int((valid["selected_by"].eq("majority") & (valid["n_agreed"] < 2)).sum()),
         "label_source": joined_labels(episodes["label_source"]),
         "n_unstated": int(valid["stated"].eq(False).sum()),
         "n_unanswered": int(unanswered(valid).sum()),

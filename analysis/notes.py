@@ -26,6 +26,7 @@ REPEATED = (
     "its {n_seeds} seeds hold only {n_distinct_seeds} different sets of attempts; seeds that repeat another attempt "
     "for attempt count once in interval and p."
 )
+NO_VOTE = "no two attempts gave the same answer in {n_no_vote} of {n} episodes: there the first one counts, by no vote."
 LIMITS = {"length": "replies cut off"}  # words for a limit (core.run.metrics.limit_of) where its name is none
 MOST_UNREAD = 0.05  # share of unreadable verdicts, which count as failure, up to which a cell does not tell
 MOST_BASELINES = 6  # possible baselines that a note proposes
@@ -242,10 +243,11 @@ def points(ends: tuple[float, float]) -> str:
 
 
 def of_cells(rows: Rows) -> list[str]:
-    """For each cell: graded elsewhere, forged results, seeds that repeat each other."""
+    """For each cell: graded elsewhere, forged results, majorities that were none, seeds that repeat each other."""
     lines = []
     for row in rows:
         said = [NOT_GRADED] * (not row["evaluated"]) + [TAMPERED] * bool(row["n_tampered"])
+        said += [NO_VOTE] * bool(row["n_no_vote"])
         said += [REPEATED] * (row["n_distinct_seeds"] < row["n_seeds"])
         lines += [f"{row['label']}: {text.format(**row)}" for text in said]
     return lines

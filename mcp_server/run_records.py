@@ -270,6 +270,7 @@ def comparison(runs: list[Row]) -> list[str]:
     lines.append(f"  success ({sources}): {_in_points(found, one_share)}")
     took = _compared([run for run in drawn if run["duration_s"]], lambda run: math.log(run["duration_s"]), rates=False)
     lines.append(f"  time: {_as_ratio(took)}")
+    lines += _left_out("their time is not known, or 0 s", [run for run in judged if not run["duration_s"]])
     if told := [run for run in drawn if run["tokens"]]:
         used = _compared(told, lambda run: math.log(run["tokens"]), rates=False)
         lines.append(f"  tokens: {_as_ratio(used)}")

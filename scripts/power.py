@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 
-from analysis.reach import least_points
+from analysis.reach import NOTHING, least_points, points
 from analysis.stats import GUESSES
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
@@ -38,13 +38,16 @@ def main(arguments: list[str] | None = None) -> None:
     print("smallest difference that is found, in points of success")
     print(f"{'seeds':>5}  {'alone':>6}  {f'Holm, {given.arms} arms':>14}")
     for seeds in sorted({given.seeds, 3, 5, 10}):
-        alone, corrected = (least_points(given.tasks, seeds, arms, **about) for arms in (1, given.arms))
-        print(f"{seeds:>5}  {alone:>6.1f}  {corrected:>14.1f}{'  <- this study' * (seeds == given.seeds)}")
-    least = least_points(given.tasks, given.seeds, given.arms, **about)
+        alone, corrected = (points(least_points(given.tasks, seeds, arms, **about)) for arms in (1, given.arms))
+        print(f"{seeds:>5}  {alone:>6}  {corrected:>14}{'  <- this study' * (seeds == given.seeds)}")
+    least = points(least_points(given.tasks, given.seeds, given.arms, **about))
+    what, but = f"a difference of {least} points of success or more", "; a smaller one is likely to be missed"
+    if least == "none":
+        what, but = NOTHING, ""
     after = f", after correction for {given.arms} comparisons" if given.arms > 1 else ""
     print(
-        f"\nWith {given.tasks} tasks and {given.seeds} seeds, a difference of {least:.1f} points of success or more is "
-        f"found with a\nchance of 80 % at the level of 5 %{after}; a smaller one is likely to be missed.\n"
+        f"\nWith {given.tasks} tasks and {given.seeds} seeds, {what} is found with a\n"
+        f"chance of 80 % at the level of 5 %{after}{but}.\n"
         f"Assumed: {100 * given.rate:g} % success of the baseline (--rate), banks of the seeds {given.sd:g} points "
         f"apart (--sd), outcomes\nof two arms on one task correlated by {given.alike:g} (--alike)."
     )

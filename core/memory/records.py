@@ -51,7 +51,7 @@ def tried(found: dict[str, Any] | None) -> str:
         return ""
     gain, low, high = (f"{100 * end:+.1f}" for end in effect)
     tasks = f"{n} earlier task{'s' * (n != 1)}"
-    return f"on {tasks}: {won} solved with it, {without} without: {gain} points, 95 % interval {low} to {high}"
+    return f"on {tasks}: {won} judged solved with it, {without} without: {gain} points, 95 % interval {low} to {high}"
 
 
 def source_of(record: MemoryRecord, by: str) -> str:

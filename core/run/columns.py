@@ -11,6 +11,7 @@ from typing import Any
 
 from core.build import ROLES
 from core.errors import UserError
+from core.learning.attempts import plain_answer
 from core.memory.open import read_records
 from core.models.reply_text import without_surrogates
 from core.run.metrics import VALID, VALIDATION, limit_of, n_tampered, steps, tokens
@@ -86,6 +87,8 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "ended_by": chosen["ended_by"],
         "error": without_surrogates((chosen["error"] or "").split(":")[0]),
         "attempts": outcomes_of(row),
+        "n_agreed": n_agreed(row),
+        "selected_by": (row["selection"] or {}).get("by", ""),
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
         "confidences": [verdict["confidence"] for verdict in row["verdicts"]],
         **{name: float("nan") if n is None else n for name, n in counted.items()},
@@ -101,6 +104,12 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "verdict_source": row["verdict"]["source"],
         "verdict_parsed": row["verdict"]["parsed"],
     }
+
+
+def n_agreed(row: dict[str, Any]) -> int:
+    """How many of an episode's attempts give the answer that counts; 0 if it gives none, as in most of many steps."""
+    answers = [plain_answer(each["answer"] or "") for each in row["trajectories"]]
+    return answers.count(own) if (own := plain_answer(answer_of(row)["answer"] or "")) else 0
 
 
 def shown_columns(row: dict[str, Any]) -> dict[str, Any]:

@@ -27,16 +27,19 @@ from analysis.answer import (
     Question,
     Runs,
     answer_of,
+    can_vote,
     content_looks,
     looks_of,
     n_run,
     outcome_of,
     spent,
     unasked,
+    unlike,
     write,
 )
 from analysis.answer_page import page
 from analysis.ladder import climb, first_break, seeds_needed
+from analysis.reach import points
 from analysis.runs import Run, read_run
 from analysis.sequential import Design, Interim
 from analysis.stats import GUESSES, paired_by_seed, paired_spread
@@ -217,11 +220,12 @@ class GrowingStudy:
         question, seeds = self.question, n_run(self.question, looks)
         if not question.control or looks[-1].verdict not in VERDICTS:
             return
-        for n_seeds in range(seeds, self.design.most + 1):
+        for n_seeds in (1, *range(seeds, self.design.most + 1)):  # the first seed shows whether it is a control
             print(f"is it the lessons' content? {question.control} on {n_seeds} seeds", flush=True)
             if not self._launch([question.arm, question.control], self._seeds(n_seeds)):
                 break
-            if content_looks(question, Runs(self.folder, question), looks)[-1].outcome != "go on":
+            found = content_looks(question, runs := Runs(self.folder, question), looks)
+            if unlike(question, runs) or (found and found[-1].outcome != "go on"):
                 break
         self.same_cost = self._attempts_at_same_cost() if self.same_cost is None else self.same_cost
         if looks[-1].verdict == "better" and self.same_cost > 1:
@@ -229,8 +233,13 @@ class GrowingStudy:
         self.failed = False  # the study has its answer
 
     def _attempts_at_same_cost(self) -> int:
-        """How many attempts of the baseline have the tokens of one of the arm's, by the first seed; 0: not known."""
+        """How many attempts of the baseline have the tokens of one of the arm's, by the first seed; 0: not known.
+
+        0 also where attempts state no answers: there no majority could be taken.
+        """
         runs = Runs(self.folder, self.question)
+        if not can_vote(self.question, runs):
+            return 0
         mine, base = (spent(runs.of(arm, 1))["tokens"] for arm in (self.question.arm, self.question.baseline))
         return round(mine / base) if mine and base else 0
 
@@ -379,9 +388,9 @@ def _limit(key: str, amount: float) -> str:
 def _could_find(found: list[tuple[int, float]]) -> str:
     """What a study could find before anything is known of it. found: from `Design.detectable`."""
     some = dict.fromkeys((found[0], found[len(found) // 2], found[-1]))
-    sizes = ", ".join(f"{100 * size:.1f} points by {n_seeds} seeds" for n_seeds, size in some)
+    sizes = ", ".join(f"{points(100 * size)} by {n_seeds} seeds" for n_seeds, size in some)
     return (
-        f"it finds, with a chance of 80 %: {sizes} (assumed: success {GUESSES['rate']:.0%}, "
+        f"it finds, with a chance of 80 %, in points: {sizes} (assumed: success {GUESSES['rate']:.0%}, "
         f"sd of banks {100 * GUESSES['sd']:g} points, arms alike {GUESSES['alike']:g})"
     )
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 
 import numpy as np
 import pytest
 
 from analysis.reach import could_find
+from analysis.sequential import Design
 from analysis.stats import (
+    GUESSES,
     confusion,
     cumulative,
     holm,
@@ -23,6 +26,8 @@ from analysis.stats import (
 )
 from benchmarks.null_simulation import measured
 from core.run.metrics import pass_at_k, wilson
+from hydra_plugins.reasoningbank_verdict._study import _could_find
+from scripts import power
 
 NAN = float("nan")
 
@@ -274,3 +279,15 @@ def test_p_and_the_intervals_hold_their_level_where_each_seed_has_a_bank_of_its_
 )
 def test_what_a_study_could_find_is_said_in_a_clause(size, said):
     assert said in could_find(*size)
+
+
+def test_a_size_that_no_study_finds_is_not_called_100_points(capsys):
+    """With 2 seeds of 5 tasks and banks 20 points apart, 100 points are 4.3 standard errors, and t must exceed 12.7.
+
+    At a study's first look t of three seeds must exceed 140: 100 points are 1 / sqrt((.05^2 + .35 / 100) / 3) = 22.
+    """
+    power.main(["--tasks", "5", "--seeds", "2", "--sd", "20"])
+    said = capsys.readouterr().out
+    assert "With 5 tasks and 2 seeds, no difference, however large, is found" in said and "100.0" not in said
+    assert re.search(r"2 +none +none  <- this study", said) and "likely to be missed" not in said
+    assert "in points: none by 3 seeds, 19." in _could_find(Design().detectable(100, **GUESSES))

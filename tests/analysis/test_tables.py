@@ -478,3 +478,11 @@ def test_the_summary_agrees_with_the_table(sweep):
         assert row["success"] == pytest.approx(sum(s["success_rate"] for s in summaries) / len(summaries), abs=1e-4)
         assert row["steps"] == pytest.approx(sum(s["mean_steps"] for s in summaries) / len(summaries), abs=1e-4)
         assert row["tokens"] * 12 * 2 == pytest.approx(sum(s["tokens"]["total"] for s in summaries))
+
+
+def test_a_majority_of_attempts_without_an_answer_is_called_none(here):
+    """Four boxes, each tried three times: a box is opened by what is said to it, so no attempt states an answer."""
+    run, _ = here(*TOY, "arm=no_memory_same_cost", "k=3", "limit=4")
+    cells, _ = build_tables(load_episodes([str(run)]), "all")
+    said = "no two attempts gave the same answer in 4 of 4 episodes: there the first one counts, by no vote."
+    assert f"no_memory_same_cost k=3: {said}" in cells.notes

@@ -160,13 +160,14 @@ def test_a_share_of_the_runs_is_made_without_memory_and_compared(run, tmp_path, 
             "program, tokens) VALUES ('2026-01-01', ?, ?, ?, 'check', ?, 0, 0, 0, 'x', ?)"
         )
         db.executemany(query, [(*row, *((20.0, 300) if row[0] else (10.0, 900))) for row in rows])
-        db.execute("UPDATE runs SET tokens = NULL WHERE id = (SELECT max(id) FROM runs)")
+        db.execute("UPDATE runs SET tokens = NULL, duration_s = 0 WHERE id = (SELECT max(id) FROM runs)")
     assert main(["runs", "--bank", str(bank)]) == 0
     said = capfd.readouterr().out
     assert "compared by holdout: 20 runs with memory, 20 without" in said
     assert "success (check): 80 % with memory, 20 % without: +6" in said
     assert "time: x 2.0" in said and "the runs without memory cost about 1" in said
     assert "tokens: x 0.3" in said
+    assert "their time is not known, or 0 s: 1 of those with memory, 0 of those without" in said
     assert "their tokens are not known: 1 of those with memory, 0 of those without" in said
 
 

@@ -15,6 +15,11 @@ from report_kit import change_manifest, run_once
 from core.errors import UserError
 from workflows.stored_attempts import StoredRun
 
+from analysis.judges import judged_in, rated
+from analysis.runs import read_run
+from core.errors import InfraError
+from envs import toy_script
+
 
 def learn(*words):
     started = [sys.executable, "-m", "scripts.learn", *map(str, words)]
@@ -105,6 +110,22 @@ def test_judges_against_the_truth(source, tmp_path):
     assert recorded["n"] == oracle["n"] == heuristic["n"] == 12
     assert oracle["agreement"] == oracle["kappa"] == 1.0
     assert heuristic["fp"] == 4 and heuristic["agreement"] == pytest.approx(8 / 12)  # it calls every box opened
+
+
+def test_attempts_that_nobody_judged_are_no_verdicts_that_broke(here, tmp_path, monkeypatch):
+    """Four attempts without memory, which ask no judge, and four of which the judge broke at each: 0 and 4 in all."""
+    silent, _ = here(*TOY, "arm=no_memory", "limit=4", run_dir=tmp_path / "silent")
+    play = toy_script.play
+
+    def gone(messages, role, sample):
+        if role == "judge":
+            raise InfraError("gone", "server")
+        return play(messages, role, sample)
+
+    monkeypatch.setattr("envs.toy_script.play", gone)
+    asked, _ = here(*TOY, "limit=4", run_dir=tmp_path / "asked")
+    counts = [rated([*judged_in(read_run(run))]) for run in (silent, asked)]
+    assert [(each["n"], each["n_none"]) for each in counts] == [(0, 0), (0, 4)]
 
 
 def test_a_sweep_over_banks(source, tmp_path):

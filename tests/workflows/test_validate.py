@@ -111,7 +111,7 @@ def test_a_record_says_how_it_was_tried_in_show_in_the_report_and_over_mcp(here,
 
     so Newcombe's of the difference 1/3 reaches from 1/3 - sqrt(0.27184^2 + 0.56150^2) = -0.29051 to 1/3 + 0.45901.
     """
-    said = "on 3 earlier tasks: 1 solved with it, 0 without: +33.3 points, 95 % interval -29.1 to +79.2"
+    said = "on 3 earlier tasks: 1 judged solved with it, 0 without: +33.3 points, 95 % interval -29.1 to +79.2"
     run, _ = here(*TOY, *EVERY, "limit=8")
     id, bank = read_rows(run)[0]["records"][0]["id"], run / "bank.sqlite"
     shown = program("-m", "core.memory", "show", bank, id)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import forkserver
 import numpy as np
@@ -19,7 +20,17 @@ import pytest
 from conftest import REPO, TOY, command, read_json, read_rows, wait_for
 from report_kit import called
 
-from analysis.answer import Question, Runs, answer_of, had_earlier, sentence, spent, stored
+from analysis.answer import (
+    Question,
+    Runs,
+    answer_of,
+    had_earlier,
+    same_cost,
+    sentence,
+    spent,
+    stored,
+    unlike,
+)
 from analysis.answer_page import page
 from analysis.audit import together
 from analysis.cells import make_cells
@@ -34,6 +45,7 @@ from core.errors import InfraError, UserError
 from core.memory.policies.placebo import neutral
 from core.types import Usage, types_before
 from envs import toy_script
+from hydra_plugins.reasoningbank_verdict._study import GrowingStudy
 
 SMALL = ("experiment=verdict", *TOY, "env.boxes_per_family=5", "hydra.sweeper.skewed=false")
 
@@ -64,29 +76,70 @@ def test_memory_that_helps_is_said_to_help_after_the_first_look(helped):
     assert found["costs"]["tokens"]["per_extra_success"] > 0
 
 
-def test_a_gain_is_set_against_attempts_for_the_same_tokens(helped):
-    """No number of guesses opens a box; how many they are follows from the tokens of the first seed's 20 tasks."""
+def test_where_attempts_state_no_answer_no_majority_of_them_is_set_against_memory(helped):
+    """A box is opened by what is said to it: of two attempts none could be "the answer that most gave"."""
     folder, said = helped
     found = read_json(folder / "verdict.json")
+    assert found["same_cost"] is None and not list(folder.glob("*no_memory_same_cost*"))
+    why = "(arm=no_memory_same_cost): attempts here state no answer on which most could agree"
+    assert f"attempts without memory for what memory costs {why}" in found["not_tested"]
+    assert "against" not in said.partition("Memory helps here")[2].replace("against placebo", "")
+    assert ", nor its controls if the arms differ, " in said
+
+
+def answers(messages, role, sample):
+    """A model whose answer to question N is 70 + N with the lesson "add 70", else N or, of every fourth attempt, 99."""
+    text = " ".join(message["content"] for message in messages)
+    number = int(re.findall(r"question (\d+)", text)[-1])
+    if role == "agent":
+        said = 70 + number if "add 70" in text else 99 if sample % 4 == 3 else number
+        return f"So \\boxed{{{said}}}."
+    lesson = f"# Memory Item 1\n## Title T{number}\n## Description D.\n## Content Of {number}: add 70."
+    return "Status: success" if role == "judge" else lesson
+
+
+def test_a_gain_is_set_against_attempts_for_the_same_tokens(here, tmp_path, monkeypatch):
+    """Memory answers five of six questions, all but the first; most attempts without it agree on a wrong answer.
+
+    How many attempts there are follows from the tokens of the first seed's tasks.
+    """
+    rows = [{"id": f"q/{n}", "question": f"What is question {n}?", "answer": str(70 + n)} for n in range(6)]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("env=questions", f"env.path={tmp_path / 'q.jsonl'}", "llm=scripted", "embedder=hashing")
+    monkeypatch.setattr("envs.toy_script.play", answers)
+    folder, question = tmp_path / "study", Question(design=Design(first=2, most=2, skewed=False))
+
+    def play(arm, *more):
+        for seed in (0, 1):
+            own = (*words, "stream.order=shuffled", f"arm={arm}", f"seed={seed}", *more)
+            here(*own, run_dir=folder / f"arm={arm},seed={seed}")
+
+    play("no_memory"), play("reasoningbank")
+    k = GrowingStudy._attempts_at_same_cost(SimpleNamespace(folder=folder, question=question))
     runs = {(run.arm, run.config["seed"]): run for run in map(read_run, find_runs([folder]))}
     calls = {arm: runs[arm, 0].summary["calls"] for arm in ("reasoningbank", "no_memory")}
     tokens = {
         arm: sum(used[role][kind] for role in ("agent", "judge", "extractor") if role in used for kind in KINDS)
         for arm, used in calls.items()
     }
-    k = found["same_cost"]["k"]
-    assert k == round(tokens["reasoningbank"] / tokens["no_memory"]) > 1
-    assert found["same_cost"]["difference"] == pytest.approx(0.8)
-    assert {len(row["trajectories"]) for row in runs["no_memory_same_cost", 2].rows} == {k}
-    times = {arm: tokens[arm] / tokens["no_memory"] for arm in tokens}
-    assert found["same_cost"]["tokens"] == {
-        "arm": pytest.approx(times["reasoningbank"], rel=0.01),
-        "same_cost": pytest.approx(k, rel=0.02),
+    assert k == round(tokens["reasoningbank"] / tokens["no_memory"]) > 2
+    play("no_memory_same_cost", f"k={k}")
+    runs, look = Runs(folder, question), Interim(n_seeds=2, verdict="better", outcome="clear")
+    found = same_cost(question, runs, [look])
+    assert (found["k"], found["agreed"], found["difference"]) == (k, 1.0, pytest.approx(5 / 6))
+    assert found["tokens"] == {
+        "arm": pytest.approx(tokens["reasoningbank"] / tokens["no_memory"], rel=0.05),
+        "same_cost": pytest.approx(k, rel=0.05),
     }
-    assert f"against {k} attempts without memory and the answer that most of them gave, at " in said
-    assert ", nor its controls if the arms differ, " in said
+    said = page(
+        folder, {"sentence": "", "question": {"design": {"effect": 0.1}}, "looks": [], "same_cost": found} | REST
+    )
+    told = f"  against {k} attempts without memory and the answer that most of them gave (two or more in 100 % of the"
+    assert any(line.startswith(told) and ": +83.3 points (" in line for line in said)
+    assert set(runs.of("no_memory_same_cost")["n_agreed"]) == {k - k // 4}  # every fourth answers 99
 
 
+REST = {"costs": {}, "ladder": [], "try": [], "not_tested": []}
 KINDS = ("prompt_tokens", "completion_tokens")
 
 
@@ -123,6 +176,34 @@ def test_memory_helps_or_harms_only_where_its_content_does(sign):
     plain = sentence(replace(question, control=""), clear, 3, [])  # two arms with a memory, or two without
     assert plain.startswith(f"reasoningbank is {verdicts[sign]} than no_memory here: reasoningbank solves 60.0 points")
     assert "Memory" not in plain and "block" not in plain and "placebo" not in plain
+
+
+@pytest.mark.parametrize(
+    ("arm", "control", "why"),
+    [
+        ("reasoningbank", "placebo", ""),
+        ("ace", "ace retrieval=placebo", "shows what ace shows"),  # its playbook is shown by no policy of retrieval
+        ("history", "history retrieval=placebo", "shows [0-9]+ tokens of lessons a task where history shows [0-9]+"),
+        (
+            "dc_synthesis",
+            "dc_synthesis retrieval=placebo",
+            "shows 0 tokens of lessons a task where dc_synthesis shows [0-9]+",
+        ),
+    ],
+)
+def test_a_control_that_shows_the_lessons_or_much_less_is_no_control(here, tmp_path, arm, control, why):
+    """A gain over a control that says the same would be none, and one over hardly any text is not the content's."""
+    question, named = Question(arm=arm, control=control), control.split()
+    for name, words in (("own", [f"arm={arm}"]), ("control", [f"arm={named[0]}", *named[1:]])):
+        here(*TOY, *words, "limit=12", run_dir=tmp_path / "study" / name)
+    found = unlike(question, Runs(tmp_path / "study", question))
+    assert re.fullmatch(why, found)
+    about = {"low": 0.2, "high": 0.8, "p": 0.01, "worst_seed": 0.4, "outcome": "clear"}
+    clear = Interim(n_seeds=3, difference=0.5, verdict="better", **about)
+    said = sentence(question, clear, 3, [] if why else [clear], found)
+    claim = "A block before the task helps here, with the usual bank; whether its content does was not shown: "
+    assert said.startswith(claim if why else "Memory helps here")
+    assert not why or said.endswith(f"; {control} {found}, so it is no control of the lessons' content.")
 
 
 def test_what_a_task_cost_counts_the_tries_that_broke(here, tmp_path, monkeypatch):
@@ -243,6 +324,19 @@ def test_seeds_that_are_largely_one_are_not_called_no_difference():
     assert said.startswith("Not tested: reasoningbank solves 90.0 points more than no_memory, but the 4 seeds largely")
     said = sentence(Question(), Interim(n_seeds=1, difference=0.9, verdict="untested", outcome="go on"), 4, [])
     assert "needs 3 seeds that differ, and of the 4 that are there 3 repeat another one" in said
+
+
+def test_a_study_of_one_given_bank_speaks_of_that_bank_alone():
+    """Four seeds of the same bank say what chance does to one bank, and nothing of the usual one."""
+    about = {"low": 0.1, "high": 0.4, "p": 0.001, "worst_seed": 0.2, "outcome": "clear"}
+    clear = Interim(n_seeds=4, difference=0.25, verdict="better", **about)
+    for n_banks, said in (
+        (0, ", with the usual bank:"),
+        (1, ", of this bank alone:"),
+        (2, ", of these 2 banks alone:"),
+    ):
+        assert sentence(Question(), clear, 4, [clear], "", n_banks).startswith(f"Memory helps here{said} ")
+        assert f"here{said[:-1]}; whether its content does" in sentence(Question(), clear, 4, [], "", n_banks)
 
 
 def test_content_that_does_the_contrary_of_the_block_is_said():
