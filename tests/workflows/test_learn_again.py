@@ -12,13 +12,11 @@ from conftest import REPO, TOY, command, read_json, read_rows
 from kill_kit import kill_at
 from report_kit import change_manifest, run_once
 
-from core.errors import UserError
-from workflows.stored_attempts import StoredRun
-
 from analysis.judges import judged_in, rated
 from analysis.runs import read_run
-from core.errors import InfraError
+from core.errors import InfraError, UserError
 from envs import toy_script
+from workflows.stored_attempts import StoredRun
 
 
 def learn(*words):
