@@ -26,7 +26,7 @@ PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server sc
 CEILINGS = {
     "analysis": 7_845,  # what an agent uses (arXiv 2601.22436), a recorded study, claims of what was run alone
     "benchmarks": 4_310,  # null worlds of rivals and controls, users of --holdout
-    "core": 27_720,  # WordPiece (an installation of 250 MB), rivals and controls of 2026, any program as agent
+    "core": 27_730,  # WordPiece (an installation of 250 MB), rivals and controls of 2026, any program as agent
     "docs": 30,
     "envs": 8_360,  # Harbor's layout, folders of one's own tasks, a memory group for the sandbox
     "hatch_build.py": 15,
