@@ -68,7 +68,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     facts["lessons_per_100"] = 100 * episodes["n_lessons"].sum() / len(valid) if len(valid) else None
     facts["hit_rate"] = float((valid["n_retrieved"] > 0).mean()) if len(valid) else None
     facts |= lesson_counts(valid)
-    late = late_minus_early(grid(episodes, "index").to_numpy())
+    late = late_minus_early(grid(own, "index").to_numpy())
     facts |= {"late_early": late["difference"], "late_early_low": late["low"], "late_early_high": late["high"]}
     facts["measures"] = measures(valid)
     facts["by_type"] = {str(kind): _seed_mean(group, "success") for kind, group in valid.groupby("task_type")}

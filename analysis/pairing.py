@@ -89,8 +89,8 @@ def distinct_pairs(mine: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
 
 
 def _pairs(mine: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """The pairs of episodes of a cell and its baseline; `gain` is the difference of success."""
-    keys = ["task_id", "visit", "seed"]
+    """The pairs of episodes of a cell and its baseline, of `distinct_pairs`; `gain` is the difference of success."""
+    keys, mine = ["task_id", "visit", "seed"], mine[mine["seed"].isin(distinct_pairs(mine, other))]
     pairs = mine[[*keys, "index", "task_type", "success"]].merge(
         other[[*keys, "success"]], on=keys, suffixes=("", "_base")
     )

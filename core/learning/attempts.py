@@ -1,13 +1,13 @@
-"""Attempts: all attempts at one task, passed between the steps of the loop; `plain_answer`: answers made comparable."""
+"""Attempts: all attempts at one task, passed between the steps of the loop."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from core.concurrency import once
 from core.learning.transcript import given_answer, without_lessons
+from core.plain_answer import plain_answer
 from core.setting import blanks_for
 from core.types import UNJUDGED, Scored, Selection, Task, Trajectory, Verdict
 
@@ -21,7 +21,7 @@ class Attempts:
     strip_lessons  verbatim quotes from `memories` are removed before judges, selectors and distillers read an attempt
     select         chooses the answer; runs once, at the first call of `selection()`. None: there is nothing to choose
     refused        the run's budget refused a call before any attempt began: the episode's status is stopped
-    withheld      OUTCOME and ANSWER (core/setting.py), as far as judges, selectors and distillers are not told them
+    withheld       OUTCOME and ANSWER (core/setting.py), as far as judges, selectors and distillers are not told them
     """
 
     task: Task
@@ -71,31 +71,6 @@ def as_learner_sees(trajectory: Trajectory, withheld: frozenset[str]) -> Traject
     return replace(trajectory, **blanks_for(vars(trajectory), withheld), **({"id": ""} if withheld else {}))
 
 
-# Notations that `plain_answer` unifies.
-_ONE_SIGN = str.maketrans("−–（），＝", "--(),=")
-_LATEX_ONLY = re.compile(r"\\(?:left|right)(?![a-zA-Z])\.?|(?<!\\)\\[()\[\],;:! ]|\\?\$|\\displaystyle(?![a-zA-Z])|~")
-_FRACTION = re.compile(r"\\[dt]frac(?![a-z])")
-_STYLED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boldsymbol|mbox)\s*\{([^{}]*)\}")
-_THOUSANDS_COMMA = re.compile(r",\s*\\!\s*|\s*\{\s*,\s*\}\s*")
-_BESIDE_A_SIGN = re.compile(r"\s*([,;:()\[\]{}=<>|/*^&])\s*")
-_PLUS_OR_MINUS = re.compile(r"(?:^|(?<=[^\s\w]))([+-])\s|\s([+-])\s")
-_THOUSANDS = re.compile(r"[+-]?\s?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-
-
 def plain_answers(trajectories: list[Trajectory]) -> list[str]:
     """`plain_answer` of each attempt's answer, for a vote; "" for an attempt without an answer."""
     return [plain_answer(given_answer(trajectory)) for trajectory in trajectories]
-
-
-def plain_answer(answer: str) -> str:
-    r"""The answer in lower case, without spaces around signs, LaTeX delimiters and spacing, thousands commas, last dot.
-
-    `$\left(1,\, 2\right)$` becomes `(1,2)`, `1,000.` becomes `1000`. Nothing is calculated: `1/2` and `0.5` differ.
-    """
-    text = _THOUSANDS_COMMA.sub(",", answer.translate(_ONE_SIGN))
-    text = " ".join(_LATEX_ONLY.sub(" ", text).split()).lower()
-    text = _FRACTION.sub(r"\\frac", _STYLED.sub(r"\1", text)).strip()
-    text = text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
-    if _THOUSANDS.fullmatch(text):  # before spaces are removed: `1, 000` is a list
-        return text.replace(",", "").replace(" ", "")
-    return _PLUS_OR_MINUS.sub(lambda sign: sign[1] or sign[2], _BESIDE_A_SIGN.sub(r"\1", text)).strip()

@@ -11,9 +11,9 @@ from typing import Any
 
 from core.build import ROLES
 from core.errors import UserError
-from core.learning.attempts import plain_answer
 from core.memory.open import read_records
 from core.models.reply_text import without_surrogates
+from core.plain_answer import plain_answer
 from core.run.metrics import VALID, VALIDATION, limit_of, n_tampered, steps, tokens
 from core.run.records import answer_of, evaluated, outcomes_of, place_of, records_of
 from core.tokens import estimate_tokens

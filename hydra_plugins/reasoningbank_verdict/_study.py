@@ -221,7 +221,7 @@ class GrowingStudy:
         if not question.control or looks[-1].verdict not in VERDICTS:
             return
         for n_seeds in (1, *range(seeds, self.design.most + 1)):  # the first seed shows whether it is a control
-            print(f"is it the lessons' content? {question.control} on {n_seeds} seeds", flush=True)
+            print(f"is it the lessons' content? {question.control}, seeds: {n_seeds}", flush=True)
             if not self._launch([question.arm, question.control], self._seeds(n_seeds)):
                 break
             found = content_looks(question, runs := Runs(self.folder, question), looks)

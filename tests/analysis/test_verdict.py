@@ -7,6 +7,7 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import TOY, read_rows, write_rows
 from report_kit import sweep_once
@@ -16,6 +17,7 @@ from analysis.cells import make_cells, rows_of
 from analysis.load import load_runs
 from analysis.matrix import build_matrix
 from analysis.notes import verdicts
+from analysis.pairing import gain, over_types
 from analysis.runs import read_run
 from analysis.stats import paired, paired_worst
 from analysis.tables import build_tables, load_episodes
@@ -272,3 +274,20 @@ def test_a_verdict_is_wrong_no_more_often_than_it_says(world):
     assert found["verdict"] <= 9
     if "fail" in world:
         assert found["p"] > 40  # what the test alone would have called a difference
+
+
+def test_a_seed_that_repeats_another_counts_once_over_types_and_late_in_the_stream():
+    """Seed 0 gains 1 of type x, early, and 0 of y, late; seed 1 nothing: .25 over types, (-1 + 0) / 2 late minus early.
+
+    With two copies of seed 1 it would be .125 and -.25, on four seeds that are two.
+    """
+    won = {0: (1.0, 0.0), 1: (0.0, 0.0), 2: (0.0, 0.0), 3: (0.0, 0.0)}
+    about = [(seed, place, each) for seed, pair in won.items() for place, each in enumerate(pair)]
+    mine = pd.DataFrame(about, columns=["seed", "index", "success"])
+    mine = mine.assign(task_id=mine["index"], task_type=mine["index"].map({0: "x", 1: "y"}), visit=0)
+    mine["trace"] = mine["seed"].clip(upper=1)
+    other = mine.assign(success=0.0)
+    found = over_types(mine, other) | gain(mine, other)
+    assert (found["over_types"], found["gain"]) == (0.25, -0.5)
+    two = (each[each["seed"] < 2] for each in (mine, other))
+    assert found["over_types_high"] == over_types(*two)["over_types_high"]

@@ -8,8 +8,9 @@ import pytest
 from conftest import TOY, read_json, read_rows
 
 from core.errors import InfraError, UserError
-from core.learning.attempts import Attempts, plain_answer
+from core.learning.attempts import Attempts
 from core.learning.judges import Consensus, SelfConsistency
+from core.plain_answer import plain_answer
 from core.types import Step, Task, Trajectory, Usage
 
 LESSON = "# Memory Item 1\n## Title T{}\n## Description D.\n## Content C."
