@@ -11,7 +11,7 @@ from core.errors import extra_for
 NOTHING = "no difference, however large,"  # is found with a chance of 80 %
 
 
-def points(least: float) -> str:
+def size_or_none(least: float) -> str:
     """A size from `least_points` as text; "none" where it is the largest that there is, and not found as often."""
     return "none" if least > 99.5 else f"{least:.1f}"
 
@@ -32,7 +32,7 @@ def could_find(n_tasks: int, n_seeds: int, n_compared: int = 1, seen: float = 0.
     if n_seeds < 2:
         return f"with one seed nothing is tested; {could_find(n_tasks, 5, n_compared)}"
     least = least_points(n_tasks, n_seeds, n_compared, seen=seen)
-    what = NOTHING if points(least) == "none" else f"a difference of {max(1, round(least))} points or more"
+    what = NOTHING if size_or_none(least) == "none" else f"a difference of {max(1, round(least))} points or more"
     after = f" after correction for {n_compared} comparisons" if n_compared > 1 else ""
     return f"{n_tasks} tasks x {n_seeds} seeds find {what} with a chance of 80 %{after}"
 

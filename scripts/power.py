@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 
-from analysis.reach import NOTHING, least_points, points
+from analysis.reach import NOTHING, least_points, size_or_none
 from analysis.stats import GUESSES
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
@@ -38,9 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
     print("smallest difference that is found, in points of success")
     print(f"{'seeds':>5}  {'alone':>6}  {f'Holm, {given.arms} arms':>14}")
     for seeds in sorted({given.seeds, 3, 5, 10}):
-        alone, corrected = (points(least_points(given.tasks, seeds, arms, **about)) for arms in (1, given.arms))
+        alone, corrected = (size_or_none(least_points(given.tasks, seeds, arms, **about)) for arms in (1, given.arms))
         print(f"{seeds:>5}  {alone:>6}  {corrected:>14}{'  <- this study' * (seeds == given.seeds)}")
-    least = points(least_points(given.tasks, given.seeds, given.arms, **about))
+    least = size_or_none(least_points(given.tasks, given.seeds, given.arms, **about))
     what, but = f"a difference of {least} points of success or more", "; a smaller one is likely to be missed"
     if least == "none":
         what, but = NOTHING, ""

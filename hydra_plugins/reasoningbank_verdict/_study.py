@@ -39,7 +39,7 @@ from analysis.answer import (
 )
 from analysis.answer_page import page
 from analysis.ladder import climb, first_break, seeds_needed
-from analysis.reach import points
+from analysis.reach import size_or_none
 from analysis.runs import Run, read_run
 from analysis.sequential import Design, Interim
 from analysis.stats import GUESSES, paired_by_seed, paired_spread
@@ -388,7 +388,7 @@ def _limit(key: str, amount: float) -> str:
 def _could_find(found: list[tuple[int, float]]) -> str:
     """What a study could find before anything is known of it. found: from `Design.detectable`."""
     some = dict.fromkeys((found[0], found[len(found) // 2], found[-1]))
-    sizes = ", ".join(f"{points(100 * size)} by {n_seeds} seeds" for n_seeds, size in some)
+    sizes = ", ".join(f"{size_or_none(100 * size)} by {n_seeds} seeds" for n_seeds, size in some)
     return (
         f"it finds, with a chance of 80 %, in points: {sizes} (assumed: success {GUESSES['rate']:.0%}, "
         f"sd of banks {100 * GUESSES['sd']:g} points, arms alike {GUESSES['alike']:g})"
