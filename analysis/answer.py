@@ -255,7 +255,7 @@ def answer_of(folder: Path, question: Question) -> dict[str, Any]:
         "ladder": [asdict(each) for each in ladder],
         "breaks": (broken := first_break(ladder)) and broken.link,
         "costs": costs(question, runs, looks),
-        "try": things_to_try(question, outcome, ladder),
+        "try": things_to_try(question, runs, outcome, ladder),
         "not_tested": not_tested(question, runs, ladder, outcome, has_same_cost=equal is not None),
     }
 
@@ -401,8 +401,13 @@ def spent(episodes: pd.DataFrame) -> dict[str, float | None]:
     return {name: None if whole is None else whole / len(episodes) for name, whole in found.items()}
 
 
-def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) -> list[str]:
-    """Up to three overrides to try next, each in a study of its own with this one's command."""
+def things_to_try(question: Question, runs: Runs, outcome: str, ladder: list[StepResult]) -> list[str]:
+    """Up to three overrides to try next, each in a study of its own with this one's command.
+
+    None that such a study would refuse: no quote of an environment that answers nothing, no vote without answers.
+    """
+    refused = {"+distiller.style=quote"} if (runs.of(question.baseline)["steps"] <= 1).all() else set()
+    refused |= set() if can_vote(question, runs) else {"hydra.sweeper.arm=labels_self_consistency"}
     advice = {step.link: step.advice for step in reversed(question.steps())}
     broken = [advice[each.link] for each in ladder if each.answer == BREAKS and advice[each.link]]
     usual = {
@@ -410,7 +415,7 @@ def things_to_try(question: Question, outcome: str, ladder: list[StepResult]) ->
         "go on": [f"hydra.sweeper.effect={2 * question.design.effect:g}"],
     }
     general = ["+distiller.style=quote", "hydra.sweeper.arm=labels_self_consistency", "retrieval.top_k=3"]
-    return list(dict.fromkeys([*broken, *usual.get(outcome, general)]))[:3]
+    return [word for word in dict.fromkeys([*broken, *usual.get(outcome, general)]) if word not in refused][:3]
 
 
 def not_tested(

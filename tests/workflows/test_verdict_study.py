@@ -29,6 +29,7 @@ from analysis.answer import (
     sentence,
     spent,
     stored,
+    things_to_try,
     unlike,
 )
 from analysis.answer_page import page
@@ -316,6 +317,18 @@ def test_a_bank_from_before_may_hold_lessons_of_any_type(helped):
     assert runs.recur()[1] > 0
     runs.frame["given_bank"] = "of another run"
     assert runs.recur() == (0, 0)
+
+
+def test_nothing_is_proposed_that_the_study_would_refuse():
+    """Of a single reply nothing is quoted; where no attempt states an answer, none is voted for."""
+    proposed = {
+        (1, 1): ["hydra.sweeper.arm=labels_self_consistency", "retrieval.top_k=3"],
+        (3, 0): ["+distiller.style=quote", "retrieval.top_k=3"],
+    }
+    for (steps, n_agreed), words in proposed.items():
+        episodes = pd.DataFrame({"steps": [steps, 1], "n_agreed": [n_agreed, 0]})
+        runs = SimpleNamespace(of=lambda arm, episodes=episodes: episodes)
+        assert things_to_try(Question(), runs, "undecided", []) == words
 
 
 def test_seeds_that_are_largely_one_are_not_called_no_difference():
