@@ -85,7 +85,7 @@ def test_where_attempts_state_no_answer_no_majority_of_them_is_set_against_memor
     why = "(arm=no_memory_same_cost): attempts here state no answer on which most could agree"
     assert f"attempts without memory for what memory costs {why}" in found["not_tested"]
     assert "against" not in said.partition("Memory helps here")[2].replace("against placebo", "")
-    assert ", nor its controls if the arms differ, " in said
+    assert "  two controls, if the arms differ: " in said
 
 
 def answers(messages, role, sample):
