@@ -268,12 +268,10 @@ def comparison(runs: list[Row]) -> list[str]:
     sources = ", ".join(sorted({run["label_source"] for run in judged})) or "none"
     one_share = len({run["holdout"] for run in judged}) == 1
     lines.append(f"  success ({sources}): {_in_points(found, one_share)}")
-    took = _compared([run for run in drawn if run["duration_s"]], lambda run: math.log(run["duration_s"]), rates=False)
-    lines.append(f"  time: {_as_ratio(took)}")
+    lines.append(f"  time: {_ratio([run for run in drawn if run['duration_s']], 'duration_s')}")
     lines += _left_out("their time is not known, or 0 s", [run for run in judged if not run["duration_s"]])
     if told := [run for run in drawn if run["tokens"]]:
-        used = _compared(told, lambda run: math.log(run["tokens"]), rates=False)
-        lines.append(f"  tokens: {_as_ratio(used)}")
+        lines.append(f"  tokens: {_ratio(told, 'tokens')}")
         lines += _left_out("their tokens are not known", [run for run in drawn if not run["tokens"]])
     if found.low is not None and found.difference is not None:
         ends = (found.difference, found.low, found.high or 0.0)
@@ -307,11 +305,18 @@ def _in_points(found: Compared, one_share: bool) -> str:
     return f"{means}: {100 * found.difference:+.0f} points ({ends})"
 
 
-def _as_ratio(found: Compared) -> str:
+def _ratio(runs: list[Row], name: str) -> str:
+    """That of the geometric means, which a few long runs hardly move, and its interval; and of the averages: the bill.
+
+    As for rates there are no averages where the share held out changed.
+    """
+    found = _compared(runs, lambda run: math.log(run[name]), rates=False)
     if found.difference is None or found.low is None or found.high is None:
         return f"nothing is said before {FIRST} runs of each kind"
     low, middle, high = (math.exp(each) for each in (found.low, found.difference, found.high))
-    return f"x {middle:.2f} with memory ({low:.2f} to {high:.2f})"
+    shown, held = (fmean(run[name] for run in runs if bool(run["shown"]) is kind) for kind in (True, False))
+    bill = f"; on average x {shown / held:.2f}" if len({run["holdout"] for run in runs}) == 1 else ""
+    return f"x {middle:.2f} with memory in a typical run ({low:.2f} to {high:.2f}){bill}"
 
 
 def run_runs(argv: list[str]) -> int:

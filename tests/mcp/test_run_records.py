@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
+import re
 import sqlite3
 from contextlib import closing
 
@@ -165,7 +167,7 @@ def test_a_share_of_the_runs_is_made_without_memory_and_compared(run, tmp_path, 
     said = capfd.readouterr().out
     assert "compared by holdout: 20 runs with memory, 20 without" in said
     assert "success (check): 80 % with memory, 20 % without: +6" in said
-    assert "time: x 2.0" in said and "the runs without memory cost about 1" in said
+    assert "time: x 2.0" in said and "on average x 2.00" in said and "the runs without memory cost about 1" in said
     assert "tokens: x 0.3" in said
     assert "their time is not known, or 0 s: 1 of those with memory, 0 of those without" in said
     assert "their tokens are not known: 1 of those with memory, 0 of those without" in said
@@ -218,6 +220,18 @@ def test_the_tokens_of_a_transcript_are_counted_once():
     assert tokens_recorded([codex(None), codex(100), codex(100), codex(400)]) == 405
     assert tokens_recorded([{"id": n, "type": "gemini", "tokens": {"total": n}} for n in (40, 2)]) == 42
     assert tokens_recorded([{"message": "none"}, {"payload": 3, "type": "event_msg"}, {"tokens": 7}]) is None
+
+
+def test_a_typical_run_and_the_bill_are_told_apart():
+    """With memory 18 runs take 6 tokens and two 600, without it 20 take 10: 9.5 of 10 typically, 65.4 on average."""
+    kinds = [(True, 6)] * 18 + [(True, 600)] * 2 + [(False, 10)] * 20
+    runs = [
+        {"shown": shown, "tokens": tokens, "duration_s": 1.0, "holdout": 0.5, "exit_status": 0, "verdict": None}
+        for shown, tokens in random.Random(0).sample(kinds, 40)
+    ]
+    said = next(line for line in run_records.comparison(runs) if "tokens: " in line)
+    assert float(re.search(r"x ([\d.]+) with memory in a typical run", said)[1]) < 2
+    assert said.endswith("; on average x 6.54")
 
 
 def test_a_check_decides_and_a_share_that_is_none_is_refused(run):
