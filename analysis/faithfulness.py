@@ -71,13 +71,27 @@ def build_faithfulness(frame: pd.DataFrame, *, partial: bool = False, **more: An
     cells, texts = build_tables(frame, TABLE, partial=partial, **more)
     made = []
     for block, rows in cells.table.groupby(list(BLOCK), sort=False):
-        first = rows_of(rows)[0]
-        arms = {row["arm"]: cells.episodes(row["cell"]) for row in rows_of(rows) if row["label"] == row["arm"]}
+        first, of_arms = rows_of(rows)[0], cells_of_arms(rows_of(rows))
+        arms = {arm: cells.episodes(found[0]) for arm, found in of_arms.items() if len(found) == 1}
+        left_out = [
+            f"{arm}: left out, as it has {len(found)} cells." for arm, found in of_arms.items() if arm not in arms
+        ]
         going_on = {row["arm"] for row in rows_of(rows) if unended(row)}
         found = uses_of(comparing(arms, going_on))
         title = f"What the agent uses: {whole_name(first)}, {block[1]}, {first['n_tasks']} tasks"
-        made.append(TextTable(title=title, head=HEAD, rows=[*map(_line, found)], notes=[sentence(found), NOTE]))
+        made.append(
+            TextTable(title=title, head=HEAD, rows=[*map(_line, found)], notes=[sentence(found), NOTE, *left_out])
+        )
     return cells, [*made, *texts]
+
+
+def cells_of_arms(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """{arm: its cells}: of several the plain one. Words typed for all arms (retrieval.top_k=2) are in no plain one."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["arm"], []).append(row)
+    plain = {arm: [row for row in own if row["label"] == arm] for arm, own in found.items()}
+    return {arm: [row["cell"] for row in plain[arm] or own] for arm, own in found.items()}
 
 
 def print_faithfulness(folder: Path, console: Console) -> None:

@@ -7,7 +7,17 @@ import pytest
 from conftest import TOY, read_json, read_rows
 from report_kit import make_run
 
-from analysis.faithfulness import NOT_USED, UNKNOWN, USED, build_faithfulness, causes_of, comparing, sentence, uses_of
+from analysis.faithfulness import (
+    NOT_USED,
+    UNKNOWN,
+    USED,
+    build_faithfulness,
+    causes_of,
+    cells_of_arms,
+    comparing,
+    sentence,
+    uses_of,
+)
 from analysis.stats import paired, paired_worst
 from analysis.tables import load_episodes
 from benchmarks.faithful_worlds import ARMS as ASKED
@@ -95,6 +105,20 @@ def test_a_real_study_names_what_its_agent_uses(tmp_path, world):
     assert tokens.get("shuffle") == tokens.get("recent")
     place = {arm: row["tokens before them"] for arm, row in of.items()}
     assert place.pop("no_memory") == "-" and len({*place.values()}) == 1
+
+
+def test_an_arm_with_a_word_of_its_own_is_compared_and_of_two_such_none():
+    rows = [
+        {"arm": arm, "label": label, "cell": cell}
+        for arm, label, cell in (
+            ("placebo", "placebo top_k=2", "a"),
+            ("recent", "recent", "b"),
+            ("recent", "recent top_k=2", "c"),
+            ("corrupt", "corrupt top_k=2", "d"),
+            ("corrupt", "corrupt top_k=3", "e"),
+        )
+    ]
+    assert cells_of_arms(rows) == {"placebo": ["a"], "recent": ["b"], "corrupt": ["d", "e"]}
 
 
 def test_the_experiment_ends_with_its_answer(program, tmp_path, capsys):
