@@ -1,8 +1,8 @@
 """The funnel of learning from memory: shown a lesson -> of the right kind -> followed -> solved; success at each step.
 
-Whether a task was shown a lesson, and of which kind, is settled before it is tried: there the difference to the same
-tasks without memory says whether such lessons helped. Whether it followed one is known only afterwards, and an agent
-that would have done the same by itself counts as following: there a difference is no effect, and has no p.
+Whether a task is shown a lesson at its start, and of which kind, is settled before it is tried: there the difference
+to the same tasks without memory says whether such lessons helped. Whether it followed one is known only afterwards, and
+an agent that would have done the same by itself counts as following: there a difference is no effect, and has no p.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def build_funnel(
     cells = make_cells(frame, base, partial=partial, command=command)
     rows = funnel_of(cells)
     if not rows:
-        raise UserError("no task of these runs that counts was shown a lesson, so there is no funnel.")
+        raise UserError("no task of these runs that counts was shown a lesson at its start, so there is no funnel.")
     texts = texts_of(rows, base)
     texts[-1].notes.extend(cells.notes)
     return replace(cells, table=pd.DataFrame(rows)), texts

@@ -193,9 +193,10 @@ def lesson_step(row: dict[str, Any], kinds: Kinds) -> str:
 
     A lesson is of the right kind, or relevant, where the task that it came from, or its record's domain, has the task's
     type; and where the env could say whether it was followed, for then it speaks of this task. Of several lessons one
-    that is of the right kind is enough, and of these one that the answer followed.
+    that is of the right kind is enough, and of these one that the answer followed. What an attempt was shown on its way
+    (retrieval.when) does not count: it may have been shown because it went badly, and the step would depend on that.
     """
-    shown = [hit for hit in row["retrieved"] if hit["n_shown"]]
+    shown = [hit for hit in row["retrieved"] if hit["n_shown"] and "step" not in hit]
     if not shown:
         return "none"
     relevant = [_relevant(row["task_type"], hit, kinds) for hit in shown]

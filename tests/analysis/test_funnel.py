@@ -175,6 +175,8 @@ AT = [
     ("a", [{"id": "filed_b"}], "irrelevant"),
     ("a", [{"id": "filed_elsewhere"}], "kind_unknown"),
     ("a", [{"id": "merged_ab"}], "followed_unknown"),
+    ("a", [{"id": "of_a", "step": 2}], "none"),  # shown on its way, maybe because it went badly
+    ("a", [{"id": "of_a", "step": 2}, {"id": "of_b"}], "irrelevant"),
     ("", [{"id": "of_a"}], "kind_unknown"),  # a benchmark whose tasks have no types
 ]
 
