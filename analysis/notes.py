@@ -230,11 +230,17 @@ def verdicts(rows: Rows) -> list[str]:
             )
         if why := reason(row):
             lines.append(f"{row['label']}: {OUTCOME_WORDS[outcome]}: {why}.")
-        if outcome in VERDICTS and over_types(row) and not row["over_types_low"] * row["over_types_high"] > 0:
+        if outcome in VERDICTS and over_types(row) and not _holds_over_types(row):
             lines.append(
                 f"{row['label']}: {outcome} {row['scope']}; not shown for other types of task: {over_types(row)}."
             )
     return lines
+
+
+def _holds_over_types(row: dict[str, Any]) -> bool:
+    """Whether the interval of the difference over types is wholly on the side of the difference itself."""
+    ends = (row["over_types_low"], row["over_types_high"])
+    return min(ends) > 0 if row["difference"] > 0 else max(ends) < 0
 
 
 def points(ends: tuple[float, float]) -> str:

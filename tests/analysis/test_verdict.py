@@ -259,6 +259,18 @@ def test_a_difference_over_types_counts_each_type_once(copy):
     assert any("+25.0 [" in line[-1] for line in text.rows)
 
 
+def test_a_difference_that_is_the_contrary_over_types_is_said(copy):
+    row, _, _ = row_of(copy, "reasoningbank")
+    base = {"cell": row["base"], "label": "b", "difference": None}
+    about = {"n_types": 4, "over_types": -0.5, "over_types_low": -0.9, "over_types_high": -0.1}
+    row |= {"difference": 0.5, "low": 0.2, "high": 0.8, "p_holm": 0.01, "p_worst_holm": 0.01, "difference_worst": 0.5}
+    assert comparison_outcome(row) == "better"
+    said = "not shown for other types of task: over the 4 types, each counting once, -50.0 points"
+    assert any(said in line for line in verdicts([base, row | about]))
+    about |= {"over_types": 0.5, "over_types_low": 0.1, "over_types_high": 0.9}
+    assert not any("not shown for other types" in line for line in verdicts([base, row | about]))
+
+
 def test_seeds_that_are_largely_one_have_no_verdict(copy):
     first = read_rows(runs_of(copy, "reasoningbank")[0])
     for run in runs_of(copy, "reasoningbank")[1:]:
