@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 # Most lines of Python in each folder. To raise one, change its line here, in a commit that names what asks for it.
 CEILINGS = {
-    "analysis": 7_855,  # what an agent uses (arXiv 2601.22436), a recorded study, claims of what was run alone
+    "analysis": 7_875,  # what an agent uses (arXiv 2601.22436), a recorded study, claims of what was run alone
     "benchmarks": 4_310,  # null worlds of rivals and controls, users of --holdout
     "core": 27_775,  # WordPiece, rivals and controls of 2026, any program as agent, own parts without decorator or base
     "docs": 30,
@@ -32,12 +32,12 @@ CEILINGS = {
     "hatch_build.py": 15,
     "hydra_plugins": 745,
     "main.py": 190,
-    "mcp_server": 5_585,  # held-out tasks, old sessions, groups, a bank in one's own program, tokens of runs
+    "mcp_server": 5_590,  # held-out tasks, old sessions, groups, a bank in one's own program, tokens of runs
     "prompts": 130,
     "reasoningbank_harness": 240,  # the one public module, and the commands of an installation
     "scripts": 1_940,
     "single_turn_bench": 3_850,  # rows with pictures, env.columns for validate as a run takes it
-    "tests": 53_825,
+    "tests": 53_875,
     "workflows": 2_610,  # lessons that earn their place, retrieval within an attempt, parts that have changed
 }
 
