@@ -23,14 +23,17 @@ pytest_plugins = ["tiers"]
 REPO = Path(__file__).parent.parent
 KITS = os.pathsep.join(forkserver.KITS)
 os.environ["REASONINGBANK_SETTINGS"] = "none"  # no test reads the settings of whoever runs it
-# A shell's background job ignores Ctrl-C, and so would the programs that it starts, which tests stop by it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 # The environment of a subprocess that imports the tests' own modules.
 WITH_KITS = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
 # A busy machine draws examples slowly, which is no fault of what is tested.
 hypothesis_settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 hypothesis_settings.load_profile("busy")
+
+
+def pytest_configure():
+    # A shell's background job ignores Ctrl-C, and so would the programs that it starts, which tests stop by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def read_rows(run_dir: Path, name: str = "episodes.jsonl") -> list[dict]:
