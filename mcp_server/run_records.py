@@ -173,8 +173,9 @@ def count_retrieved(bank: Path, run: int, n: int) -> None:
 def end(bank: Path, query: str, namespace: str, session: str, verdict: Verdict, tokens: int | None = None) -> None:
     """Note how a task that `begin` has begun, if it has, ended, and how long it took; the first label counts.
 
-    tokens   that the task took until now, which a later call may raise; None: not known
+    tokens   that the task took until now, which a later call may raise; None, or no possible count: not known
     """
+    tokens = tokens if tokens and 0 < tokens < 2**53 else None  # a client says it, and a ratio is made of it
     if not file_of(bank).exists():
         return
     said = (verdict.label, verdict.source if verdict.label else None)

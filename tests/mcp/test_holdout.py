@@ -13,6 +13,7 @@ from mcp_kit import MODEL, here
 
 from benchmarks.holdout_simulation import user
 from core.errors import UserError
+from core.types import UNJUDGED
 from mcp_server import run_records
 from mcp_server.__main__ import main
 from mcp_server.extraction import QueueWorker
@@ -121,6 +122,8 @@ def test_the_prompts_of_a_session_fall_alike_and_its_end_is_judged(tmp_path, mon
         worker._work()
     assert rows(path, "verdict", "label_source") == [("success", "llm"), *by_check] * 4
     assert {shown for (shown,) in rows(path, "shown")} == {0, 1} and None not in rows(path, "duration_s")
+    for wrong in (-5, 0, 10**30, None):
+        run_records.end(path, QUERY, "", "s0", UNJUDGED, wrong)
     assert set(rows(path, "tokens")) == {(1020,)}  # as the transcript says
 
 
